@@ -19,7 +19,7 @@
   metadata knows in any state but a tombstone is untouchable, so a copy under way cannot be hit.
 * **outcome** fails the run if something could not be removed, or nobody answered.
 
-Where it dies, and what that leaves: the crash table of `include/tiering/audit/remove_strays.py`.
+Where it dies, and what that leaves: the crash table of `include/tiering/audit/remove_orphans.py`.
 """
 
 from datetime import UTC, datetime

@@ -12,10 +12,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from include.tiering.audit.context import AuditOutcome
-from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.key_names import named_segment_id
-from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, SegmentFact
+from include.tiering.audit.rules import named_segment_id
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload
 

@@ -29,8 +29,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.context import no_manifest
-from include.tiering.audit.whole import require_marker
+from include.tiering.audit.compare import require_marker
+from include.tiering.audit.finding import no_manifest
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.settings import load_settings

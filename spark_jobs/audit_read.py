@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.context import ManifestReader
+from include.tiering.audit.finding import ManifestReader
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     FACTS,

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from include.tiering.app import App
 from include.tiering.audit.conclude_audit import SeenByAudit
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import AuditSource
+from include.tiering.audit.finding import FindingKind, PassedOver
+from include.tiering.audit.record import AuditSource
 from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.remote_storage.listing import ListingFacts
 from spark_jobs.audit_summary import read_findings

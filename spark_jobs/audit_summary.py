@@ -7,8 +7,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, functions
 
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.marker import MARKER_KEY
 from spark_jobs.audit_frames import finding_of

@@ -13,11 +13,9 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
 
-from include.tiering.audit.context import AuditContext, AuditOutcome, ManifestReader
-from include.tiering.audit.duplicates import judge_same_range
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.object_alone import judge_alone
-from include.tiering.audit.segment import judge_segment, judge_uploads
+from include.tiering.audit.compare import judge_same_range, judge_segment, judge_uploads
+from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
+from include.tiering.audit.rules import judge_alone
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from spark_jobs.audit_frames import (
     FINDINGS,

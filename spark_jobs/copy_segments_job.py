@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.copying.copy_segments import BatchResult
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ANYWHERE, Placement
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 

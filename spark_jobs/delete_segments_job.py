@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.expiration.delete_batch import DeleteResult
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.expiration.delete_segments import DeleteResult
+from include.tiering.runs.batch import BatchEnd
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:

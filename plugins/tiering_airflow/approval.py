@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from include.tiering.runs.answered_approval import approval_author
-from include.tiering.runs.approval_contract import Answer, PlanQuestion
-from include.tiering.runs.approval_report import ApprovalQuestion
+from include.tiering.runs.approval import Answer, ApprovalQuestion, PlanQuestion, approval_author
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook
 

@@ -12,14 +12,13 @@ from airflow.providers.standard.operators.branch import BaseBranchOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.audit.approval_report import removal_question
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import FindingState
-from include.tiering.audit.removal_contract import RemovalOutcome
-from include.tiering.audit.report import AuditRun, RemovalRun, present_audit, removal_sentence
+from include.tiering.audit.plan_removals import RemovalOutcome
+from include.tiering.audit.record import FindingState
+from include.tiering.audit.report import AuditRun, RemovalRun, present_audit, removal_question, removal_sentence
 from include.tiering.errors import printable
 from include.tiering.presentation import as_text
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import (

@@ -128,7 +128,7 @@ def _wanted(body: Any) -> tuple[str, str] | None:
 
 def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]:
     from include.tiering.errors import TieringError
-    from include.tiering.expiration.withdrawal_report import present_withdrawal
+    from include.tiering.expiration.report import present_withdrawal
     from plugins.tiering_airflow.hook import TieringHook
 
     try:
@@ -144,7 +144,7 @@ def _withdraw(dag_run_id: str, run_id: str, user: str) -> tuple[HTTPStatus, str]
 
 def _plans(app: "App", dag_run_id: str) -> "list[ShownPlan]":
     from include.tiering.expiration.deletion_page import ShownPlan
-    from include.tiering.runs.brake import WINDOW_MS
+    from include.tiering.runs.deletion_limits import WINDOW_MS
 
     store, asked = app.adapters.stores.deletions, app.adapters.stores.plan_questions.find(f"{DAG_ID} {dag_run_id}")
     return [

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.errors import SettingError, printable
 from include.tiering.expiration.report import ExpireRun, planned_sentence, present_expire
 from include.tiering.presentation import as_text
-from include.tiering.runs.approval_report import approval_question
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.approval import approval_question
+from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.units import format_bytes, format_utc
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError

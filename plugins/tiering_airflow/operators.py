@@ -16,7 +16,7 @@ from include.tiering.copying.plan_report import needs_a_person
 from include.tiering.copying.report import present_copy
 from include.tiering.presentation import as_text
 from include.tiering.runs.contract import Placement, SegmentOutcome
-from include.tiering.runs.run_tries import id_of_try
+from include.tiering.runs.deletion_run import id_of_try
 from include.tiering.units import format_bytes
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook

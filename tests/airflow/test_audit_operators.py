@@ -9,7 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.app import open_app
-from include.tiering.audit.removal_contract import RemovalOutcome
+from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.strays import StoredStrays, StrayFailure

@@ -14,7 +14,7 @@ from include.tiering.app import open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.expiration.deletion_page import POLICY, SCRIPT
-from include.tiering.runs.deletion_contract import DeletionOutcome, DeletionRun
+from include.tiering.runs.deletion_run import DeletionOutcome, DeletionRun
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow import deletion_web
 from plugins.tiering_airflow.deletion_web import DAG_ID, DeletionPlanPlugin, refused

@@ -19,7 +19,7 @@ from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.airflow_person import person_says, turns_with_tasks

@@ -11,8 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
 from include.tiering.app import open_app
-from include.tiering.audit.guards import Guard, Refusal
-from include.tiering.audit.record_contract import AuditRecord, AuditSource
+from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.database.schema import planned_deletions
 from include.tiering.errors import (
@@ -23,7 +22,7 @@ from include.tiering.errors import (
     SettingError,
     StateConflictError,
 )
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator

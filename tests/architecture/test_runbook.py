@@ -4,9 +4,9 @@ from typing import Final
 
 from include.tiering.app import App
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.guards import Guard
+from include.tiering.audit.record import Guard
 from include.tiering.copying.copy_plan import HeldBack
-from include.tiering.expiration.plan_expiration import Waits
+from include.tiering.expiration.plan import Waits
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.settings import TieringSettings

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.audit.finding import SegmentFact
 from include.tiering.remote_storage.listing import ListedObject
 from spark_jobs.audit_summary import read_findings
 from tests.benchmark.bench_sizes import watched_memory

@@ -1,14 +1,14 @@
 """kill -9 at every named step of a removal: in the end every orphan is gone, and nothing else was touched.
 
-The crash table of `remove_strays` is the specification. Each case starts a real process, sees it die by SIGKILL at the
+The crash table of `remove_orphans` is the specification. Each case starts a real process, sees it die by SIGKILL at the
 planned point, checks what the table says it leaves, and goes on: with the same run, or with another audit.
 """
 
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.removal_contract import RemovalOutcome
-from include.tiering.audit.remove_strays import RemovalStep
+from include.tiering.audit.plan_removals import RemovalOutcome
+from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.settings import load_settings
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.removal_worker import ORPHANS, approve

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import (

@@ -5,18 +5,19 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.audit import sql_audits
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
-from include.tiering.audit.record_contract import (
+from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
+from include.tiering.audit.record import (
     AuditRecord,
     AuditSource,
     AuditStore,
     AuditTally,
     FindingState,
+    Guard,
+    Memory,
+    Refusal,
+    StandingGuard,
 )
-from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
 from tests.doubles.databases import EVERY, AdjustableNow
@@ -257,7 +258,7 @@ class TestFindings:
         assert audit(store, *hostile) == AuditTally(4, 0, 0)
 
     def test_more_than_a_page(self, store, monkeypatch, now):
-        monkeypatch.setattr(sql_audits, "PAGE_FINDINGS", 3)
+        monkeypatch.setattr("include.tiering.audit.store.PAGE_FINDINGS", 3)
         assert audit(store, *(orphan(f"{number}") for number in range(7))) == AuditTally(7, 7, 0)
         now.advance(10)
         assert audit(store, *(orphan(f"{number}") for number in range(4)), run_id="two") == AuditTally(4, 0, 3)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.removal_contract import PlannedRemoval
+from include.tiering.audit.plan_removals import PlannedRemoval
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import IllegalTransitionError
 from include.tiering.segments.contract import RemoteLogMetadata

@@ -7,12 +7,12 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
-from include.tiering.expiration.sql_deletions import SqlDeletionStore
+from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.runs.deletion_contract import (
+from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
     DeletionStore,
@@ -20,7 +20,7 @@ from include.tiering.runs.deletion_contract import (
     TopicTotals,
     plan_hash,
 )
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
 from tests.doubles.segments import (

@@ -7,8 +7,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
-from include.tiering.audit.guards import Guard, StandingGuard
-from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.record import Guard, StandingGuard
+from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade

@@ -12,7 +12,7 @@ from include.tiering.errors import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.removal_contract import (
+from include.tiering.audit.plan_removals import (
     PlannedRemoval,
     RemovalItem,
     RemovalOutcome,
@@ -19,7 +19,7 @@ from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of

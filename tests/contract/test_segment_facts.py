@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_of_text
-from include.tiering.audit.sql_audit import SqlSegmentFacts
+from include.tiering.audit.finding import AuditedTopic, SegmentFact, epochs_of_text
+from include.tiering.audit.store import SqlAuditedMetadata
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import ONE_HOST, AdjustableNow
@@ -29,7 +29,7 @@ ORDERS = partition_of("orders", 3)
 
 
 def facts_of(engine: Engine, now: AdjustableNow) -> dict[str, SegmentFact]:
-    stored = SqlSegmentFacts(engine, CLUSTER_ID, now_ms=now)
+    stored = SqlAuditedMetadata(engine, CLUSTER_ID, now_ms=now)
     rows = [fact for keys in stored.split(3) for page in stored.export(keys) for fact in page]
     assert len({fact.segment_id for fact in rows}) == len(rows)
     return {fact.segment_id: fact for fact in rows}
@@ -69,7 +69,7 @@ def test_each_state_is_told_with_the_time_at_which_it_began(
 
 def test_partitions_with_a_live_lease_in_any_role_are_worked_on(engine: Engine, now: AdjustableNow) -> None:
     work = SqlWorkStore(engine, CLUSTER_ID, now_ms=now)
-    stored = SqlSegmentFacts(engine, CLUSTER_ID, now_ms=now)
+    stored = SqlAuditedMetadata(engine, CLUSTER_ID, now_ms=now)
     other = partition_of("payments")
     work.save_plan("run", [planned(ORDERS), planned(other)])
     leases = [work.claim("run", f"batch-{number}", lease_ms=10_000) for number in range(2)]
@@ -90,6 +90,6 @@ def test_topics_are_told_with_their_owner(engine: Engine) -> None:
         if owner is not TopicOwner.NONE:
             registry.set_owner(partition.topic_id, partition.topic, owner, expected=TopicOwner.NONE, author="a test")
             expected[str(partition.topic_id)] = AuditedTopic(partition.topic, owner)
-    known = SqlSegmentFacts(engine, CLUSTER_ID).topics()
+    known = SqlAuditedMetadata(engine, CLUSTER_ID).topics()
     assert known == expected
     assert [topic.owner for topic in known.values() if topic.is_ours] == [TopicOwner.PLATFORM]

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from include.tiering.runs.contract import SegmentOutcome, WorkItem
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import POSTGRESQL
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 

@@ -8,7 +8,7 @@ from include.tiering.errors import RemoteMetadataError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.contract import Lease
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -10,7 +10,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.verification.sql_verifications import SqlVerificationStore

@@ -29,7 +29,7 @@ from include.tiering.runs.contract import (
     WorkItem,
     WorkStore,
 )
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 

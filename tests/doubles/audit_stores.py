@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import insert
 
-from include.tiering.audit.segment_facts import SegmentFact
+from include.tiering.audit.finding import SegmentFact
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact
+from include.tiering.audit.finding import AuditedTopic, SegmentFact
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload
 

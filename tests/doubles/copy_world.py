@@ -23,10 +23,9 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.runs.contract import BatchProgress, SegmentOutcome
-from include.tiering.runs.send_gate import SendGate
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies

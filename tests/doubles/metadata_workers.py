@@ -21,7 +21,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.runs.contract import Lease, SegmentOutcome, WorkItem
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, segment_of, update_of
 

@@ -14,7 +14,7 @@ from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, segment_of

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.remove_strays import RemovalStep
+from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes

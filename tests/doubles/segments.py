@@ -15,7 +15,7 @@ from include.tiering.model.segment_metadata import (
     RemoteLogSegmentState,
 )
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"

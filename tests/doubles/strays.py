@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.app import App
-from include.tiering.audit.removal_batch import RemovalResult
+from include.tiering.audit.remove_orphans import RemovalResult
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata

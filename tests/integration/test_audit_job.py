@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.tiering.app import open_app
-from include.tiering.audit.context import AuditContext, AuditMoment, ManifestReader
-from include.tiering.audit.whole import gather, judge
+from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.finding import AuditContext, AuditMoment, ManifestReader
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.marker import marker_to_bytes

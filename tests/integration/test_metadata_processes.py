@@ -12,7 +12,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD
 from include.tiering.model.sizes import partition_size
 from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE

@@ -23,7 +23,7 @@ from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.pools_contract import COPIER_POOL
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.deletion_run import DeletionOutcome
 from local.runs import errors_of, trigger, wait_for_run
 from local.secrets_store import ADMIN
 from spark_jobs.remote_log_sizes_job import parse_arguments, recount

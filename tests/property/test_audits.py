@@ -5,9 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.audit.context import AuditContext, AuditMoment
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.whole import gather, judge
+from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.listing import KeyInterval, cut
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS

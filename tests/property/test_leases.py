@@ -13,7 +13,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import LeaseLostError, TieringError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import ClaimOrder, Lease, PlannedPartition, SegmentOutcome, WorkItem
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 

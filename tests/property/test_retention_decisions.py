@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.histories import Lineage
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput

@@ -10,7 +10,7 @@ from include.tiering.copying.turns import EXHAUSTED_SECONDS, Turns
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.runs.contract import Lease
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 from tests.doubles.storage_segments import CountingLimiter

@@ -14,10 +14,9 @@ from sqlalchemy import Engine, delete, select
 from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.context import AuditContext, AuditMoment
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.removal_contract import RemovalOutcome
-from include.tiering.audit.remove_strays import RemovalStep
+from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
+from include.tiering.audit.plan_removals import RemovalOutcome
+from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.cli.app import cli
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError

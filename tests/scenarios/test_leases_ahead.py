@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.runs.contract import Lease
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.units import format_utc
 from tests.doubles.archive import ORDERS, Archive
 

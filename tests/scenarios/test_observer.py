@@ -9,7 +9,7 @@ from include.tiering.configs.pools_contract import READER_POOL
 from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import MetadataTopicUnavailableError
-from include.tiering.expiration.plan_expiration import ExpirationPlanner
+from include.tiering.expiration.plan import ExpirationPlanner
 from include.tiering.formats.remote_log_conversion import update_record
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of

@@ -11,12 +11,12 @@ import pytest
 
 from include.tiering.app import App
 from include.tiering.errors import ClockDisagreesError
-from include.tiering.expiration import delete_batch
+from include.tiering.expiration import delete_segments
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.runs.batch_heartbeat import BEAT_SECONDS
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.batch import BEAT_SECONDS
+from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive
 
 pytestmark = pytest.mark.integration
@@ -139,7 +139,7 @@ def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What went is gone; nothing else goes, and the log start stays just behind what went."""
-    monkeypatch.setattr(delete_batch.DeleteBatch.__init__, "__kwdefaults__", {"segments_per_group": 1})
+    monkeypatch.setattr(delete_segments.DeleteBatch.__init__, "__kwdefaults__", {"segments_per_group": 1})
     archive.set(retention_ms=1)
     released(archive)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.errors import ForeignStoreError
-from include.tiering.runs.approval_contract import Answer
+from include.tiering.runs.approval import Answer
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

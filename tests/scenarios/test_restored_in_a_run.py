@@ -14,7 +14,7 @@ from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.copying.copy_plan import HeldBack
-from include.tiering.expiration.plan_expiration import Waits
+from include.tiering.expiration.plan import Waits
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.archive import ORDERS, Archive

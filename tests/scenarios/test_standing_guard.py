@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.audit.guards import Guard, Refusal
-from include.tiering.audit.record_contract import AuditRecord, AuditSource
+from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
 from include.tiering.cli.app import cli
 from include.tiering.errors import TieringError
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.runs.deletion_contract import DeletionOutcome
+from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive
 from tests.doubles.strays import plant_orphan, stored_files
 

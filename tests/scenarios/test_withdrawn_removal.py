@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.audit import removal_batch
-from include.tiering.audit.remove_strays import RemovalStep
+from include.tiering.audit import remove_orphans
+from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive
 from tests.doubles.strays import plant_orphan
 
@@ -78,7 +78,7 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app
 def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(
     archive: Archive, app: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal_batch.RemovalBatch.__init__, "__kwdefaults__", {"attempts_per_group": 1})
+    monkeypatch.setattr(remove_orphans.RemovalBatch.__init__, "__kwdefaults__", {"attempts_per_group": 1})
     before, objects = files(archive), released(archive)
     said: list[Any] = []
     with archive.open() as opened:

@@ -14,7 +14,7 @@ from include.tiering.cli.session import author
 from include.tiering.database.schema import events
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

@@ -8,14 +8,13 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.app.adapters import Adapters
+from include.tiering.audit.record import StandingGuards
 from include.tiering.audit.service import AuditService
-from include.tiering.audit.standing_guards import StandingGuards
 from include.tiering.configs.effective_configs import EffectiveConfigs
 from include.tiering.configs.service import ConfigService
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import SettingError
-from include.tiering.expiration.questions import QuestionService
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.handover.actions import HandoverActions
 from include.tiering.handover.checks.handover_facts import StoreFacts
@@ -34,6 +33,7 @@ from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
 from include.tiering.recovery.service import RecoveryService
 from include.tiering.remote_storage.store_ownership import StoreOwnership
+from include.tiering.runs.approval import QuestionService
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.topics import TopicLifecycle

@@ -4,19 +4,18 @@ from functools import cached_property
 
 from sqlalchemy import Engine
 
-from include.tiering.audit.record_contract import AuditStore
-from include.tiering.audit.removal_contract import RemovalStore
-from include.tiering.audit.segment_facts import SegmentFacts
-from include.tiering.audit.sql_audit import SqlSegmentFacts
-from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.finding import AuditedMetadata
+from include.tiering.audit.plan_removals import RemovalStore
+from include.tiering.audit.record import AuditStore
 from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools_contract import PoolMirror
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
 from include.tiering.database.facts_memory import FactsMemory
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.expiration.sql_deletions import SqlDeletionStore
+from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.handover.handover_contract import HandoverStore
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.metadata_sync.publication_contract import PublicationStore
@@ -25,11 +24,11 @@ from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.recovery.recovery_contract import SegmentAdoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import StoreGenerations
-from include.tiering.runs.approval_contract import PlanQuestions
+from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import DeletionStore
-from include.tiering.runs.sql import SqlWorkStore
-from include.tiering.runs.sql_plan_questions import SqlPlanQuestions
+from include.tiering.runs.deletion_run import DeletionStore
+from include.tiering.runs.sql_release import SqlPlanQuestions
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
@@ -107,8 +106,8 @@ class Stores:
         return SqlRemovalStore(self.engine, self.cluster_id)
 
     @cached_property
-    def segment_facts(self) -> SegmentFacts:
-        return SqlSegmentFacts(self.engine, self.cluster_id)
+    def segment_facts(self) -> AuditedMetadata:
+        return SqlAuditedMetadata(self.engine, self.cluster_id)
 
     @cached_property
     def remote_log_sizes(self) -> RemoteLogSizes:

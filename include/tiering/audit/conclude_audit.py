@@ -10,10 +10,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Evidence, UnknownCopy, refusals, remembered
-from include.tiering.audit.record_contract import AuditRecord, AuditSource, AuditStore, AuditTally, FindingState
+from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
+from include.tiering.audit.record import (
+    AuditEvidence,
+    AuditRecord,
+    AuditSource,
+    AuditStore,
+    AuditTally,
+    FindingState,
+    UnknownCopy,
+    refusals,
+    remembered,
+)
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
@@ -77,7 +85,7 @@ class AuditEnd:
                     unlisted.append(finding.key)
                     continue
             believed.append(finding)
-        evidence = Evidence(
+        evidence = AuditEvidence(
             objection=self.objection,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
             memory=remembered(self.audits.memory(), self.audits.standing_guards()),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import RecordedFinding
+from include.tiering.audit.record import RecordedFinding
 from include.tiering.telemetry.metric import Metric, MetricKind
 from include.tiering.telemetry.recorder import PrometheusRecorder
 

@@ -1,16 +1,18 @@
-"""What an audit found, what of it is to be removed, and what became of that."""
+"""What an audit found, what of it is to be removed, what a person is asked before that, and what became of it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.plan_removals import RemovalPlan
-from include.tiering.audit.record_contract import AuditRecord, AuditTally, FindingState, RecordedFinding
-from include.tiering.audit.removal_contract import RemovalItem, RemovalOutcome
+from include.tiering.audit.plan_removals import RemovalItem, RemovalOutcome, RemovalPlan, WithdrawnRemovals
+from include.tiering.audit.record import AuditRecord, AuditTally, FindingState, RecordedFinding
+from include.tiering.configs.deletion_limits import Loosening
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
-from include.tiering.runs.brake import BrakeReport
+from include.tiering.remote_storage.unclaimed import unclaimed_withdrawal
+from include.tiering.runs.approval import ApprovalQuestion, loosened_lines
+from include.tiering.runs.deletion_limits import BrakeReport
 from include.tiering.units import format_bytes
 
 _MOST_ROWS: Final = 200
@@ -225,3 +227,100 @@ def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
     if rows:
         tables.append(Table("not removed", ("outcome", "key", "why"), rows))
     return tuple(tables)
+
+
+_GONE = (RemovalOutcome.REMOVED, RemovalOutcome.GONE)
+
+
+def present_withdrawn_removals(withdrawn: WithdrawnRemovals) -> Presentation:
+    """Always `ok`: whatever had gone, nothing more does."""
+    return Presentation(
+        lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
+    )
+
+
+def _withdrawal_summary(withdrawn: WithdrawnRemovals) -> str:
+    stay, gone = _amount(withdrawn.of(RemovalOutcome.KEPT)), _amount(withdrawn.of(*_GONE))
+    failed = withdrawn.of(RemovalOutcome.FAILED)
+    begun = f"; of {_amount(failed)} the next audit says what is left" if failed else ""
+    unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
+    return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
+
+
+def _withdrawal_document(withdrawn: WithdrawnRemovals) -> Document:
+    run = withdrawn.run
+    return {
+        "run_id": run.run_id,
+        "plan_hash": run.plan_hash,
+        "withdrawn_by": None if run.withdrawal is None else run.withdrawal.author,
+        "withdrawn_at_ms": None if run.withdrawal is None else run.withdrawal.withdrawn_at_ms,
+        "kept": len(withdrawn.of(RemovalOutcome.KEPT)),
+        "removed": len(withdrawn.of(*_GONE)),
+        "unsettled": [
+            {"key": item.planned.key, "kind": str(item.planned.kind), "message": item.message}
+            for item in withdrawn.of(RemovalOutcome.FAILED)
+        ],
+        "not_claimed": withdrawn.not_claimed,
+    }
+
+
+def _withdrawal_tables(withdrawn: WithdrawnRemovals) -> tuple[Table, ...]:
+    rows = tuple(
+        (str(item.planned.kind), item.planned.key, item.message or "") for item in withdrawn.of(RemovalOutcome.FAILED)
+    )
+    return (Table("not settled", ("kind", "key", "why"), rows),) if rows else ()
+
+
+def _amount(items: Sequence[RemovalItem]) -> str:
+    return removal_sentence(len(items), sum(item.planned.size_bytes for item in items))
+
+
+_MOST: Final = 50
+_SHORT_HASH: Final = 12
+
+
+def removal_question(plan: RemovalPlan, brake: BrakeReport, loosened: Sequence[Loosening] = ()) -> ApprovalQuestion:
+    """Names the plan by its hash; topics that lose most come first, at most 50 of them, with examples of keys.
+
+    `loosened`: limits that let more go than before, oldest first.
+    """
+    what = removal_sentence(len(plan.removals), plan.size_bytes)
+    segments = len({removal.segment_id for removal in plan.removals})
+    headline = (
+        f"Plan `{brake.plan_hash}` of run `{brake.run_id}` removes {what} of {count(segments, 'segment id')} that no"
+        f" metadata knows, found by audit `{plan.audit_run_id}`."
+    )
+    lines = [
+        headline,
+        "",
+        *(f"* {reason}" for reason in brake.reasons[:_MOST]),
+        "",
+        *loosened_lines(loosened),
+        *_topics_asked_about(plan, brake),
+        "",
+        "Each is looked at again before it goes: what was written since, or is known to metadata by then, stays.",
+        "**Approve** removes exactly this plan. **Reject**, or no answer in time, removes nothing.",
+    ]
+    return ApprovalQuestion(f"Remove {what} without metadata? Plan {brake.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
+
+
+def _topics_asked_about(plan: RemovalPlan, brake: BrakeReport) -> Iterator[str]:
+    kinds: dict[object, Counter[str]] = {}
+    example: dict[object, str] = {}
+    for removal in plan.removals:
+        topic_id = removal.segment_id.topic_id_partition.topic_id
+        kinds.setdefault(topic_id, Counter())[str(removal.kind)] += 1
+        example.setdefault(topic_id, removal.key)
+    names = TopicNames(removal.segment_id.topic_id_partition for removal in plan.removals)
+    yield "| topic | bytes | share | what | such as |"
+    yield "| --- | --- | --- | --- | --- |"
+    for action in sorted(brake.actions, key=lambda one: (-one.planned_bytes, one.topic))[:_MOST]:
+        counted = ", ".join(f"{kind} {number}" for kind, number in kinds.get(action.topic_id, Counter()).items())
+        yield (
+            f"| `{names.topic(action.topic, action.topic_id)}` | {format_bytes(action.planned_bytes)}"
+            f" | {action.share:.1%} | {counted} |"
+            f" `{example.get(action.topic_id, '')}` |"
+        )
+    if len(brake.actions) > _MOST:
+        yield ""
+        yield f"and {count(len(brake.actions) - _MOST, 'more topic')}"

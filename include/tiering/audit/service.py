@@ -6,19 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.audit.audit_brake import apply_removal_brake
+from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.conclude_audit import AuditEnd, AuditReport, SeenByAudit
-from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.guards import Refusal
+from include.tiering.audit.finding import (
+    AuditContext,
+    AuditedMetadata,
+    AuditMoment,
+    FindingKind,
+    PassedOver,
+    SegmentFact,
+)
 from include.tiering.audit.metrics import count_removed, publish_audit
-from include.tiering.audit.plan_removals import RemovalPlan, plan_removals
-from include.tiering.audit.record_contract import AuditSource, AuditStore, FindingState, RecordedFinding
-from include.tiering.audit.removal_batch import RemovalBatch, RemovalResult
-from include.tiering.audit.removal_contract import RemovalOutcome, RemovalStore, WithdrawnRemovals
-from include.tiering.audit.remove_strays import StrayRemover
-from include.tiering.audit.segment_facts import SegmentFact, SegmentFacts
-from include.tiering.audit.whole import gather, judge
+from include.tiering.audit.plan_removals import (
+    RemovalOutcome,
+    RemovalPlan,
+    RemovalStore,
+    WithdrawnRemovals,
+    apply_removal_brake,
+    plan_removals,
+)
+from include.tiering.audit.record import AuditSource, AuditStore, FindingState, RecordedFinding, Refusal
+from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, StrayRemover
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterFacts
@@ -31,10 +39,10 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.remote_storage.strays import StoredStrays
-from include.tiering.runs.batch_surroundings import around_deletion, deletion_limits
-from include.tiering.runs.brake import BrakeReport
+from include.tiering.runs.batch import around_deletion, deletion_limits
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import DeletionRun
+from include.tiering.runs.deletion_limits import BrakeReport
+from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import SeenOwners
@@ -67,7 +75,7 @@ class AuditService:
         quotas: Callable[[], Quotas],
         audits: AuditStore,
         removals: RemovalStore,
-        segment_facts: SegmentFacts,
+        segment_facts: AuditedMetadata,
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         ingestion: MetadataIngestion,

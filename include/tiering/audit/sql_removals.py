@@ -1,16 +1,24 @@
-"""Runs that remove what has no metadata, of one cluster, in SQL."""
+"""`RemovalStore` in SQL: runs that remove what has no metadata, of one cluster.
 
-from collections.abc import Collection, Iterator, Sequence
+What such a run removes is added up by the database too, as the second opinion of the deletion limit: objects of
+segments that metadata knows are counted from the segments' own rows, stored bytes by the counters that every state
+change moves.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
     Engine,
+    Row,
     Select,
     and_,
     bindparam,
     delete,
+    exists,
+    func,
     insert,
     literal,
     or_,
@@ -19,15 +27,8 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.audit import sql_removal_totals
-from include.tiering.audit.removal_contract import (
-    PlannedRemoval,
-    RemovalItem,
-    RemovalOutcome,
-    RemovalTotals,
-    removal_hash,
-)
-from include.tiering.audit.sql_removal_rows import removal_of, withdraw_left
+from include.tiering.audit.finding import FindingKind
+from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalTotals, removal_hash
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.fencing import hold_fence
 from include.tiering.database.partition_rows import (
@@ -43,14 +44,105 @@ from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.runs import sql_lease_rows, sql_released_runs
+from include.tiering.runs import sql_lease_rows, sql_release
 from include.tiering.runs.contract import ALL_TOPICS, PartitionLease
-from include.tiering.runs.deletion_contract import DeletionRun
+from include.tiering.runs.deletion_run import DeletionRun
+
+_LEFT: Final = update(planned_removals).where(
+    and_(
+        planned_removals.c.cluster_id == bindparam("of_cluster"),
+        planned_removals.c.run_id == bindparam("of_run"),
+        planned_removals.c.outcome == str(RemovalOutcome.PLANNED),
+    )
+)
+
+
+def withdraw_left(connection: Connection, cluster_id: str, run_id: str, author: str, now_ms: int) -> None:
+    """See `RemovalStore.withdraw`."""
+    key = {"of_cluster": cluster_id, "of_run": run_id}
+    begun = f"withdrawn by {author} while it was removed: the next audit says what is left of it"
+    for left, outcome, message in (
+        (_LEFT.where(planned_removals.c.condemned_at_ms.is_not(None)), RemovalOutcome.FAILED, begun),
+        (_LEFT, RemovalOutcome.KEPT, f"withdrawn by {author}"),
+    ):
+        values = {"outcome": str(outcome), "message": stored_text(message), "recorded_at_ms": now_ms}
+        connection.execute(left.values(**values), key)
+
+
+def removal_of(row: Row[Any]) -> PlannedRemoval:
+    partition = partition_from(row.topic_id, row.partition, row.topic)
+    return PlannedRemoval(
+        RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
+        FindingKind(row.kind),
+        row.key,
+        row.token or None,
+        row.size_bytes,
+        row.last_modified_ms,
+    )
+
+
+_TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_OF_RUN: Final = and_(
+    planned_removals.c.cluster_id == bindparam("of_cluster"), planned_removals.c.run_id == bindparam("of_run")
+)
+_IS_KNOWN: Final = exists().where(
+    segments.c.cluster_id == planned_removals.c.cluster_id,
+    segments.c.topic_id == planned_removals.c.topic_id,
+    segments.c.partition == planned_removals.c.partition,
+    segments.c.segment_id == planned_removals.c.segment_id,
+    segments.c.state != _TOMBSTONE,
+)
+_PLANNED: Final = (
+    select(
+        planned_removals.c.topic_id,
+        func.max(planned_removals.c.topic).label("topic"),
+        func.count().label("objects"),
+        func.sum(planned_removals.c.size_bytes).label("size_bytes"),
+    )
+    .where(_OF_RUN)
+    .group_by(planned_removals.c.topic_id)
+    .order_by("topic", planned_removals.c.topic_id)
+)
+_KNOWN: Final = (
+    select(planned_removals.c.topic_id, func.count()).where(_OF_RUN, _IS_KNOWN).group_by(planned_removals.c.topic_id)
+)
+_REMOVED: Final = (
+    select(planned_removals.c.topic_id, func.sum(planned_removals.c.size_bytes))
+    .where(planned_removals.c.cluster_id == bindparam("of_cluster"))
+    .where(planned_removals.c.outcome == str(RemovalOutcome.REMOVED))
+    .where(planned_removals.c.recorded_at_ms >= bindparam("since_ms"))
+    .group_by(planned_removals.c.topic_id)
+)
+
+
+def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) -> Sequence[RemovalTotals]:
+    """See `RemovalStore.totals`; the window begins at `since_ms` (inclusive)."""
+    run = {"of_cluster": cluster_id, "of_run": run_id}
+    known = _by_topic(connection, _KNOWN, run)
+    removed = _by_topic(connection, _REMOVED, {"of_cluster": cluster_id, "since_ms": since_ms})
+    expired = sql_release.recent_bytes(connection, cluster_id, since_ms)
+    remote = sql_release.stored_bytes(connection, cluster_id)
+    return [
+        RemovalTotals(
+            Uuid.parse(row.topic_id),
+            row.topic,
+            row.objects,
+            int(row.size_bytes),
+            known.get(row.topic_id, 0),
+            removed.get(row.topic_id, 0) + expired.get(row.topic_id, 0),
+            remote.get(row.topic_id, 0),
+        )
+        for row in connection.execute(_PLANNED, run)
+    ]
+
+
+def _by_topic(connection: Connection, query: Select[str, int], given: Mapping[str, Any]) -> dict[str, int]:
+    return {topic_id: int(number) for topic_id, number in connection.execute(query, given)}
+
 
 AUDIT_RUN: Final = "audit"
 _CANDIDATES: Final = 16
 _IDS_PER_STATEMENT: Final = 400
-_TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
 _RECORD: Final = update(planned_removals).where(
     in_partition(planned_removals),
     planned_removals.c.run_id == bindparam("of_run"),
@@ -71,7 +163,7 @@ class SqlRemovalStore:
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
         with self._writing() as (connection, now_ms):
             hashed = removal_hash(removals)
-            if sql_released_runs.begin(connection, self._cluster_id, run_id, AUDIT_RUN, hashed, now_ms):
+            if sql_release.begin(connection, self._cluster_id, run_id, AUDIT_RUN, hashed, now_ms):
                 rows = [self._values(run_id, position, one) for position, one in enumerate(removals)]
                 if rows:
                     connection.execute(insert(planned_removals), rows)
@@ -84,11 +176,11 @@ class SqlRemovalStore:
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
-            return sql_removal_totals.totals(connection, self._cluster_id, run_id, since_ms)
+            return totals(connection, self._cluster_id, run_id, since_ms)
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
         with self._writing() as (connection, now_ms):
-            sql_released_runs.record_brake(
+            sql_release.record_brake(
                 connection,
                 self._cluster_id,
                 run_id,
@@ -101,13 +193,13 @@ class SqlRemovalStore:
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)
-            sql_released_runs.approve(connection, self._cluster_id, run, plan_hash, author=author, now_ms=now_ms)
+            sql_release.approve(connection, self._cluster_id, run, plan_hash, author=author, now_ms=now_ms)
             return self._run(connection, run_id)
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)
-            if sql_released_runs.withdraw(connection, self._cluster_id, run, author=author, now_ms=now_ms):
+            if sql_release.withdraw(connection, self._cluster_id, run, author=author, now_ms=now_ms):
                 withdraw_left(connection, self._cluster_id, run_id, author, now_ms)
             return self._run(connection, run_id)
 
@@ -233,7 +325,7 @@ class SqlRemovalStore:
             return fence
 
     def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
-        return sql_released_runs.find(connection, self._cluster_id, run_id, AUDIT_RUN, lock=lock)
+        return sql_release.find(connection, self._cluster_id, run_id, AUDIT_RUN, lock=lock)
 
     def _of_run(self, run_id: str) -> Select[Any]:
         of_run = and_(planned_removals.c.cluster_id == self._cluster_id, planned_removals.c.run_id == run_id)

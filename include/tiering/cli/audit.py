@@ -17,7 +17,7 @@ from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.audit.removal_batch import RemovalResult
+    from include.tiering.audit.remove_orphans import RemovalResult
     from include.tiering.audit.report import RemovalRun
 
 
@@ -143,7 +143,7 @@ def _disagreement(plan_hash: str, *, approve: bool, approve_plan: str | None) ->
 def _remove_all(app: "App", run_id: str, size_bytes: int, interrupt: Interrupt) -> "list[RemovalResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
-    from include.tiering.runs.batch_room import BatchEnd
+    from include.tiering.runs.batch import BatchEnd
 
     results: list[RemovalResult] = []
     with RunProgress(app.adapters.stores.work, run_id, size_bytes, verb="removing"):
@@ -160,7 +160,7 @@ def _accept(app: "App", finding_ids: list[int], *, as_json: bool) -> None:
 
 
 def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
-    from include.tiering.audit.withdrawal_report import present_withdrawn_removals
+    from include.tiering.audit.report import present_withdrawn_removals
 
     with session_of(ctx).opened() as app:
         withdrawn = app.audit.withdraw_removals(run_id, author=author())

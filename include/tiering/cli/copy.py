@@ -41,7 +41,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
-    from include.tiering.runs.batch_room import BatchEnd
+    from include.tiering.runs.batch import BatchEnd
 
     results: list[BatchResult] = []
     if not plan.partitions:

@@ -12,7 +12,7 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
-    from include.tiering.expiration.truncate import Truncation
+    from include.tiering.expiration.plan import Truncation
 
 
 def delete_records(
@@ -41,14 +41,14 @@ def delete_records(
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
             done = app.expiration.delete_records(planned, author=author())
-    from include.tiering.expiration.delete_records_report import present_truncation
+    from include.tiering.expiration.report import present_truncation
 
     finish(present_truncation(done, refusal), as_json=as_json)
 
 
 def _refusal(planned: "Truncation", *, approve: bool) -> str | None:
-    from include.tiering.expiration.delete_records_report import question
+    from include.tiering.expiration.report import truncation_question
 
     if approve or planned.log_start_offset == planned.log_start_before:
         return None
-    return refusal_of(question(planned))
+    return refusal_of(truncation_question(planned))

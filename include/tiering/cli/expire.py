@@ -15,10 +15,10 @@ from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.expiration.delete_batch import DeleteResult
-    from include.tiering.expiration.plan_expiration import ExpirationPlan
+    from include.tiering.expiration.delete_segments import DeleteResult
+    from include.tiering.expiration.plan import ExpirationPlan
     from include.tiering.expiration.report import ExpireRun
-    from include.tiering.runs.brake import BrakeReport
+    from include.tiering.runs.deletion_limits import BrakeReport
 
 
 def expire(
@@ -81,7 +81,7 @@ def expire(
 
 
 def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
-    from include.tiering.expiration.withdrawal_report import present_withdrawal
+    from include.tiering.expiration.report import present_withdrawal
 
     with session_of(ctx).opened() as app:
         withdrawn = app.expiration.withdraw(run_id, author=author())
@@ -123,7 +123,7 @@ def _agrees(run: "ExpireRun", *, as_json: bool) -> bool:
 def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
     """Batches one after another, until one ends for another reason than its time."""
     from include.tiering.cli.progress import RunProgress
-    from include.tiering.runs.batch_room import BatchEnd
+    from include.tiering.runs.batch import BatchEnd
 
     results: list[DeleteResult] = []
     with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes, verb="deleting"):

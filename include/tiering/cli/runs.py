@@ -33,7 +33,7 @@ def require_topics(settings: "TieringSettings") -> None:
 def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
     """The planned segments as they stand; failures that the plan may take up again count as failed here."""
     from include.tiering.copying.report import CopyRun
-    from include.tiering.runs.batch_room import BatchEnd
+    from include.tiering.runs.batch import BatchEnd
     from include.tiering.runs.contract import SegmentOutcome
 
     items = app.adapters.stores.work.items(plan.run_id)

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Final
 
 from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.local_bytes import counted_bytes
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid

@@ -32,10 +32,8 @@ from include.tiering.errors import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.quotas.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
-from include.tiering.runs.batch_room import BatchEnd, BatchRoom
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
-from include.tiering.runs.send_gate import SendGate
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 

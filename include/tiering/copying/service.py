@@ -25,7 +25,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quota import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch_surroundings import gate_and_heartbeat
+from include.tiering.runs.batch import gate_and_heartbeat
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry

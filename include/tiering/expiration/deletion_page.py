@@ -7,15 +7,9 @@ from xml.etree.ElementTree import Element
 
 from include.tiering.html_markup import content_security_policy, document, element, number, table
 from include.tiering.presentation import TopicNames, count
-from include.tiering.runs.approval_contract import Answer, PlanQuestion
-from include.tiering.runs.brake import TopicAction
-from include.tiering.runs.deletion_contract import (
-    DeletionItem,
-    DeletionOutcome,
-    DeletionRun,
-    PlannedExpiration,
-    TopicTotals,
-)
+from include.tiering.runs.approval import Answer, PlanQuestion
+from include.tiering.runs.deletion_limits import TopicAction
+from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun, PlannedExpiration, TopicTotals
 from include.tiering.units import format_bytes, format_utc
 
 MOST_TOPICS: Final = 500

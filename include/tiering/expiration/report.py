@@ -1,19 +1,24 @@
-"""What expiration deletes and why, what the brake says of it, and what became of it."""
+"""What expiration deletes and why, and what became of it; what a withdrawal left; a log start that was raised.
+
+What the deletion limit says of a run is part of it.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from include.tiering.errors import UnprovedReplacementError
-from include.tiering.expiration.plan_expiration import HeldSegments, Unknown, WaitingPartition
+from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
-from include.tiering.runs.brake import BrakeReport, TopicAction
-from include.tiering.runs.deletion_contract import (
+from include.tiering.remote_storage.unclaimed import unclaimed_withdrawal
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
     DeletionRun,
     PlannedExpiration,
+    WithdrawnRun,
 )
 from include.tiering.units import format_bytes, format_utc
 
@@ -253,3 +258,114 @@ def _unknowns(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
 
 def _bytes(items: Sequence[DeletionItem]) -> int:
     return sum(item.planned.size_bytes for item in items)
+
+
+def present_withdrawal(withdrawn: WithdrawnRun) -> Presentation:
+    """Always `ok`: whatever had gone, nothing more does."""
+    return Presentation(
+        lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
+    )
+
+
+def _withdrawal_summary(withdrawn: WithdrawnRun) -> str:
+    begun = f"; {_amount(withdrawn.begun)} begun: the next run ends them" if withdrawn.begun else ""
+    stay, gone = _amount(withdrawn.kept), _amount(withdrawn.deleted)
+    unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
+    return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
+
+
+def _withdrawal_document(withdrawn: WithdrawnRun) -> Document:
+    run = withdrawn.run
+    return {
+        "run_id": run.run_id,
+        "plan_hash": run.plan_hash,
+        "withdrawn_by": None if run.withdrawal is None else run.withdrawal.author,
+        "withdrawn_at_ms": None if run.withdrawal is None else run.withdrawal.withdrawn_at_ms,
+        "kept": len(withdrawn.kept),
+        "kept_bytes": _bytes(withdrawn.kept),
+        "deleted": len(withdrawn.deleted),
+        "deleted_bytes": _bytes(withdrawn.deleted),
+        "begun": [_segment(item) for item in withdrawn.begun],
+        "begun_bytes": _bytes(withdrawn.begun),
+        "not_claimed": withdrawn.not_claimed,
+    }
+
+
+def _withdrawal_tables(withdrawn: WithdrawnRun) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            str(item.planned.segment_id.topic_id_partition),
+            f"{item.planned.start_offset}..{item.planned.end_offset}",
+            format_bytes(item.planned.size_bytes),
+        )
+        for item in withdrawn.begun
+    )
+    return (Table("begun: the next run ends them", ("partition", "offsets", "bytes>"), rows),) if rows else ()
+
+
+def _segment(item: DeletionItem) -> Document:
+    planned = item.planned
+    return {
+        **labels(planned.segment_id.topic_id_partition),
+        "segment_id": str(planned.segment_id.id),
+        "start_offset": planned.start_offset,
+        "end_offset": planned.end_offset,
+        "bytes": planned.size_bytes,
+    }
+
+
+def _amount(items: Sequence[DeletionItem]) -> str:
+    return f"{count(len(items), 'segment')} ({format_bytes(_bytes(items))})"
+
+
+def present_truncation(truncation: Truncation, refusal: str | None) -> Presentation:
+    """Not `ok`: refused, so nothing changed."""
+    return Presentation(
+        lambda: _truncation_document(truncation, refusal),
+        lambda: (_truncation_table(truncation),),
+        _truncation_summary(truncation, refusal),
+        ok=refusal is None,
+    )
+
+
+def truncation_question(truncation: Truncation) -> str:
+    return (
+        f"Raise the log start of {truncation.topic_id_partition} from {truncation.log_start_before} to"
+        f" {truncation.log_start_offset} for good? {_below(truncation)} the next expire"
+    )
+
+
+def _truncation_summary(truncation: Truncation, refusal: str | None) -> str:
+    partition = truncation.topic_id_partition
+    if refusal is not None:
+        return f"the log start of {partition} stays at {truncation.log_start_before}: {refusal}"
+    if truncation.log_start_offset == truncation.log_start_before:
+        return f"the log start of {partition} is {truncation.log_start_before} already"
+    return f"the log start of {partition} is {truncation.log_start_offset} now; {_below(truncation)} the next expire"
+
+
+def _below(truncation: Truncation) -> str:
+    verb = "goes" if truncation.segments == 1 else "go"
+    return f"{count(truncation.segments, 'segment')} ({format_bytes(truncation.size_bytes)}) {verb} with"
+
+
+def _truncation_document(truncation: Truncation, refusal: str | None) -> Document:
+    return {
+        **labels(truncation.topic_id_partition),
+        "from": truncation.log_start_before,
+        "to": truncation.log_start_offset if refusal is None else truncation.log_start_before,
+        "segments": truncation.segments,
+        "bytes": truncation.size_bytes,
+        "refusal": refusal,
+    }
+
+
+def _truncation_table(truncation: Truncation) -> Table:
+    row = (
+        str(truncation.topic_id_partition),
+        str(truncation.log_start_before),
+        str(truncation.log_start_offset),
+        str(truncation.segments),
+        format_bytes(truncation.size_bytes),
+    )
+    return Table("log start", ("partition", "before>", "asked for>", "segments below>", "bytes>"), (row,))

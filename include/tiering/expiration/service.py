@@ -1,33 +1,39 @@
-"""Expiration: plan, limit, approve, delete, withdraw; and truncate by decision."""
+"""Expiration: plan, limit, approve, delete, withdraw; and truncate by decision.
+
+Its metrics are declared here. Those of how fast its requests go are declared with the quotas.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from include.tiering.audit.standing_guards import StandingGuards
+from include.tiering.audit.record import StandingGuards
 from include.tiering.clock import Clock
 from include.tiering.configs.effective_configs import EffectiveConfigs
 from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.errors import ClockDisagreesError, SourceError
-from include.tiering.expiration.clock_guard import ClockBounds, ClockGuard
-from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
-from include.tiering.expiration.delete_segments import SegmentDeleter
-from include.tiering.expiration.metrics import count_deleted, count_held
-from include.tiering.expiration.plan_expiration import ExpirationPlan, ExpirationPlanner, deletion_demands
-from include.tiering.expiration.recheck_plan import StillPlanned, still_planned, withdrawn
-from include.tiering.expiration.truncate import Truncation, plan_truncation, truncate
+from include.tiering.expiration.checks import ClockBounds, ClockGuard, StillPlanned, still_planned, withdrawn
+from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
+from include.tiering.expiration.plan import (
+    ExpirationPlan,
+    ExpirationPlanner,
+    Truncation,
+    deletion_demands,
+    plan_truncation,
+    truncate,
+)
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.observers import StepObserver
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch_surroundings import around_deletion, deletion_limits
-from include.tiering.runs.brake import BrakeReport, apply_brake
+from include.tiering.runs.batch import around_deletion, deletion_limits
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import (
+from include.tiering.runs.deletion_limits import BrakeReport, apply_brake
+from include.tiering.runs.deletion_run import (
     DeletionRun,
     DeletionStore,
     PlannedDeletion,
@@ -37,7 +43,42 @@ from include.tiering.runs.deletion_contract import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicStanding
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metric import Metric, MetricKind
+from include.tiering.telemetry.recorder import PrometheusRecorder, process_recorder
+
+DELETE_REQUESTS: Final = Metric(
+    "RemoteDeleteRequestsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Remote log segments whose deletion ended, well or not.",
+)
+DELETE_ERRORS: Final = Metric(
+    "RemoteDeleteErrorsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Those of them that could not be deleted and are left to the next run.",
+)
+SUPERSEDED_HELD: Final = Metric(
+    "tiering_superseded_held",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Superseded segments that expiration kept, each time that it met them, because the copy in their place is not "
+    "proved to be there, whole, right and passed.",
+)
+
+EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)
+
+
+def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, failed: int) -> None:
+    """Count segments that are gone, and those that could not be deleted."""
+    recorder.add(DELETE_REQUESTS, deleted + failed, topic)
+    recorder.add(DELETE_ERRORS, failed, topic)
+
+
+def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
+    """Count superseded segments that stay because the copy in their place is not proved."""
+    recorder.add(SUPERSEDED_HELD, segments, topic)
+
 
 _log: Final = get_logger(__name__)
 _AUTHOR: Final = "expiration"
@@ -130,7 +171,7 @@ class ExpirationService:
         return plan
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
-        """What a stored plan would delete and nobody would plan now; see `recheck_plan`. Changes nothing.
+        """What a stored plan would delete and nobody would plan now; see `checks.withdrawn`. Changes nothing.
 
         Raises:
             ClockDisagreesError

@@ -23,7 +23,7 @@ from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.settings import TieringSettings
 from include.tiering.verification.service import VerificationService

@@ -14,7 +14,7 @@ from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import PartitionLease
-from include.tiering.runs.deletion_contract import Approval
+from include.tiering.runs.deletion_run import Approval
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from include.tiering.handover.checks.handover_check import CheckOutcome, CheckRe
 from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep, Undo
 from include.tiering.handover.handover_contract import GuardValue, Handover, HandoverStore, SeededPartition
 from include.tiering.presentation import Document, Presentation, Table, count
-from include.tiering.runs.approval_report import ApprovalQuestion
+from include.tiering.runs.approval import ApprovalQuestion
 from include.tiering.units import format_utc
 
 WHAT_STEPS_DO: Final = {

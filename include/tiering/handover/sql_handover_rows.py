@@ -17,7 +17,7 @@ from include.tiering.handover.handover_contract import (
     SeededPartition,
 )
 from include.tiering.model.ids import Uuid
-from include.tiering.runs.deletion_contract import Approval
+from include.tiering.runs.deletion_run import Approval
 
 _ORDER: Final = {str(step): number for number, step in enumerate(HandoverStep)}
 

@@ -1,4 +1,4 @@
-"""What a retention decision rests on, and what it says. How it is made: `expiration`."""
+"""What a retention decision rests on, and what it says. How it is made: `expiration.rules`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -23,8 +23,7 @@ from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGene
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
-from include.tiering.runs.contract import ALL_TOPICS, WorkStore
-from include.tiering.runs.leases_ahead import require_none_ahead
+from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_none_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion

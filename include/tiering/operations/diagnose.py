@@ -19,8 +19,7 @@ from include.tiering.operations.readiness import Readiness
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.quotas.scopes import copy_scopes
 from include.tiering.quotas.topic_quota import TopicQuotaReport
-from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition
-from include.tiering.runs.leases_ahead import say_ahead
+from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, say_ahead
 from include.tiering.units import format_bytes, format_duration
 
 

@@ -16,7 +16,7 @@ from include.tiering.remote_storage.claim_store import StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import DeletionStore
+from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings

@@ -6,7 +6,7 @@ from typing import Final
 
 from include.tiering.audit.conclude_audit import AuditReport
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import FindingState, RecordedFinding
+from include.tiering.audit.record import FindingState, RecordedFinding
 from include.tiering.audit.report import AuditRun, present_audit
 from include.tiering.configs.report import DescribedConfig
 from include.tiering.configs.topic_retention import RETENTION_BYTES, RETENTION_MS, TopicRetention

@@ -1,9 +1,12 @@
 """Who does what now: runs, planned segments, leases with fencing tokens, progress, the pause switch.
 
 A run is one plan. Batches of that run pull partitions: `claim` gives a lease on the most urgent partition with work
-left, `release` gives it back, `waits_longer` says whether that would be fair. A lease is time-limited by the database's
-clock and fenced: each claim of a partition in one role gets a higher token than the one before, and a change made with
-an older token fails. Runs that delete are in `deletion_contract`.
+left, `release` gives it back, `waits_longer` says whether that would be fair. A lease is time-limited by the
+database's clock and fenced: each claim of a partition in one role gets a higher token than the one before, and a
+change made with an older token fails. Runs that delete are in `deletion_run`.
+
+A lease that ends further ahead than it may last holds nothing up. But the clock that dated it was wrong, and may have
+dated more: `require_none_ahead` says so.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,9 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
+from include.tiering.errors import LeaseAheadError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.units import format_utc
 
 LIVE_BATCH_MS: Final = 3_000
 ALL_TOPICS: Final = "*"
@@ -289,3 +294,24 @@ class WorkStore(Protocol):
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
         """Append to the event log: decisions and outcomes, never payloads or secrets."""
         ...
+
+
+MOST_NAMED: Final = 5
+
+
+def say_ahead(lease: LeaseAhead) -> str:
+    """Without the partition."""
+    holder = lease.holder
+    return (
+        f"the lease to {lease.role} of batch {holder.batch_id} of run {holder.run_id} ends at"
+        f" {format_utc(holder.expires_at_ms)}, further ahead than it may last: a clock was ahead, and it is ignored"
+    )
+
+
+def require_none_ahead(leases: Sequence[LeaseAhead]) -> str:
+    """Raises LeaseAheadError that names the first `MOST_NAMED`, and how many more."""
+    if not leases:
+        return "none ends further ahead than it may last"
+    named = [f"{lease.topic_id_partition}: {say_ahead(lease)}" for lease in leases[:MOST_NAMED]]
+    more = len(leases) - len(named)
+    raise LeaseAheadError("; ".join([*named, f"and {more} more"] if more else named))

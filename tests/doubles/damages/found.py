@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from include.tiering.audit.context import AuditContext, AuditMoment
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
-from include.tiering.audit.whole import gather, judge
+from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.finding import AuditContext, AuditedTopic, AuditMoment, SegmentFact, epochs_text
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner

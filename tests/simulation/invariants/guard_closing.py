@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.record_contract import FindingState
-from include.tiering.audit.sql_standing_guards import standing
+from include.tiering.audit.record import FindingState
+from include.tiering.audit.store import standing
 from tests.simulation.world.sides import CLUSTER_ID
 
 if TYPE_CHECKING:

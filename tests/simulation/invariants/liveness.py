@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from include.tiering.audit.guards import Guard
+from include.tiering.audit.record import Guard
 from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner

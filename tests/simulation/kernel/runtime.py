@@ -21,11 +21,10 @@ from tests.simulation.kernel.threads import SimulatedThreading
 
 _PACKAGE: Final = "include.tiering."
 _WITH_THREADS: Final = (
-    "runs.batch_heartbeat",
-    "runs.send_gate",
+    "runs.batch",
     "copying.copy_segments",
-    "expiration.delete_batch",
-    "audit.remove_strays",
+    "expiration.delete_segments",
+    "audit.remove_orphans",
     "handover.keep_alive",
     "quotas.byte_bounded_queue",
 )

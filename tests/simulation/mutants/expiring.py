@@ -3,21 +3,20 @@
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.expiration import expiration, plan_expiration
-from include.tiering.expiration.delete_batch import DeleteBatch
-from include.tiering.expiration.delete_segments import SegmentDeleter
-from include.tiering.expiration.require_replacement import ReplacementCheck
+from include.tiering.expiration import plan, rules
+from include.tiering.expiration.checks import ReplacementCheck
+from include.tiering.expiration.delete_segments import DeleteBatch, SegmentDeleter
 from include.tiering.model.leader_epochs import MergedHistory
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
-from include.tiering.runs.deletion_contract import DeletionRun
+from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments import sql_partitions
 from include.tiering.segments.topics import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
-_plans = plan_expiration.decide_deletions
+_plans = plan.decide_deletions
 _covers_it = ReplacementCheck.require_covered
 
 
@@ -59,7 +58,7 @@ def _objects_stay() -> list[Patch]:
 
 def _begun_ones_forgotten() -> list[Patch]:
     """Deletions that a dead batch began are not taken up."""
-    return [(expiration, "_unfinished_deletes", lambda *_: iter(()))]
+    return [(rules, "_unfinished_deletes", lambda *_: iter(()))]
 
 
 def _found_again() -> list[Patch]:
@@ -122,24 +121,24 @@ def _retention_is_age_zero() -> list[Patch]:
     def cut_off(given: Any) -> int | None:
         return None if given.retention_ms is None else int(given.now_ms)
 
-    return [(expiration, "_cut_off_ms", cut_off)]
+    return [(rules, "_cut_off_ms", cut_off)]
 
 
 def _size_rounds_up() -> list[Patch]:
     """A segment goes although what stays is then less than what retention.bytes keeps."""
-    real = expiration._Scan._by_size
+    real = rules._Scan._by_size
 
     def instead(self: Any, segment: Any) -> Any:
         if self._excess_bytes:
             self._excess_bytes = max(self._excess_bytes, segment.segment_size_bytes)
         return real(self, segment)
 
-    return [(expiration._Scan, "_by_size", instead)]
+    return [(rules._Scan, "_by_size", instead)]
 
 
 def _covered_too() -> list[Patch]:
     """What goes along with a segment, because it covers it, is not counted."""
-    return [(expiration._Scan, "_passed_with", lambda _self, segment: [segment])]
+    return [(rules._Scan, "_passed_with", lambda _self, segment: [segment])]
 
 
 def _covers(call: Call) -> bool:
@@ -153,7 +152,7 @@ def _bytes_of_old_leaders() -> list[Patch]:
         replicas = () if report is None else report.replicas
         return {replica.topic_id_partition: replica for replica in replicas if replica.chosen}
 
-    return [(plan_expiration, "_believed", instead)]
+    return [(plan, "_believed", instead)]
 
 
 def _bytes_below_log_starts() -> list[Patch]:
@@ -163,7 +162,7 @@ def _bytes_below_log_starts() -> list[Patch]:
         first = 0 if highest is None else highest + 1
         return sum(segment.size_bytes for segment in replica.segments if segment.base_offset >= first)
 
-    return [(plan_expiration, "local_only_bytes", instead)]
+    return [(plan, "local_only_bytes", instead)]
 
 
 def _unfinished_is_size() -> list[Patch]:
@@ -174,7 +173,7 @@ def _unfinished_is_size() -> list[Patch]:
         total = sum(one.segment_size_bytes for one in self._segments) + (self._given.local_only_bytes or 0)
         return 0 if limit is None else max(0, total - limit)
 
-    return [(expiration._Scan, "_excess", instead)]
+    return [(rules._Scan, "_excess", instead)]
 
 
 def _shortened_history() -> list[Patch]:
@@ -188,7 +187,7 @@ def _shortened_history() -> list[Patch]:
 
 def _brokers_log_start() -> list[Patch]:
     """The broker's log start is ours: what it forgot goes. No batch asks again, which would find out."""
-    real = plan_expiration.ExpirationPlanner._input
+    real = plan.ExpirationPlanner._input
 
     def instead(self: Any, partition: Any, replica: Any, now_ms: int, *rest: Any) -> Any:
         given = real(self, partition, replica, now_ms, *rest)
@@ -196,7 +195,7 @@ def _brokers_log_start() -> list[Patch]:
         return replace(given, log_start_offset=max(given.log_start_offset, start))
 
     return [
-        (plan_expiration.ExpirationPlanner, "_input", instead),
+        (plan.ExpirationPlanner, "_input", instead),
         (DeleteBatch, "_still_planned", unasked),
     ]
 
@@ -238,7 +237,7 @@ def _copies_taken_for_abandoned() -> list[Patch]:
             _covers_it(self, unfinished)
 
     return [
-        (plan_expiration, "decide_deletions", decide),
+        (plan, "decide_deletions", decide),
         (SegmentDeleter, "begin", begin),
         (ReplacementCheck, "require_covered", covered),
     ]
@@ -252,7 +251,7 @@ def _of_somebody(call: Call) -> bool:
 
 
 def _never_held() -> list[Patch]:
-    return [(expiration, "_is_held", lambda *_: False)]
+    return [(rules, "_is_held", lambda *_: False)]
 
 
 EXPIRING = (

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from include.tiering.audit import plan_removals, unknown_segment
-from include.tiering.audit.context import AuditMoment
+from include.tiering.audit import plan_removals, rules
+from include.tiering.audit.finding import AuditMoment
 from include.tiering.audit.service import AuditService
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
@@ -65,9 +65,9 @@ def _no_age_guard() -> list[Patch]:
 
 def _complete_copies_too() -> list[Patch]:
     def instead(_attempt: Any, stored: Any, context: Any) -> Any:
-        return unknown_segment._orphans(stored, "nobody knows it", context)
+        return rules._orphans(stored, "nobody knows it", context)
 
-    return [(unknown_segment, "_complete", instead)]
+    return [(rules, "_complete", instead)]
 
 
 def _recorded_owners_alone() -> list[Patch]:

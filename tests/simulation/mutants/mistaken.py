@@ -18,16 +18,16 @@ from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
-from include.tiering.expiration import clock_guard, plan_expiration
+from include.tiering.expiration import checks, plan
 from include.tiering.expiration import service as expiration_service
-from include.tiering.expiration.delete_batch import DeleteBatch
-from include.tiering.expiration.require_replacement import ReplacementCheck
+from include.tiering.expiration.checks import ReplacementCheck
+from include.tiering.expiration.delete_segments import DeleteBatch
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.claim_store import StoreClaim
-from include.tiering.runs import brake, sql_lease_rows
-from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs import deletion_limits, sql_lease_rows
+from include.tiering.runs.batch import SendGate
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 from include.tiering.verification.missing_segments import MissingSegments
@@ -197,11 +197,11 @@ def _pauses_unseen() -> list[Patch]:
 
 
 def _each_topic_alone() -> list[Patch]:
-    return [(brake, "excesses_in_all", lambda *_args: {})]
+    return [(deletion_limits, "excesses_in_all", lambda *_args: {})]
 
 
 def _any_clock() -> list[Patch]:
-    return [(clock_guard, "require_sound", nothing)]
+    return [(checks, "require_sound", nothing)]
 
 
 def _leases_without_bound() -> list[Patch]:
@@ -216,7 +216,7 @@ def _leases_without_bound() -> list[Patch]:
 
 def _all_files_count() -> list[Patch]:
     """Whatever is doubtful about them."""
-    return [(plan_expiration, "without_doubtful", lambda replica, _segments, _doubts: (replica, []))]
+    return [(plan, "without_doubtful", lambda replica, _segments, _doubts: (replica, []))]
 
 
 def _named_some(call: Call) -> bool:

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from include.tiering.expiration.recheck_plan import StillPlanned
+from include.tiering.expiration.checks import StillPlanned
 from include.tiering.model.histories import newest_history
 
 Patch = tuple[Any, str, Any]

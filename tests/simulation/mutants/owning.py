@@ -8,13 +8,12 @@ from sqlalchemy import true
 
 from include.tiering.database.fencing import FenceHolder
 from include.tiering.database.transactions import writing
-from include.tiering.expiration import sql_deletions as sql_deletion_work
+from include.tiering.expiration import store as sql_deletion_work
 from include.tiering.remote_storage.marker import GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.runs import sql as sql_work
-from include.tiering.runs import sql_lease_rows, sql_leases
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
-from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs import sql_copy_plans, sql_lease_rows
+from include.tiering.runs import store as sql_work
+from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.segments import sql, sql_changes, sql_partitions
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
@@ -30,9 +29,9 @@ def _fences_ignored() -> list[Patch]:
 
 def _live_leases_taken() -> list[Patch]:
     """Statements that are kept otherwise are built anew."""
-    kept = ((sql_lease_rows, "_take"), (sql_leases, "_next_claimable"))
+    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"))
     anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
-    return [*anew, (sql_leases, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
+    return [*anew, (sql_copy_plans, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
 
 
 def _tokens_begin_anew() -> list[Patch]:
@@ -49,7 +48,7 @@ def _tokens_begin_anew() -> list[Patch]:
         args[0].execute(sql_lease_rows._RELEASE, sql_lease_rows.key_of_fence(args[1], fence) | {"token": 1})
         return type(fence)(fence.topic_id_partition, 1, fence.role)
 
-    return [(sql_leases, "take", same_token)]
+    return [(sql_copy_plans, "take", same_token)]
 
 
 def _lease_never_runs_out() -> list[Patch]:

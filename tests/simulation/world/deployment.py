@@ -12,9 +12,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from include.tiering.app import App
-from include.tiering.audit.sql_audit import SqlSegmentFacts
-from include.tiering.audit.sql_audits import SqlAuditStore
 from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
@@ -23,7 +22,7 @@ from include.tiering.errors import (
     QuotaExceededError,
     SourceUnreadableError,
 )
-from include.tiering.expiration.sql_deletions import SqlDeletionStore
+from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import RaisedBy, StoreMarker
 from include.tiering.operations import set_up
@@ -34,7 +33,7 @@ from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTie
 from include.tiering.remote_storage.layouts.options import form_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.strays import StoredStrays
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
@@ -243,7 +242,7 @@ def deploy(world: Any, process: Process) -> App:
         audits=Proxy(calls, "audits", SqlAuditStore(db.engine, CLUSTER_ID, now_ms=now_ms), AUDITS),
         removals=Proxy(calls, "removals", SqlRemovalStore(db.engine, CLUSTER_ID, now_ms=now_ms), REMOVALS),
         segment_facts=Proxy(
-            calls, "segment_facts", SqlSegmentFacts(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
+            calls, "segment_facts", SqlAuditedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
         ),
         segment_judge=lambda _results_dir=None: PlainJudge(),
         configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),

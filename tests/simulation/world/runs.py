@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from include.tiering.configs.pools_contract import COPIER_POOL
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.sides import Side

@@ -7,7 +7,7 @@ from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import Uuid
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.simulation.kernel.scheduler import Scheduler

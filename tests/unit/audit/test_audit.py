@@ -4,23 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.approval_report import removal_question
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Guard, Refusal
-from include.tiering.audit.plan_removals import RemovalPlan, Spared
-from include.tiering.audit.record_contract import (
+from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
+from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalPlan, Spared
+from include.tiering.audit.record import (
     AuditRecord,
     AuditSource,
     AuditTally,
     FindingState,
+    Guard,
     RecordedFinding,
+    Refusal,
 )
-from include.tiering.audit.removal_contract import PlannedRemoval, RemovalItem, RemovalOutcome
-from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit
+from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit, removal_question
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.presentation import as_text
-from include.tiering.runs.brake import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
 from tests.doubles.segments import partition_of, uuid
 
 ORDERS = partition_of("orders")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.guards import Evidence, Guard, Memory, StandingGuard, UnknownCopy, refusals, remembered
+from include.tiering.audit.record import AuditEvidence, Guard, Memory, StandingGuard, UnknownCopy, refusals, remembered
 
-SOUND = Evidence(
+SOUND = AuditEvidence(
     objection=None,
     segment_objects=9,
     memory=Memory(3, 1_000),

@@ -5,11 +5,17 @@ from typing import Final
 
 import pytest
 
-from include.tiering.audit.context import AuditContext, AuditMoment
-from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.finding import (
+    AuditContext,
+    AuditedTopic,
+    AuditFinding,
+    AuditMoment,
+    FindingKind,
+    SegmentFact,
+    epochs_text,
+)
 from include.tiering.audit.plan_removals import plan_removals
-from include.tiering.audit.segment_facts import AuditedTopic, SegmentFact, epochs_text
-from include.tiering.audit.whole import gather, judge
 from include.tiering.model.ownership import StoreMarker, TopicOwner
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.location import open_listing, open_storage

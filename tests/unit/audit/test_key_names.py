@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.audit.key_names import is_own, named_segment_id
+from include.tiering.audit.rules import is_own, named_segment_id
 
 SEGMENT_ID = "__79_Pv6-fj39vX08_Lx8A"
 FILE = f"00000000000000000042-{SEGMENT_ID}"

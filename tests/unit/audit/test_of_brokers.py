@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
-from include.tiering.audit.segment_facts import AuditedTopic
-from include.tiering.audit.whole import AuditResult, gather, judge
+from include.tiering.audit.compare import AuditResult, gather, judge
+from include.tiering.audit.finding import AuditContext, AuditedTopic, AuditMoment, PassedOver
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from tests.doubles.audit_worlds import FINISHED, HOUR_MS, LISTED_AT_MS, OLD_MS, TOMBSTONE, Attempt, World

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.audit.finding import AuditFinding, FindingKind
-from include.tiering.audit.guards import Guard, Refusal
 from include.tiering.audit.plan_removals import RemovalPlan, Spared, plan_removals
+from include.tiering.audit.record import Guard, Refusal
 from include.tiering.model.ids import Uuid
 from tests.doubles.segments import partition_of, uuid
 

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.removal_batch import RemovalBatch, RemovalResult
-from include.tiering.audit.removal_contract import PlannedRemoval, RemovalOutcome
-from include.tiering.audit.remove_strays import RemovalStep, StrayRemover
-from include.tiering.audit.sql_audits import SqlAuditStore
+from include.tiering.audit.plan_removals import PlannedRemoval, RemovalOutcome
+from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, RemovalStep, StrayRemover
 from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.audit.store import SqlAuditStore
 from include.tiering.clock import SystemClock
 from include.tiering.errors import (
     ApprovalRequiredError,
@@ -31,11 +30,9 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
-from include.tiering.runs.batch_room import BatchEnd, BatchRoom
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import BatchProgress
-from include.tiering.runs.send_gate import SendGate
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import database_kind, database_url, engine, migrated_engine

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.context import AuditContext, AuditMoment, PassedOver
-from include.tiering.audit.finding import FindingKind
-from include.tiering.audit.whole import AuditResult, gather, judge
+from include.tiering.audit.compare import AuditResult, gather, judge
+from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind, PassedOver
 from include.tiering.errors import (
     ForeignStoreError,
     RemoteMetadataError,

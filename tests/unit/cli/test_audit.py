@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.tiering.audit.removal_batch import RemovalResult
+from include.tiering.audit.remove_orphans import RemovalResult
 from include.tiering.audit.service import AuditService
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from tests.doubles.strays import TWO_DAYS_SECONDS, make_old, plant_orphan, stored_files
 from tests.doubles.tiny_deployment import TinyDeployment
 

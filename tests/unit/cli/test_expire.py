@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from include.tiering.expiration.delete_batch import DeleteResult
+from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.expiration.service import ExpirationService
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from tests.doubles.tiny_deployment import TinyDeployment
 
 

@@ -16,7 +16,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
 )
 from include.tiering.kafka.log_dirs.contract import ScanError
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp, batch_result

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack
 from include.tiering.copying.plan_copy import plan_copy
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,

@@ -14,7 +14,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
 from tests.doubles.storage_decorators import Lies, LyingStorage, RecordingStorage

@@ -14,7 +14,7 @@ from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDir
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes.compare_tiers import compare_tiers

@@ -12,7 +12,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.leftover_copies import LeftoverCopies
 from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
-from include.tiering.expiration.require_replacement import ReplacementCheck
+from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import RemoteLogSegmentId

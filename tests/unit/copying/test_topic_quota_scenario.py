@@ -24,11 +24,9 @@ from include.tiering.quotas.topic_meters import MeterKind
 from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, SendGate
 from include.tiering.runs.contract import BatchProgress, SegmentOutcome
-from include.tiering.runs.send_gate import SendGate
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.segments.topics import register_owners

@@ -18,10 +18,9 @@ from include.tiering.errors import (
     RunWithdrawnError,
     StateConflictError,
 )
-from include.tiering.expiration.delete_batch import DeleteBatch, DeleteResult
-from include.tiering.expiration.delete_segments import DeleteStep, SegmentDeleter
-from include.tiering.expiration.recheck_plan import PlanCheck, StillPlanned
-from include.tiering.expiration.sql_deletions import SqlDeletionStore
+from include.tiering.expiration.checks import PlanCheck, StillPlanned
+from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, DeleteStep, SegmentDeleter
+from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionReason
@@ -30,12 +29,10 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.quotas.scopes import UNITS_PER_REQUEST
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch_heartbeat import BEAT_SECONDS, BatchHeartbeat
-from include.tiering.runs.batch_room import BatchEnd, BatchRoom
+from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import BatchProgress, PartitionLease
-from include.tiering.runs.deletion_contract import DeletionOutcome, PlannedExpiration
-from include.tiering.runs.send_gate import SendGate
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.expirations import expire_lease_of, planned_deletion

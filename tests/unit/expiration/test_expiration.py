@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput
 from tests.doubles.retention import NOW_MS, ONE_EPOCH, PARTITION, after, named, remote_segment, retention_input

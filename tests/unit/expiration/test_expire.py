@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from include.tiering.expiration.plan_expiration import HeldSegments, Unknown
+from include.tiering.expiration.plan import HeldSegments, Unknown
 from include.tiering.expiration.report import ExpireRun, present_expire
-from include.tiering.runs.brake import BrakeReport, TopicAction
-from include.tiering.runs.deletion_contract import Approval, DeletionItem, DeletionOutcome, DeletionRun
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_run import Approval, DeletionItem, DeletionOutcome, DeletionRun
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from include.tiering.expiration.metrics import count_deleted
+from include.tiering.expiration.service import count_deleted
 from include.tiering.telemetry.recorder import PrometheusRecorder
 
 

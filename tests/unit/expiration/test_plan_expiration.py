@@ -8,12 +8,7 @@ import pytest
 from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.expiration.plan_expiration import (
-    ExpirationPlan,
-    ExpirationPlanner,
-    HeldSegments,
-    Waits,
-)
+from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, HeldSegments, Waits
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, SeenBy, SeenDivergence
@@ -22,7 +17,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.contract import Lease
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.segments.topics import TopicStanding

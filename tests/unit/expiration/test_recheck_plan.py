@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.runs.deletion_contract import PlannedDeletion
+from include.tiering.runs.deletion_run import PlannedDeletion
 from tests.doubles.archive import Archive
 
 

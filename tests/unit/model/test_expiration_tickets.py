@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.retention import NOW_MS, after, named, remote_segment, retention_input
 from tests.doubles.retention import row_of_segments as row

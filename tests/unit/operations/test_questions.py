@@ -6,16 +6,16 @@ import pytest
 
 from include.tiering.copying import skip_report as skip
 from include.tiering.copying.skip_offsets import Skip
-from include.tiering.expiration import delete_records_report as delete_records
+from include.tiering.expiration import report as delete_records
 from include.tiering.expiration import report as expire
-from include.tiering.expiration.truncate import Truncation
+from include.tiering.expiration.plan import Truncation
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.recovery import adopt_report as adopt
 from include.tiering.recovery import rebuild_report as rebuild
 from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption
 from include.tiering.recovery.plan_rebuild import ListedPartition, RebuildPlan
-from include.tiering.runs.deletion_contract import DeletionItem, DeletionOutcome, DeletionRun
+from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
@@ -32,7 +32,7 @@ MARKER = StoreMarker("cluster-1", "store-1", 4)
     ],
 )
 def test_how_much_a_raised_log_start_costs(segments: int, size_bytes: int, what: str) -> None:
-    asked = delete_records.question(Truncation(ORDERS, 100, 250, segments, size_bytes))
+    asked = delete_records.truncation_question(Truncation(ORDERS, 100, 250, segments, size_bytes))
     assert asked == f"Raise the log start of orders-1 from 100 to 250 for good? {what} with the next expire"
 
 

@@ -7,7 +7,7 @@ import pytest
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_report import present_plan
 from include.tiering.copying.report import CopyRun, present_copy
-from include.tiering.expiration.plan_expiration import WaitingPartition, Waits
+from include.tiering.expiration.plan import WaitingPartition, Waits
 from include.tiering.expiration.report import ExpireRun, present_expire
 from include.tiering.model.sizes import PartitionLag, PartitionSize
 from include.tiering.operations.diagnose import Cause, Diagnosis
@@ -16,10 +16,10 @@ from include.tiering.operations.partition_readiness import NotReady, PartitionRe
 from include.tiering.operations.readiness import Readiness
 from include.tiering.operations.ready_report import present_ready
 from include.tiering.presentation import Table
-from include.tiering.runs.approval_report import approval_question
-from include.tiering.runs.brake import BrakeReport, TopicAction
+from include.tiering.runs.approval import approval_question
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
-from include.tiering.runs.deletion_contract import DeletionItem, DeletionOutcome, DeletionRun
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun
 from include.tiering.sizes.report import SizeReport, present_sizes
 from include.tiering.verification.judge import QualityFinding
 from include.tiering.verification.report import present_verify

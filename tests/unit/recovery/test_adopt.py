@@ -17,7 +17,7 @@ from include.tiering.recovery.plan_adoption import AdoptionPlan, plan_adoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.runs.sql import SqlWorkStore
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, delete, lease_of, update_of, uuid

@@ -1,9 +1,9 @@
 """The question to a person: what goes, of which topic, how much of it, and why it asks."""
 
 from include.tiering.model.retention import DeletionReason
-from include.tiering.runs.approval_report import approval_question
-from include.tiering.runs.brake import BrakeReport, TopicAction
-from include.tiering.runs.deletion_contract import PlannedExpiration
+from include.tiering.runs.approval import approval_question
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_run import PlannedExpiration
 from tests.doubles.expirations import planned_deletion, planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 

@@ -4,9 +4,8 @@ import threading
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
-from include.tiering.runs.batch_heartbeat import BatchHeartbeat
+from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.runs.contract import BatchProgress
-from include.tiering.runs.send_gate import SendGate
 from tests.doubles.patience import PATIENCE_SECONDS
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from include.tiering.model.ids import Uuid
-from include.tiering.runs.brake import BrakeLimits, TopicAction, disagreements, excesses, excesses_in_all
-from include.tiering.runs.deletion_contract import TopicTotals
+from include.tiering.runs.deletion_limits import BrakeLimits, TopicAction, disagreements, excesses, excesses_in_all
+from include.tiering.runs.deletion_run import TopicTotals
 from include.tiering.units import GIB
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of

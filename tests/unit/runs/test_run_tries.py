@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.runs.run_tries import id_of_try, is_try_of
+from include.tiering.runs.deletion_run import id_of_try, is_try_of
 
 RUNS = ["x", "x.1", "x.2", "x.2.1", "x.02", "x.", "x.1a", "xx", "y.2.2", "x.\u0662", "x.2\n"]
 NAMES = st.one_of(st.sampled_from(RUNS), st.from_regex(r"\A[a.12]{1,6}\Z"))

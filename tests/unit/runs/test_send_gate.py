@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from include.tiering.errors import LeaseLostError, SendingStoppedError
-from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.batch import SendGate
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
-from include.tiering.expiration.plan_expiration import deletion_demands
+from include.tiering.expiration.plan import deletion_demands
 from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
-from include.tiering.runs.deletion_contract import PlannedExpiration
+from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.topics import TopicDeletion, TopicStanding, TopicWatch
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions

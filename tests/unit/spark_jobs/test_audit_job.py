@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from include.tiering.audit.context import AuditOutcome, PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingKind
+from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, PassedOver
 from include.tiering.errors import RemoteStorageUnavailableError, SettingError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.listing import ListedObject, ListedUpload

@@ -9,7 +9,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.copying.copy_one_segment import CopiedSegment
 from include.tiering.copying.copy_segments import BatchResult, FailedSegment
 from include.tiering.errors import SettingError
-from include.tiering.runs.batch_room import BatchEnd
+from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from spark_jobs.batch_job import run_once
 from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments

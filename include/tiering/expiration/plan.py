@@ -5,6 +5,9 @@ Of the brokers only the bytes that are not remote yet are asked, and only for to
 cannot be known, or cannot be right, they count as nothing, which deletes less, and the plan names it. Segments that a
 broker began neither expire here nor count, whoever owns the topic. Planning changes nothing; the plan is stored by the
 caller, and each batch asks for the owner and the state of every segment again.
+
+The beginning of a partition is dropped by decision too: `plan_truncation` says what that means, `truncate` raises our
+log start, and the next plan names what lies below.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +16,8 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
-from include.tiering.expiration.expiration import decide_deletions
+from include.tiering.errors import SettingError
+from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.kafka.log_dirs.topic_patterns import matches
@@ -29,7 +33,7 @@ from include.tiering.model.retention import (
 )
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.deletion_contract import PlannedDeletion, PlannedExpiration, plan_hash
+from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration, plan_hash
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 from include.tiering.segments.topics import UNKNOWN_STANDING, TopicDeletion, TopicStanding
 from include.tiering.units import format_utc
@@ -354,3 +358,49 @@ def _planned(decision: DeletionDecision) -> PlannedDeletion:
         str(decision.reason),
         ", ".join(f"{name} {value}" for name, value in decision.numbers),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A log start before and after. `segments` and `size_bytes`: FINISHED, wholly below the new one."""
+
+    topic_id_partition: TopicIdPartition
+    log_start_before: int
+    log_start_offset: int
+    segments: int
+    size_bytes: int
+
+
+def plan_truncation(
+    partition: TopicIdPartition, before_offset: int, *, metadata: RemoteLogMetadata, registry: TopicRegistry
+) -> Truncation:
+    """What raising the log start to `before_offset`, the first offset that stays, would mean. Changes nothing.
+
+    A lower offset than the log start is that log start: it never falls.
+
+    Raises:
+        SettingError: the topic is not the platform's, or not all records before the offset are archived.
+    """
+    owner = registry.owner(partition.topic_id)
+    if owner is not TopicOwner.PLATFORM:
+        raise SettingError(f"{partition}: its owner is {owner}, who truncates it: see kafka-delete-records")
+    highest = metadata.highest_copied_offset(partition)
+    end_offset = 0 if highest is None else highest + 1
+    if before_offset > end_offset:
+        raise SettingError(f"{partition}: offset {before_offset} is beyond what is archived: at most {end_offset}")
+    log_start = metadata.partition_truth(partition).log_start_offset
+    offset = max(log_start, before_offset)
+    below = [
+        row.metadata.segment_size_bytes
+        for row in metadata.list_segments(partition)
+        if row.metadata.is_finished and row.metadata.end_offset < offset
+    ]
+    return Truncation(partition, log_start, offset, len(below), sum(below))
+
+
+def truncate(planned: Truncation, *, metadata: RemoteLogMetadata, author: str) -> Truncation:
+    """Raise the log start, with an event; nothing is deleted yet."""
+    held = metadata.raise_log_start(
+        planned.topic_id_partition, planned.log_start_offset, reason="delete-records", author=author
+    )
+    return replace(planned, log_start_offset=held)

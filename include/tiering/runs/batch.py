@@ -1,16 +1,134 @@
-"""The second thread of a batch: keeps its lease, reports its progress, watches for pause and for the parent's death."""
+"""What every batch of a run has beside its own work: a gate, stop conditions, and a heartbeat.
 
+- The `SendGate` stands before every grant of the quota and says whether this worker may still send. Another thread
+  writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
+- `BatchRoom` says whether the batch goes on: its time, its place in its pool, the gate.
+- The `BatchHeartbeat` is that other thread: it keeps the lease, reports the progress, and watches for a pause and for
+  the parent's death.
+"""
+
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from types import TracebackType
 from typing import Final, Self
 
 from include.tiering.clock import Clock
-from include.tiering.errors import LeaseLostError, MetadataUnavailableError, TieringError
+from include.tiering.errors import LeaseLostError, MetadataUnavailableError, SendingStoppedError, TieringError
 from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, PartitionLease, WorkStore
-from include.tiering.runs.send_gate import SendGate
+from include.tiering.runs.deletion_limits import BrakeLimits
+from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import get_logger
+
+PAUSE_HOLD_SECONDS: Final = 20.0
+
+
+class SendGate:
+    """May be closed for good, or for a while.
+
+    A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
+    that the attempt is given up and begun anew on resume.
+    """
+
+    def __init__(self, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
+        self._clock = clock
+        self._pause_hold_seconds = pause_hold_seconds
+        self._changed = threading.Condition()
+        self._paused = False
+        self._pauses = 0
+        self._stop_reason: str | None = None
+        self._lease_valid_until: float | None = None
+
+    def check(self) -> None:
+        """Wait out a short pause, then say whether work may go on.
+
+        Raises:
+            SendingStoppedError: stopped, or paused for longer than the hold.
+            LeaseLostError: the lease ran out by this host's monotonic clock, or was taken.
+        """
+        with self._changed:
+            if self._paused:
+                self._changed.wait_for(lambda: not self._paused or self._stop_reason, timeout=self._pause_hold_seconds)
+            if self._stop_reason is not None:
+                raise SendingStoppedError(self._stop_reason)
+            if self._paused:
+                raise SendingStoppedError(f"paused for more than {self._pause_hold_seconds:.0f} s")
+            if self._lease_valid_until is not None and self._clock.monotonic() >= self._lease_valid_until:
+                raise LeaseLostError("the lease was not renewed in time: another worker may own the partition")
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
+    def pauses(self) -> int:
+        """How many pauses have begun: who sees another number than before has slept through one."""
+        return self._pauses
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._stop_reason
+
+    def set_paused(self, paused: bool) -> None:
+        with self._changed:
+            self._pauses += paused and not self._paused
+            self._paused = paused
+            self._changed.notify_all()
+
+    def stop(self, reason: str) -> None:
+        with self._changed:
+            self._stop_reason = reason
+            self._changed.notify_all()
+
+    def lease_valid_until(self, monotonic_seconds: float | None) -> None:
+        """Monotonic second from which on the lease must be taken for lost; None while no lease is held."""
+        with self._changed:
+            self._lease_valid_until = monotonic_seconds
+
+
+class BatchEnd(StrEnum):
+    """Why a batch ended."""
+
+    NO_WORK = "no work left"
+    TIME_OVER = "its time is over"
+    SURPLUS = "its pool was made smaller"
+    STOPPED = "stopped"
+    WITHDRAWN = "its run was withdrawn"
+
+
+class BatchRoom:
+    """Of one batch, whose time begins now. `pool` is the Airflow pool whose slot it holds, None outside of Airflow."""
+
+    def __init__(
+        self, work: WorkStore, gate: SendGate, clock: Clock, *, batch_id: str, pool: str | None, max_seconds: float
+    ) -> None:
+        self._work = work
+        self._gate = gate
+        self._clock = clock
+        self._batch_id = batch_id
+        self._pool = pool
+        self._deadline = clock.monotonic() + max_seconds
+
+    def reason_to_end(self) -> BatchEnd | None:
+        """To be asked before anything new is begun; None: go on."""
+        if self._gate.stop_reason is not None:
+            return BatchEnd.STOPPED
+        if self._clock.monotonic() >= self._deadline:
+            return BatchEnd.TIME_OVER
+        if self._is_surplus():
+            return BatchEnd.SURPLUS
+        return None
+
+    def _is_surplus(self) -> bool:
+        """Youngest batches first leave a pool that became too small."""
+        slots = self._work.pool_size(self._pool) if self._pool is not None else None
+        if self._pool is None or slots is None or slots < 0:
+            return False
+        return self._batch_id in self._work.live_batches(self._pool)[slots:]
+
 
 _log: Final = get_logger(__name__)
 BEAT_SECONDS: Final = 0.4
@@ -188,3 +306,44 @@ class BatchHeartbeat:
             action()
         except MetadataUnavailableError:
             return
+
+
+def gate_and_heartbeat(
+    work: WorkStore,
+    clock: Clock,
+    run_id: str,
+    batch_id: str,
+    *,
+    pool: str | None,
+    lease_ms: int,
+    parent_alive: Callable[[], bool],
+) -> tuple[SendGate, BatchHeartbeat]:
+    """Of one batch that this process is about to run."""
+    gate = SendGate(clock)
+    identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
+    heartbeat = BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive)
+    return gate, heartbeat
+
+
+def deletion_limits(settings: TieringSettings) -> BrakeLimits:
+    """What goes without a person, whatever it is that deletes."""
+    limits = settings.expiration
+    return BrakeLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
+
+
+def around_deletion(
+    work: WorkStore,
+    clock: Clock,
+    settings: TieringSettings,
+    run_id: str,
+    batch_id: str,
+    *,
+    pool: str | None,
+    parent_alive: Callable[[], bool],
+) -> tuple[SendGate, BatchHeartbeat, BatchRoom]:
+    """Of a batch that deletes, whatever it is that it deletes."""
+    gate, heartbeat = gate_and_heartbeat(
+        work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
+    )
+    max_seconds = float(settings.expiration.batch_max_seconds)
+    return gate, heartbeat, BatchRoom(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)

@@ -3,14 +3,18 @@
 A run is one plan. It is released when the deletion limit let it pass, or when a person approved exactly this plan,
 known by its hash; before that nobody can claim anything of it. A run that was withdrawn is never released again, and
 what it held is taken from it. Batches of the run pull partitions, each under a lease in the role EXPIRE.
+
+A run whose planning is tried again has the ids `RUN.2`, `RUN.3`, each with a plan of its own. A run may have a name
+that ends so itself. Then its first try ends in `.1`, and no id is that of two tries.
 """
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
@@ -270,7 +274,7 @@ class DeletionStore(Protocol):
         ...
 
     def tries_of(self, run_id: str) -> Sequence[str]:
-        """Planned runs that are tries of this one (see `run_tries`), as far as they were planned; oldest first."""
+        """Planned runs that are tries of this one (see `id_of_try`), as far as they were planned; oldest first."""
         ...
 
     def now_ms(self) -> int:
@@ -298,3 +302,18 @@ def plan_hash(expirations: Sequence[PlannedExpiration]) -> str:
         for planned in expirations
     )
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+_NUMBER: Final = re.compile(r"\.([0-9]{1,9})\Z")
+
+
+def id_of_try(run_id: str, number: int) -> str:
+    """Of the try with this number, from 1 on."""
+    return run_id if number == 1 and not _NUMBER.search(run_id) else f"{run_id}.{number}"
+
+
+def is_try_of(run_id: str, planned: str) -> bool:
+    """Whether a planned run is a try of this one."""
+    numbered = _NUMBER.fullmatch(planned, len(run_id)) if planned.startswith(run_id) else None
+    number = 1 if numbered is None else int(numbered[1])
+    return planned == id_of_try(run_id, number)

@@ -1,20 +1,25 @@
-"""Work of one cluster in SQL."""
+"""`WorkStore` in SQL: plans, leases, progress of batches, the pause switch and the size of a pool, of one cluster."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, bindparam, delete, select
 
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
 from include.tiering.database.fencing import hold_fence
+from include.tiering.database.live_leases import MARGIN_MS
+from include.tiering.database.schema import batches, pauses, pools
+from include.tiering.database.statements import insert_if_absent, stored_text, upsert
 from include.tiering.database.transactions import reading, writing
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import LeaseRole
-from include.tiering.runs import sql_lease_rows, sql_leases, sql_plans, sql_progress
+from include.tiering.runs import sql_copy_plans, sql_lease_rows
 from include.tiering.runs.contract import (
     ALL_TOPICS,
+    LIVE_BATCH_MS,
     AnyLease,
     BatchProgress,
     ClaimOrder,
@@ -28,6 +33,92 @@ from include.tiering.runs.contract import (
     PlannedSegment,
     WorkItem,
 )
+
+_PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
+_LIVE: Final = (
+    select(batches.c.batch_id)
+    .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
+    .where(batches.c.updated_at_ms.between(bindparam("since_ms"), bindparam("until_ms")), batches.c.finished.is_(False))
+    .order_by(batches.c.started_at_ms, batches.c.batch_id)
+)
+_RESUME: Final = delete(pauses).where(
+    pauses.c.cluster_id == bindparam("of_cluster"), pauses.c.topic == bindparam("of_topic")
+)
+_SLOTS: Final = select(pools.c.slots).where(
+    pools.c.cluster_id == bindparam("of_cluster"), pools.c.pool == bindparam("of_pool")
+)
+
+
+def report_progress(connection: Connection, cluster_id: str, progress: BatchProgress, now_ms: int) -> None:
+    values = {
+        "cluster_id": cluster_id,
+        "run_id": progress.run_id,
+        "batch_id": progress.batch_id,
+        "pool": progress.pool,
+        "host": progress.host,
+        "pid": progress.pid,
+        "partition": stored_text(progress.partition),
+        "done_bytes": progress.done_bytes,
+        "planned_bytes": progress.planned_bytes,
+        "bytes_per_second": progress.bytes_per_second,
+        "finished": progress.finished,
+        "started_at_ms": now_ms,
+        "updated_at_ms": now_ms,
+    }
+    upsert(connection, batches, values, keep=("started_at_ms",))
+
+
+def progress_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[BatchProgress]:
+    """In the order in which the batches began."""
+    query = select(batches).where(batches.c.cluster_id == cluster_id, batches.c.run_id == run_id)
+    return [
+        BatchProgress(
+            run_id=row.run_id,
+            batch_id=row.batch_id,
+            pool=row.pool,
+            host=row.host,
+            pid=row.pid,
+            partition=row.partition,
+            done_bytes=row.done_bytes,
+            planned_bytes=row.planned_bytes,
+            bytes_per_second=row.bytes_per_second,
+            finished=row.finished,
+            started_at_ms=row.started_at_ms,
+            updated_at_ms=row.updated_at_ms,
+        )
+        for row in connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id))
+    ]
+
+
+def live_batches(connection: Connection, cluster_id: str, pool: str, now_ms: int) -> Sequence[str]:
+    """See `WorkStore.live_batches`."""
+    given = {
+        "of_cluster": cluster_id,
+        "of_pool": pool,
+        "since_ms": now_ms - LIVE_BATCH_MS,
+        "until_ms": now_ms + MARGIN_MS,
+    }
+    return connection.execute(_LIVE, given).scalars().all()
+
+
+def pause(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:
+    """The first author stays if it is paused already."""
+    values = {"cluster_id": cluster_id, "topic": topic, "author": author, "paused_at_ms": now_ms}
+    if insert_if_absent(connection, pauses, values):
+        record_event(connection, cluster_id, "pause", topic, "", author, now_ms)
+
+
+def resume(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:
+    if connection.execute(_RESUME, {"of_cluster": cluster_id, "of_topic": topic}).rowcount:
+        record_event(connection, cluster_id, "resume", topic, "", author, now_ms)
+
+
+def paused_topics(connection: Connection, cluster_id: str) -> frozenset[str]:
+    return frozenset(connection.execute(_PAUSED, {"of_cluster": cluster_id}).scalars())
+
+
+def pool_size(connection: Connection, cluster_id: str, pool: str) -> int | None:
+    return connection.execute(_SLOTS, {"of_cluster": cluster_id, "of_pool": pool}).scalar_one_or_none()
 
 
 class SqlWorkStore:
@@ -44,7 +135,7 @@ class SqlWorkStore:
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
         with self._writing() as (connection, now_ms):
-            sql_plans.save_plan(connection, self._cluster_id, run_id, partitions, now_ms)
+            sql_copy_plans.save_plan(connection, self._cluster_id, run_id, partitions, now_ms)
 
     def claim(
         self,
@@ -57,7 +148,7 @@ class SqlWorkStore:
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
         with self._writing() as (connection, now_ms):
-            return sql_leases.claim(
+            return sql_copy_plans.claim(
                 connection,
                 self._cluster_id,
                 run_id,
@@ -74,7 +165,7 @@ class SqlWorkStore:
     ) -> bool:
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            return sql_leases.waits_longer(connection, self._cluster_id, lease, exclude, placement, now_ms)
+            return sql_copy_plans.waits_longer(connection, self._cluster_id, lease, exclude, placement, now_ms)
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
         with self._writing() as (connection, now_ms):
@@ -100,52 +191,52 @@ class SqlWorkStore:
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
         partition = lease.fence.topic_id_partition
         with reading(self._engine) as connection:
-            return sql_plans.remaining_segments(connection, self._cluster_id, lease.run_id, partition)
+            return sql_copy_plans.remaining_segments(connection, self._cluster_id, lease.run_id, partition)
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
         with self._writing(durable=False) as (connection, now_ms):
             hold_fence(connection, self._cluster_id, lease.fence)
-            sql_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
+            sql_copy_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
 
     def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
         with self._writing(durable=False) as (connection, _now_ms):
-            sql_plans.note_left(connection, self._cluster_id, run_id, partition, error, message)
+            sql_copy_plans.note_left(connection, self._cluster_id, run_id, partition, error, message)
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
         with reading(self._engine) as connection:
-            return sql_plans.list_items(connection, self._cluster_id, run_id)
+            return sql_copy_plans.list_items(connection, self._cluster_id, run_id)
 
     def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
         with reading(self._engine) as connection:
-            return sql_plans.has_work(connection, self._cluster_id, run_id, placement=placement)
+            return sql_copy_plans.has_work(connection, self._cluster_id, run_id, placement=placement)
 
     def report_progress(self, progress: BatchProgress) -> None:
         with self._writing(durable=False) as (connection, now_ms):
-            sql_progress.report_progress(connection, self._cluster_id, progress, now_ms)
+            report_progress(connection, self._cluster_id, progress, now_ms)
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
         with reading(self._engine) as connection:
-            return sql_progress.progress_of_run(connection, self._cluster_id, run_id)
+            return progress_of_run(connection, self._cluster_id, run_id)
 
     def pause(self, topic: str | None, *, author: str) -> None:
         with self._writing() as (connection, now_ms):
-            sql_progress.pause(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+            pause(connection, self._cluster_id, _pause_key(topic), author, now_ms)
 
     def resume(self, topic: str | None, *, author: str) -> None:
         with self._writing() as (connection, now_ms):
-            sql_progress.resume(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+            resume(connection, self._cluster_id, _pause_key(topic), author, now_ms)
 
     def paused_topics(self) -> frozenset[str]:
         with reading(self._engine) as connection:
-            return sql_progress.paused_topics(connection, self._cluster_id)
+            return paused_topics(connection, self._cluster_id)
 
     def pool_size(self, pool: str) -> int | None:
         with reading(self._engine) as connection:
-            return sql_progress.pool_size(connection, self._cluster_id, pool)
+            return pool_size(connection, self._cluster_id, pool)
 
     def live_batches(self, pool: str) -> Sequence[str]:
         with reading(self._engine) as connection:
-            return sql_progress.live_batches(connection, self._cluster_id, pool, self._now_ms(connection))
+            return live_batches(connection, self._cluster_id, pool, self._now_ms(connection))
 
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
         with self._writing() as (connection, now_ms):

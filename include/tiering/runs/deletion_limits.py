@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.model.ids import Uuid
-from include.tiering.runs.deletion_contract import Approval, DeletionStore, PlannedExpiration, TopicTotals
+from include.tiering.runs.deletion_run import Approval, DeletionStore, PlannedExpiration, TopicTotals
 from include.tiering.units import GIB, format_bytes
 
 WINDOW_MS: Final = 24 * 60 * 60 * 1000

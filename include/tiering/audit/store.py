@@ -1,4 +1,4 @@
-"""Audits and their findings of one cluster, in SQL.
+"""What an audit reads of the metadata, and audits with their findings and guards, of one cluster, in SQL.
 
 | step of recording an audit          | a crash after it leaves                                              |
 |-------------------------------------|----------------------------------------------------------------------|
@@ -9,32 +9,139 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
-from include.tiering.audit import sql_standing_guards
-from include.tiering.audit.context import PassedOver
-from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
-from include.tiering.audit.guards import Guard, Memory, Refusal, StandingGuard
-from include.tiering.audit.record_contract import (
+from include.tiering.audit.finding import (
+    AuditedTopic,
+    AuditFinding,
+    FindingIdentity,
+    FindingKind,
+    PartitionText,
+    PassedOver,
+    SegmentFact,
+)
+from include.tiering.audit.record import (
     AuditRecord,
     AuditSource,
     AuditTally,
     FindingState,
+    Guard,
+    Memory,
     RecordedFinding,
+    Refusal,
+    StandingGuard,
+    stands,
 )
 from include.tiering.database.clock import NowMs, database_now_ms
 from include.tiering.database.events import record_event
-from include.tiering.database.schema import audit_findings, audits, segments
-from include.tiering.database.statements import insert_for, serialise_writers, stored_text, upsert
+from include.tiering.database.live_leases import is_live
+from include.tiering.database.schema import audit_findings, audits, leases, segments, standing_guards, topics
+from include.tiering.database.statements import insert_for, insert_if_absent, serialise_writers, stored_text, upsert
 from include.tiering.database.transactions import reading, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.segments.contract import KeyRange
+from include.tiering.segments.sql_queries import pages_of, split_segments
+
+_FACTS: Final = (
+    segments.c.segment_id,
+    segments.c.topic_id,
+    segments.c.partition,
+    segments.c.state,
+    segments.c.start_offset,
+    segments.c.end_offset,
+    segments.c.size_bytes,
+    # Each of these times is set once, when its state is entered, and kept: the last one that is set is the newest.
+    func.coalesce(
+        segments.c.deleted_at_ms,
+        segments.c.delete_started_at_ms,
+        segments.c.finished_at_ms,
+        segments.c.started_at_ms,
+    ),
+    segments.c.segment_key,
+    segments.c.leader_epochs,
+)
+
+
+class SqlAuditedMetadata:
+    """`AuditedMetadata` of one cluster over the platform's database."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
+    def topics(self) -> Mapping[str, AuditedTopic]:
+        query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query)
+            return {topic_id: AuditedTopic(name, TopicOwner(owner)) for topic_id, name, owner in rows}
+
+    def worked_on(self) -> frozenset[PartitionText]:
+        with reading(self._engine) as connection:
+            live = select(leases.c.topic_id, leases.c.partition).where(
+                leases.c.cluster_id == self._cluster_id, is_live(literal(self._now_ms(connection)))
+            )
+            return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
+
+    def split(self, ranges: int) -> Sequence[KeyRange]:
+        return split_segments(self._engine, self._cluster_id, ranges)
+
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[SegmentFact]]:
+        for rows in pages_of(self._engine, select(*_FACTS), self._cluster_id, key_range):
+            yield [SegmentFact(*row) for row in rows]
+
+
+def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, now_ms: int) -> None:
+    """What this audit means for the guards that stand: in the transaction that records it. The first time of each
+    stays, and what the database remembered then."""
+    if not audit.refusals and audit.source is AuditSource.LISTING:
+        connection.execute(delete(standing_guards).where(standing_guards.c.cluster_id == cluster_id))
+    for refusal in filter(stands, audit.refusals):
+        values = {
+            "cluster_id": cluster_id,
+            "guard": refusal.guard,
+            "run_id": audit.run_id,
+            "sentence": refusal.sentence,
+            "memory_ms": refusal.memory_ms,
+            "raised_at_ms": now_ms,
+        }
+        insert_if_absent(connection, standing_guards, values)
+
+
+def standing(connection: Connection, cluster_id: str) -> Sequence[StandingGuard]:
+    """By name."""
+    query = select(standing_guards).where(standing_guards.c.cluster_id == cluster_id)
+    return [
+        StandingGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
+        for row in connection.execute(query.order_by(standing_guards.c.guard))
+    ]
+
 
 PAGE_FINDINGS: Final = 500
 _ENDED: Final = (FindingState.GONE, FindingState.ACTED)
@@ -86,7 +193,7 @@ class SqlAuditStore:
                 "sequence": 1 + connection.execute(self._last_sequence()).scalar_one(),
             }
             upsert(connection, audits, values, keep=("sequence",))
-            sql_standing_guards.raise_or_clear(connection, self._cluster_id, audit, now_ms)
+            raise_or_clear(connection, self._cluster_id, audit, now_ms)
         return AuditTally(seen, new, gone)
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -105,7 +212,7 @@ class SqlAuditStore:
 
     def standing_guards(self) -> Sequence[StandingGuard]:
         with reading(self._engine) as connection:
-            return sql_standing_guards.standing(connection, self._cluster_id)
+            return standing(connection, self._cluster_id)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
         with reading(self._engine) as connection:

@@ -1,0 +1,303 @@
+"""Compare the store with the metadata: all that names one segment id together, then all that has the same offsets.
+
+`gather` and `judge` do so in the memory of one process, for stores of a size that one process lists. The Spark job
+judges the same way, segment by segment, and is what a large store needs.
+
+Overlaps are no duplicates: after a leader change the new leader's segment is copied whole, as Kafka does. Equal start
+and end say that one of two is superfluous, if the same leader epochs wrote the same of these offsets: an epoch and an
+offset name a record. Under other epochs it holds records that nothing else has, of a history that an unclean election
+has replaced.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from include.tiering.audit.finding import (
+    NOTHING_FOUND,
+    AuditContext,
+    AuditFinding,
+    AuditOutcome,
+    FindingKind,
+    PartitionText,
+    PassedOver,
+    SegmentFact,
+    epochs_of_text,
+)
+from include.tiering.audit.rules import (
+    expected_objects,
+    judge_alone,
+    judge_known,
+    judge_unknown,
+    labels_of,
+    named_segment_id,
+    needs_metadata,
+    segment_finding,
+)
+from include.tiering.errors import ForeignStoreError, ObjectKeyError
+from include.tiering.model.histories import OffsetRange, written
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.units import format_utc
+
+_TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
+
+
+def judge_segment(
+    facts: Sequence[SegmentFact],
+    objects: Sequence[ListedObject],
+    uploads: Sequence[ListedUpload],
+    context: AuditContext,
+) -> AuditOutcome:
+    """Everything that names one segment id; `objects` are current ones.
+
+    Raises:
+        RemoteStorageUnavailableError: a manifest had to be read and the store did not answer.
+        RemoteMetadataError: the metadata contradicts itself.
+    """
+    known = [fact for fact in facts if fact.state != _TOMBSTONE]
+    if known:
+        outcome = judge_known(known, objects, context)
+    elif objects:
+        outcome = judge_unknown(facts, objects, context)
+    else:
+        outcome = NOTHING_FOUND
+    return _joined(outcome, judge_uploads(known, uploads, context)) if uploads else outcome
+
+
+def judge_uploads(known: Sequence[SegmentFact], uploads: Sequence[ListedUpload], context: AuditContext) -> AuditOutcome:
+    """Uploads that name one segment id, or none: those that nobody goes on with.
+
+    One is passed over while it is young, while somebody holds a lease of its partition, and where brokers write.
+    """
+    findings = []
+    passed_over: Counter[PassedOver] = Counter()
+    for upload in uploads:
+        if (why := _upload_passed_over(known, upload, context)) is not None:
+            passed_over[why] += 1
+            continue
+        findings.append(
+            AuditFinding(
+                kind=FindingKind.OPEN_MULTIPART_UPLOAD,
+                key=upload.key,
+                message=f"begun at {format_utc(upload.initiated_ms)}, never completed, and nobody works on it",
+                size_bytes=upload.size_bytes,
+                last_modified_ms=upload.initiated_ms,
+                upload_id=upload.upload_id,
+                **labels_of(upload.key, context.layout),
+            )
+        )
+    return AuditOutcome(tuple(findings), passed_over)
+
+
+def _upload_passed_over(known: Sequence[SegmentFact], upload: ListedUpload, context: AuditContext) -> PassedOver | None:
+    if context.moment.is_young(upload.initiated_ms):
+        return PassedOver.YOUNG
+    for topic_id, partition in {*_partition_of(upload.key, context), *((f.topic_id, f.partition) for f in known)}:
+        topic = context.topics.get(topic_id)
+        if topic is not None and not topic.is_ours:
+            return PassedOver.OF_BROKERS
+        if (topic_id, partition) in context.worked_on:
+            return PassedOver.CHANGING
+    return None
+
+
+def _partition_of(key: str, context: AuditContext) -> tuple[PartitionText, ...]:
+    try:
+        partition = context.layout.parse_key(key).segment_id.topic_id_partition
+    except ObjectKeyError:
+        return ()
+    return ((str(partition.topic_id), partition.partition),)
+
+
+def _joined(one: AuditOutcome, other: AuditOutcome) -> AuditOutcome:
+    passed_over: Counter[Any] = Counter(one.passed_over)
+    passed_over.update(other.passed_over)
+    return AuditOutcome(one.findings + other.findings, passed_over)
+
+
+StoredRange = tuple[str, int, int, int]
+"""Topic id, partition, start offset, end offset (inclusive)."""
+
+_Records = tuple[tuple[int, int], ...]
+"""Each leader epoch that wrote some of a range, with its first offset there."""
+
+
+def range_of_fact(fact: SegmentFact) -> StoredRange:
+    return (fact.topic_id, fact.partition, fact.start_offset, fact.end_offset)
+
+
+def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
+    """None if its end is not known: its manifest was not read."""
+    if finding.topic_id is None or finding.partition is None:
+        return None
+    if finding.start_offset is None or finding.end_offset is None:
+        return None
+    return (str(finding.topic_id), finding.partition, finding.start_offset, finding.end_offset)
+
+
+def judge_same_range(
+    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+) -> Iterator[AuditFinding]:
+    """What is superfluous of all that is stored of one range, and what is adoptable still.
+
+    `finished` are FINISHED segments, `adoptable` provisional findings: one stays what it was only if no FINISHED
+    segment and no newer adoptable one has the range under the same leader epochs.
+    """
+    facts: dict[_Records, list[SegmentFact]] = defaultdict(list)
+    findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
+    for fact in finished:
+        facts[_records(fact.leader_epochs, fact.start_offset, fact.end_offset)].append(fact)
+    for finding in adoptable:
+        start_offset, end_offset = finding.start_offset or 0, finding.end_offset or 0
+        findings[_records(finding.leader_epochs, start_offset, end_offset)].append(finding)
+    for one in facts.keys() | findings.keys():
+        yield from _judge_same_records(facts.get(one, ()), findings.get(one, ()), context)
+
+
+def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
+    """What the epochs say of the range. The first one holds for what lies before it: a broker that moved its log start
+    cut its history there."""
+    parts = written(epochs_of_text(leader_epochs or ""), OffsetRange(start_offset, end_offset))
+    return tuple((epoch, start_offset if place == 0 else part.first) for place, (epoch, part) in enumerate(parts))
+
+
+def _judge_same_records(
+    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+) -> Iterator[AuditFinding]:
+    by_arrival = sorted(finished, key=lambda fact: fact.arrival)
+    for fact in by_arrival[:-1]:
+        message = f"segment {by_arrival[-1].segment_id} has the same records and answers lookups"
+        yield segment_finding(
+            FindingKind.DUPLICATE,
+            next(iter(expected_objects(fact, context))),
+            message,
+            fact,
+            context,
+            size_bytes=fact.size_bytes,
+        )
+    by_age = sorted(adoptable, key=lambda finding: (finding.last_modified_ms or 0, finding.key))
+    if by_arrival:
+        yield from (_superfluous(finding, by_arrival[-1].segment_id) for finding in by_age)
+    elif by_age:
+        yield from (_superfluous(finding, str(by_age[-1].segment_id)) for finding in by_age[:-1])
+        yield by_age[-1]
+
+
+def judge_ranges(
+    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+) -> Iterator[AuditFinding]:
+    """`judge_same_range` of each range, in memory."""
+    facts: dict[StoredRange, list[SegmentFact]] = defaultdict(list)
+    findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
+    for fact in finished:
+        facts[range_of_fact(fact)].append(fact)
+    for finding in adoptable:
+        of = range_of_adoptable(finding)
+        if of is None:
+            yield finding
+        else:
+            findings[of].append(finding)
+    for of in facts.keys() | findings.keys():
+        yield from judge_same_range(facts.get(of, ()), findings.get(of, ()), context)
+
+
+def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
+    message = f"no metadata knows its segment, and segment {segment_id} has the same records"
+    return replace(finding, kind=FindingKind.DUPLICATE, message=message)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was listed, sorted by what each needs to be judged. `objects` counts current objects."""
+
+    objects: int = 0
+    object_bytes: int = 0
+    has_marker: bool = False
+    alone: list[AuditFinding] = field(default_factory=list)
+    by_segment: dict[str, list[ListedObject]] = field(default_factory=lambda: defaultdict(list))
+    uploads: dict[str | None, list[ListedUpload]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """`objects` and `rows` are what was compared: current objects, segments in every state."""
+
+    objects: int
+    object_bytes: int
+    rows: int
+    findings: tuple[AuditFinding, ...]
+    passed_over: Counter[PassedOver]
+
+
+def gather(
+    objects: Iterable[Sequence[ListedObject]], uploads: Iterable[Sequence[ListedUpload]], context: AuditContext
+) -> Gathered:
+    """Read a listing. Whoever calls reads the metadata after this, never before: a row is there before its objects."""
+    gathered = Gathered()
+    for page in objects:
+        for listed in page:
+            if listed.is_current:
+                gathered.objects += 1
+                gathered.object_bytes += listed.size_bytes
+                gathered.has_marker |= listed.key == MARKER_KEY
+            if needs_metadata(listed):
+                gathered.by_segment[named_segment_id(listed.key) or ""].append(listed)
+            elif (finding := judge_alone(listed, context.layout)) is not None:
+                gathered.alone.append(finding)
+    for found in uploads:
+        for upload in found:
+            gathered.uploads[named_segment_id(upload.key)].append(upload)
+    return gathered
+
+
+def judge(gathered: Gathered, facts: Iterable[SegmentFact], context: AuditContext) -> AuditResult:
+    """Every finding, by kind and key.
+
+    Raises:
+        ForeignStoreError: the listing has no marker object, so it is not one of our store, or not all of it.
+        RemoteStorageUnavailableError, RemoteMetadataError: see `judge_segment`.
+    """
+    require_marker(gathered.has_marker)
+    by_segment: dict[str, list[SegmentFact]] = defaultdict(list)
+    rows = 0
+    for fact in facts:
+        rows += 1
+        by_segment[fact.segment_id].append(fact)
+    passed_over: Counter[PassedOver] = Counter()
+    findings = list(gathered.alone)
+    nameless = judge_uploads((), gathered.uploads.pop(None, ()), context)
+    findings += nameless.findings
+    passed_over.update(nameless.passed_over)
+    uploaded = {one for one in gathered.uploads if one}
+    for segment_id in sorted(by_segment.keys() | gathered.by_segment.keys() | uploaded):
+        outcome = judge_segment(
+            by_segment.get(segment_id, ()),
+            gathered.by_segment.get(segment_id, ()),
+            gathered.uploads.get(segment_id, ()),
+            context,
+        )
+        findings += outcome.findings
+        passed_over.update(outcome.passed_over)
+    finished = (
+        fact
+        for known in by_segment.values()
+        for fact in known
+        if fact.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+    )
+    adoptable = [finding for finding in findings if finding.kind is FindingKind.ADOPTABLE]
+    settled = [finding for finding in findings if finding.kind is not FindingKind.ADOPTABLE]
+    settled += judge_ranges(finished, adoptable, context)
+    settled.sort(key=lambda finding: finding.identity)
+    return AuditResult(gathered.objects, gathered.object_bytes, rows, tuple(settled), passed_over)
+
+
+def require_marker(has_marker: bool) -> None:
+    """Raises ForeignStoreError without it."""
+    if not has_marker:
+        raise ForeignStoreError(
+            f"the listing has no {MARKER_KEY}: it is of another place, older than the store, or not all of it;"
+            " nothing can be concluded from it"
+        )

@@ -1,0 +1,463 @@
+"""What an object in the store is: by its key alone, beside the segment that it names, or without one. Pure decisions.
+
+*Alone.* Whether a key is one of our own, which segment id it names, and what a version or a key that names none is.
+
+*Of a segment that the metadata knows.* Its objects are never orphans, whatever its state. A FINISHED one must have all
+its objects, of the right length; one that is being copied or deleted may have any of them; nothing else may stand
+under its id.
+
+*Of an id that the metadata does not know, or knows to be deleted.* A row is there before the first object of its
+segment, and stays as a tombstone long after the last one: so an unknown id is not a copy that is about to be known. It
+is an attempt of another time (a database that was restored or lost), of another writer, or nobody's.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from include.tiering.audit.finding import (
+    AuditContext,
+    AuditedTopic,
+    AuditFinding,
+    AuditOutcome,
+    FindingKind,
+    PartitionText,
+    PassedOver,
+    SegmentFact,
+    epochs_text,
+)
+from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
+from include.tiering.model.ids import Uuid
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.layouts.contract import SegmentKey, SegmentLayout
+from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.units import format_utc
+
+_PROBE: Final = re.compile(r"_tiering-probe-[0-9a-f]{16}\Z")
+_SEGMENT_FILE: Final = re.compile(r"(?:.*/)?[0-9]{20}-([A-Za-z0-9_-]{22})\.[A-Za-z_-]+\Z", re.DOTALL)
+
+
+def is_own(key: str) -> bool:
+    """The store's marker, or what a check that the store can be written leaves for a moment."""
+    return key == MARKER_KEY or _PROBE.match(key) is not None
+
+
+def named_segment_id(key: str) -> str | None:
+    """The 22 characters that stand where every layout puts the id of a segment, under whatever prefix:
+    ``…/<20 digits>-<id>.<suffix>``. None if there are none; then no segment of ours can be meant."""
+    found = _SEGMENT_FILE.match(key)
+    return None if found is None else found[1]
+
+
+def needs_metadata(listed: ListedObject) -> bool:
+    """Whether it is an object that names a segment: only the metadata can tell what it is."""
+    return listed.is_current and named_segment_id(listed.key) is not None
+
+
+def judge_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
+    """The finding about an object or version that does not need the metadata; None if there is none."""
+    if is_own(listed.key):
+        return None  # the marker is replaced by each plan, and a probe is removed at once: versions of both are left
+    if not listed.is_latest:
+        what = "an older delete marker" if listed.is_delete_marker else "not the latest version of its key"
+        return _finding(FindingKind.OLD_VERSION, listed, layout, f"{what}: nothing reads it")
+    if listed.is_delete_marker:
+        return _finding(FindingKind.DELETE_MARKER, listed, layout, "the key was deleted and the bucket keeps a marker")
+    if named_segment_id(listed.key) is not None:
+        return None
+    return foreign(listed)
+
+
+def foreign(listed: ListedObject) -> AuditFinding:
+    """About a key that this layout never writes."""
+    return AuditFinding(
+        kind=FindingKind.FOREIGN_OBJECT,
+        key=listed.key,
+        message="not an object of this platform: no segment has such a key",
+        size_bytes=listed.size_bytes,
+        last_modified_ms=listed.last_modified_ms,
+        version_id=listed.version_id,
+    )
+
+
+def labels_of(key: str, layout: SegmentLayout) -> dict[str, Any]:
+    """Members of a finding that the key alone tells; empty if no segment has such a key."""
+    try:
+        parsed = layout.parse_key(key)
+    except ObjectKeyError:
+        return {}
+    partition = parsed.segment_id.topic_id_partition
+    return {
+        "segment_id": parsed.segment_id.id,
+        "topic_id": partition.topic_id,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "start_offset": parsed.start_offset,
+    }
+
+
+def _finding(kind: FindingKind, listed: ListedObject, layout: SegmentLayout, message: str) -> AuditFinding:
+    return AuditFinding(
+        kind=kind,
+        key=listed.key,
+        message=message,
+        size_bytes=listed.size_bytes,
+        last_modified_ms=listed.last_modified_ms,
+        version_id=listed.version_id,
+        **labels_of(listed.key, layout),
+    )
+
+
+_NEVER_EMPTY: Final = frozenset({ObjectKind.MANIFEST, ObjectKind.INDEXES, ObjectKind.LEADER_EPOCH})
+_NOTHING: Final = AuditOutcome()
+
+
+def judge_known(facts: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext) -> AuditOutcome:
+    """`facts` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are the
+    current objects that name this id."""
+    if any((fact.topic_id, fact.partition) in context.unread for fact in facts):
+        return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
+    by_key = {listed.key: listed for listed in objects}
+    findings: list[AuditFinding] = []
+    expected_keys: set[str] = set()
+    for fact in facts:
+        expected = expected_objects(fact, context)
+        expected_keys.update(expected)
+        if fact.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            findings += _of_finished(fact, expected, by_key, context)
+        else:
+            findings += _of_unfinished(fact, expected, by_key, context)
+    if len(expected_keys) == len(by_key) and not findings and by_key.keys() == expected_keys:
+        return _NOTHING
+    findings += [_misplaced(facts[0], listed, context) for key, listed in by_key.items() if key not in expected_keys]
+    return AuditOutcome(tuple(findings))
+
+
+def expected_objects(fact: SegmentFact, context: AuditContext) -> Mapping[str, ObjectKind]:
+    """Every key that the segment may have, in the order of writing."""
+    name = context.topic(fact.topic_id).name
+    keys = context.layout.keys_of(name, fact.topic_id, fact.partition, fact.start_offset, fact.segment_id)
+    return {key: kind for kind, key in keys}
+
+
+def segment_finding(
+    kind: FindingKind, key: str, message: str, fact: SegmentFact, context: AuditContext, **members: Any
+) -> AuditFinding:
+    """A finding with all that the metadata tells of its segment."""
+    return AuditFinding(
+        kind=kind,
+        key=key,
+        message=message,
+        segment_id=Uuid.parse(fact.segment_id),
+        topic_id=Uuid.parse(fact.topic_id),
+        topic=context.topic(fact.topic_id).name,
+        partition=fact.partition,
+        start_offset=fact.start_offset,
+        end_offset=fact.end_offset,
+        **members,
+    )
+
+
+def _of_finished(
+    fact: SegmentFact, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+) -> Iterator[AuditFinding]:
+    for key, kind in expected.items():
+        listed = by_key.get(key)
+        if listed is None:
+            if kind in context.layout.required_kinds and context.moment.was_settled(fact.changed_at_ms):
+                yield _dangling(fact, key, kind, context)
+        elif (wrong := _wrong_length(fact, kind, listed, context)) is not None:
+            yield segment_finding(
+                FindingKind.SIZE_MISMATCH,
+                key,
+                wrong,
+                fact,
+                context,
+                size_bytes=listed.size_bytes,
+                last_modified_ms=listed.last_modified_ms,
+                version_id=listed.version_id,
+            )
+
+
+def _dangling(fact: SegmentFact, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
+    message = (
+        f"FINISHED since {format_utc(fact.changed_at_ms)} and its {kind.value} object is missing:"
+        f" offsets {fact.start_offset} to {fact.end_offset} cannot be read"
+    )
+    return segment_finding(FindingKind.DANGLING_REFERENCE, key, message, fact, context)
+
+
+def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
+    if kind is ObjectKind.LOG:
+        if listed.size_bytes == fact.size_bytes or _is_transformed(fact, listed, context):
+            return None
+        return f"the log has {listed.size_bytes} bytes, the metadata says {fact.size_bytes}"
+    if not listed.size_bytes and kind in _NEVER_EMPTY:
+        return f"the {kind.value} object is empty"
+    if kind is ObjectKind.MANIFEST and listed.size_bytes > MAX_MANIFEST_BYTES:
+        return f"the manifest has {listed.size_bytes} bytes, at most {MAX_MANIFEST_BYTES} are possible"
+    return None
+
+
+def _is_transformed(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> bool:
+    """Whether this log is compressed or encrypted, and as long as its manifest says."""
+    manifest = _manifest_of(fact, context)
+    if manifest is None or manifest.is_plain:
+        return False
+    chunks = manifest.chunk_index
+    return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (fact.size_bytes, listed.size_bytes)
+
+
+def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | None:
+    """None if there is none that can be used."""
+    for key, kind in expected_objects(fact, context).items():
+        if kind is ObjectKind.MANIFEST:
+            try:
+                content = context.read_manifest(key)
+                return None if content is None else parse_manifest(content)
+            except FormatError:
+                return None
+            except RemoteStorageError as error:
+                if error.retriable:
+                    raise
+                return None
+    return None
+
+
+def _of_unfinished(
+    fact: SegmentFact, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+) -> Iterator[AuditFinding]:
+    """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
+    lease of ours, and what they began to delete they go on with by themselves."""
+    is_ours = context.topic(fact.topic_id).is_ours
+    if is_ours and (fact.topic_id, fact.partition) in context.worked_on:
+        return
+    state = RemoteLogSegmentState(fact.state)
+    if not is_ours and state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+        return
+    if state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+        abandoned = not context.moment.is_young(fact.changed_at_ms)
+    else:
+        abandoned = context.moment.is_past_hold(fact.changed_at_ms)
+    if abandoned:
+        there = [listed for key in expected if (listed := by_key.get(key)) is not None]
+        nobody = "nobody works on it" if is_ours else "no broker went on with it"
+        message = f"{state.name} since {format_utc(fact.changed_at_ms)}, {nobody}; it has {len(there)} objects"
+        yield segment_finding(
+            FindingKind.ABANDONED_COPY,
+            next(iter(expected)),
+            message,
+            fact,
+            context,
+            size_bytes=sum(listed.size_bytes for listed in there),
+            last_modified_ms=max((listed.last_modified_ms for listed in there), default=None),
+        )
+
+
+def _misplaced(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> AuditFinding:
+    place = next(iter(expected_objects(fact, context)))
+    return segment_finding(
+        FindingKind.WRONG_LAYOUT,
+        listed.key,
+        f"the key names segment {fact.segment_id}, whose keys are like {place}",
+        fact,
+        context,
+        size_bytes=listed.size_bytes,
+        last_modified_ms=listed.last_modified_ms,
+        version_id=listed.version_id,
+    )
+
+
+_UNREAD: Final = "its manifest was not read"
+_UNTOLD: Final = (
+    "no metadata knows its segment, of which all objects are there; this layout writes no manifests, so it can neither"
+    " be adopted nor told from one that an older database has lost: it is left alone"
+)
+
+
+def judge_unknown(
+    tombstones: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext
+) -> AuditOutcome:
+    """All facts of one segment id, which are tombstones or none, and the current objects that name this id."""
+    findings: list[AuditFinding] = []
+    passed_over: Counter[PassedOver] = Counter()
+    attempts: dict[tuple[str, SegmentKey], dict[ObjectKind, ListedObject]] = defaultdict(dict)
+    for listed in objects:
+        try:
+            key = context.layout.parse_key(listed.key)
+        except ObjectKeyError:
+            findings.append(foreign(listed))
+        else:
+            # A topic's name is no part of an id's identity, but it is of a key's.
+            attempt = SegmentKey(key.segment_id, key.start_offset, ObjectKind.LOG)
+            attempts[key.segment_id.topic_id_partition.topic, attempt][key.kind] = listed
+    for (_, attempt), stored in attempts.items():
+        judged = _judge_attempt(attempt, stored, tombstones, context)
+        if isinstance(judged, PassedOver):
+            passed_over[judged] += len(stored)
+        else:
+            findings += judged
+    return AuditOutcome(tuple(findings), passed_over)
+
+
+def _judge_attempt(
+    attempt: SegmentKey,
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    partition = attempt.segment_id.topic_id_partition
+    topic = context.topics.get(str(partition.topic_id))
+    if topic is not None and not topic.is_ours:
+        return _judge_brokers(stored, tombstones, topic, (str(partition.topic_id), partition.partition), context)
+    judged = _judge_settled(attempt, stored, tombstones, context)
+    if isinstance(judged, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in judged):
+        # A complete copy is offered whatever its age: nothing of it is removed, and a young one says that the database
+        # has lost what it knew a moment ago.
+        return judged
+    is_young = any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values())
+    return PassedOver.YOUNG if is_young else judged
+
+
+def _judge_brokers(
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    topic: AuditedTopic,
+    partition: PartitionText,
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    """A broker writes its record before the first object and behind the last one's deletion: a day behind a look at all
+    records it is no copy that is about to be known."""
+    read_ms = context.brokers_read_ms.get(partition)
+    if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:
+        return PassedOver.OF_BROKERS
+    settled_ms = min(read_ms, context.moment.listed_at_ms) - context.moment.min_age_ms
+    changed_ms = [*(listed.last_modified_ms for listed in stored.values()), *(one.changed_at_ms for one in tombstones)]
+    if max(changed_ms) > settled_ms:
+        return PassedOver.OF_BROKERS
+    why = "brokers say that they deleted its segment" if tombstones else "brokers tell of no such segment"
+    return [
+        replace(
+            foreign(listed),
+            message=f"{why}: nobody goes on with it, and nothing here removes it",
+            **labels_of(listed.key, context.layout),
+        )
+        for listed in stored.values()
+    ]
+
+
+def _judge_settled(
+    attempt: SegmentKey,
+    stored: dict[ObjectKind, ListedObject],
+    tombstones: Sequence[SegmentFact],
+    context: AuditContext,
+) -> list[AuditFinding] | PassedOver:
+    partition = attempt.segment_id.topic_id_partition
+    if tombstones:
+        deleted_at_ms = max(fact.changed_at_ms for fact in tombstones)
+        if not context.moment.was_settled(deleted_at_ms):
+            return PassedOver.CHANGING
+        return _orphans(stored, f"its segment was deleted at {format_utc(deleted_at_ms)}", context)
+    keys = context.layout.keys_of(
+        partition.topic,
+        str(partition.topic_id),
+        partition.partition,
+        attempt.start_offset,
+        str(attempt.segment_id.id),
+    )
+    required = context.layout.required_kinds
+    if missing := [kind.value for kind, _ in keys if kind in required and kind not in stored]:
+        return _orphans(stored, f"no metadata knows its segment, which has no {', '.join(missing)} object", context)
+    return _complete(attempt, stored, context)
+
+
+def _complete(
+    attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], context: AuditContext
+) -> list[AuditFinding] | PassedOver:
+    described = stored.get(ObjectKind.MANIFEST)
+    if described is None:
+        return [
+            replace(foreign(listed), message=_UNTOLD, **labels_of(listed.key, context.layout))
+            for listed in stored.values()
+        ]
+    try:
+        content = context.read_manifest(described.key)
+        manifest = None if content is None else parse_manifest(content)
+    except RemoteResourceNotFoundError:
+        return PassedOver.CHANGING
+    except (FormatError, RemoteStorageError) as error:
+        if isinstance(error, RemoteStorageError) and error.retriable:
+            raise
+        return _orphans(stored, f"no metadata knows its segment, whose manifest cannot be used: {error}", context)
+    if manifest is None:
+        return [_adoptable(stored, described, f"no metadata knows its segment; {_UNREAD}", context)]
+    if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
+        return _orphans(stored, f"no metadata knows its segment, and its manifest {contradiction}", context)
+    end_offset = None if manifest.metadata is None else manifest.metadata.end_offset
+    epochs = None if manifest.metadata is None else epochs_text(manifest.metadata.segment_leader_epochs)
+    message = (
+        f"no metadata knows its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
+    )
+    found = _adoptable(stored, described, message, context)
+    return [replace(found, end_offset=end_offset, leader_epochs=epochs)]
+
+
+def _contradiction(
+    attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], manifest: SegmentManifest
+) -> str | None:
+    """What the manifest says that keys or lengths of the objects do not."""
+    metadata = manifest.metadata
+    if metadata is None:
+        return "does not say whose segment it is"
+    same_name = metadata.topic_id_partition.topic == attempt.segment_id.topic_id_partition.topic
+    if metadata.remote_log_segment_id != attempt.segment_id or not same_name:
+        return f"is that of {metadata.remote_log_segment_id}"
+    if metadata.start_offset != attempt.start_offset:
+        return f"says that it begins at offset {metadata.start_offset}"
+    lengths = (
+        (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
+        (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
+    )
+    for kind, expected_bytes in lengths:
+        listed = stored.get(kind)
+        if listed is not None and listed.size_bytes != expected_bytes:
+            return f"says that its {kind.value} object has {expected_bytes} bytes, it has {listed.size_bytes}"
+    return None
+
+
+def _orphans(stored: dict[ObjectKind, ListedObject], why: str, context: AuditContext) -> list[AuditFinding]:
+    return [
+        AuditFinding(
+            kind=FindingKind.ORPHAN,
+            key=listed.key,
+            message=why,
+            size_bytes=listed.size_bytes,
+            last_modified_ms=listed.last_modified_ms,
+            version_id=listed.version_id,
+            **labels_of(listed.key, context.layout),
+        )
+        for listed in stored.values()
+    ]
+
+
+def _adoptable(
+    stored: dict[ObjectKind, ListedObject],
+    manifest: ListedObject,
+    message: str,
+    context: AuditContext,
+) -> AuditFinding:
+    return AuditFinding(
+        kind=FindingKind.ADOPTABLE,
+        key=manifest.key,
+        message=message,
+        size_bytes=sum(listed.size_bytes for listed in stored.values()),
+        last_modified_ms=max(listed.last_modified_ms for listed in stored.values()),
+        version_id=manifest.version_id,
+        **labels_of(manifest.key, context.layout),
+    )

@@ -1,0 +1,332 @@
+"""What is asked once more before anything is deleted: the clock, the plan, and the copy in a segment's place.
+
+*The clock.* Retention is decided by the database's clock. One that is years ahead makes everything old. It is compared
+with what other clocks say now: this worker's, and the store's answer. And it must not lie before what it dated itself.
+What cannot be compared is no obstacle: on one host all of them are the same clock, and there the deletion limit is
+what asks. While a batch runs, the database's clock must go on as this process counts the time. What is decided by age
+takes its time from `ClockGuard.now_ms`, not from the database once more: a clock may jump right behind the look at it.
+
+*The plan.* Hours may lie between a plan, its approval and its deletion. Meanwhile more may have expired, which is not
+part of the plan and waits for the next one. What matters is the other direction: a segment that stays by the log
+start, leader epochs, retention, owner and clock that hold now must not go because they were others when it was
+planned. So the plan is asked about before an approval counts, and each batch asks about its partition when it takes it
+and when it comes out of a pause.
+
+*The copy in its place.* A failed segment was superseded because of what a verification saw. If that was the mistake
+(another disk, another prefix, a store that lied), the superseded objects are the real ones, and the row that is
+FINISHED refers to nothing. So before objects go that retention has not decided about, the new copy is looked at once
+more: it has to be there, whole, right, and passed. What cannot be proved keeps the old objects: they cost storage. A
+copy that never was finished is one for this database alone: if that was set back, the copy may have been finished
+since, and be all that there is of its offsets.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from include.tiering.clock import Clock
+from include.tiering.errors import (
+    ClockBehindError,
+    ClockDisagreesError,
+    RemoteStorageError,
+    StoreInDoubtError,
+    UnprovedReplacementError,
+)
+from include.tiering.expiration.plan import ExpirationPlan
+from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, without
+from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.runs.deletion_run import DeletionStore, PlannedDeletion, PlannedExpiration
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
+from include.tiering.units import format_utc
+
+_ROUNDING_MS: Final = 1_000
+"""A store says whole seconds, and two servers of one database need not agree on the millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What a clock said; `whose` as a person knows it."""
+
+    whose: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockBounds:
+    """How far clocks may be apart. Events up to `ignored_until_ms` are known to have been dated by a wrong clock."""
+
+    max_difference_ms: int
+    ignored_until_ms: int = 0
+
+
+def require_sound(
+    database_ms: int, others: Sequence[ClockReading], newest_event_ms: int | None, bounds: ClockBounds
+) -> None:
+    """Return if nothing contradicts the database's clock.
+
+    Raises:
+        ClockBehindError: it lies before the newest event, by no more than clocks may be apart (retriable).
+        ClockDisagreesError: it is far from another clock, or lies far before the newest event.
+    """
+    for other in others:
+        apart_ms = abs(database_ms - other.now_ms)
+        if apart_ms > bounds.max_difference_ms + _ROUNDING_MS:
+            raise ClockDisagreesError(
+                f"the database's clock says {format_utc(database_ms)}, {other.whose} {format_utc(other.now_ms)}:"
+                f" {apart_ms // 1000} s apart, at most {bounds.max_difference_ms // 1000} may be"
+                " (tiering.clock.max.difference.ms). Nothing is deleted before the wrong one is set right"
+            )
+    if newest_event_ms is None or database_ms + _ROUNDING_MS >= newest_event_ms:
+        return
+    said = (
+        f"the database's clock says {format_utc(database_ms)}, before {format_utc(newest_event_ms)}, the time of the"
+        " newest event in it"
+    )
+    if newest_event_ms - database_ms <= bounds.max_difference_ms:
+        raise ClockBehindError(f"{said}: nothing is deleted until it has caught up")
+    raise ClockDisagreesError(
+        f"{said}: nothing is deleted. Set the clock right. If it is right, and was ahead when that was dated: set"
+        f" tiering.clock.ignored.until.ms={newest_event_ms}"
+    )
+
+
+class ClockGuard:
+    """Asks the clocks. `store_ms` gives None if the store's clock cannot be asked."""
+
+    def __init__(
+        self,
+        deletions: DeletionStore,
+        clock: Clock,
+        store_ms: Callable[[], int | None],
+        bounds: Callable[[], ClockBounds],
+    ) -> None:
+        self._deletions = deletions
+        self._clock = clock
+        self._store_ms = store_ms
+        self._bounds = bounds
+        self._began: tuple[int, float] | None = None
+        self._believed: tuple[int, float] | None = None
+
+    def now_ms(self) -> int:
+        """The database's time as it was believed last, gone on as this process counts the time. Asks if nobody has."""
+        believed_ms, monotonic = self._believed or self._ask(with_store=True)
+        return believed_ms + round((self._clock.monotonic() - monotonic) * 1000)
+
+    def require(self, *, with_store: bool = True) -> None:
+        """Ask now; see `require_sound`. From the first time on the database's clock has to go as this process does."""
+        self._ask(with_store=with_store)
+
+    def _ask(self, *, with_store: bool) -> tuple[int, float]:
+        """The database's time, and this process's at that moment."""
+        bounds = self._bounds()
+        stored_ms = self._asked_store() if with_store else None
+        monotonic, database_ms = self._clock.monotonic(), self._deletions.now_ms()
+        others = [ClockReading("this worker's says", self._clock.now_ms())]
+        if stored_ms is not None:
+            others.append(ClockReading("the remote store's answer says", stored_ms))
+        if self._began is None:
+            self._began = database_ms, monotonic
+        else:
+            began_ms, began = self._began
+            passed_ms = round((monotonic - began) * 1000)
+            others.append(ClockReading("by the time that has passed since this work began it is", began_ms + passed_ms))
+        require_sound(database_ms, others, self._deletions.newest_event_ms(bounds.ignored_until_ms), bounds)
+        self._believed = database_ms, monotonic
+        return self._believed
+
+    def _asked_store(self) -> int | None:
+        try:
+            return self._store_ms()
+        except RemoteStorageError:
+            return None
+
+
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+_BEGUN = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
+
+WOULD_STAY = "it stays by the settings that hold now"
+"""What the outcome of a planned deletion says that would not be planned any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillPlanned:
+    """What of a partition's plan goes on: `planned` with a log start that leaves what stays, and what is `kept`, `why`
+    for a person. `history` is the newest one that was followed before anything was read."""
+
+    planned: PlannedExpiration
+    kept: tuple[PlannedDeletion, ...] = ()
+    why: str = WOULD_STAY
+    history: int = FIRST_HISTORY
+
+
+PlanCheck = Callable[[PlannedExpiration], StillPlanned]
+"""Asks whether the plan of one partition still holds, by everything that holds now."""
+
+
+def still_planned(
+    planned: PlannedExpiration,
+    now: PlannedExpiration | None,
+    metadata: RemoteLogMetadata,
+    *,
+    history: int,
+    waits: str = "",
+) -> StillPlanned:
+    """Compare the rest of a partition's plan with what would be planned `now`; None: nothing of it.
+
+    A deletion that was begun goes on: its records are hidden, and nothing brings them back. What is gone is left to the
+    caller, who finds it gone.
+
+    Args:
+        planned: the rest of a partition's plan.
+        now: what would be planned of the partition; None: nothing of it.
+        metadata: where its segments are.
+        history: the newest one that was followed before `now` was planned.
+        waits: why the partition waits to expire now, if it does.
+    """
+    due = {one.segment_id for one in (() if now is None else now.deletions)}
+    doubtful = [
+        one for one in planned.deletions if one.reason != DeletionReason.UNFINISHED_DELETE and one.segment_id not in due
+    ]
+    if doubtful:
+        rows = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(planned.topic_id_partition)}
+        doubtful = [one for one in doubtful if _may_stay(rows.get(one.segment_id))]
+    kept = set(doubtful)
+    return StillPlanned(
+        replace(
+            planned,
+            log_start_offset=min(planned.log_start_offset, 0 if now is None else now.log_start_offset),
+            deletions=tuple(one for one in planned.deletions if one not in kept),
+        ),
+        tuple(doubtful),
+        f"{WOULD_STAY}: {waits}" if waits else WOULD_STAY,
+        history,
+    )
+
+
+def _may_stay(row: SegmentRow | None) -> bool:
+    """Not what is gone, and not what a run began to delete: of a superseded segment nothing was begun yet."""
+    return row is not None and (row.metadata.state is not _BEGUN or row.superseded_by is not None)
+
+
+def withdrawn(
+    approved: Iterable[PlannedExpiration], now: ExpirationPlan, metadata: RemoteLogMetadata
+) -> list[PlannedDeletion]:
+    """Approved deletions of FINISHED segments that are FINISHED still and that `now` does not name, in their order.
+
+    Segments in other states are left to the batch, which looks at each again; one that is gone is nobody's loss.
+    """
+    due = {deletion.segment_id for planned in now.expirations for deletion in planned.deletions}
+    kept: list[PlannedDeletion] = []
+    for planned in approved:
+        doubtful = [one for one in planned.deletions if one.state is _FINISHED and one.segment_id not in due]
+        if doubtful:
+            rows = metadata.list_segments(planned.topic_id_partition)
+            there = {row.metadata.remote_log_segment_id for row in rows if row.metadata.state is _FINISHED}
+            kept += [one for one in doubtful if one.segment_id in there]
+    return kept
+
+
+_MOST_COPIES: Final = 1_000
+"""No segment was ever copied so often: a longer chain is damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementCheck:
+    """Looks at the copies that have the offsets of a superseded segment, or of an unfinished copy."""
+
+    metadata: RemoteLogMetadata
+    whole: WholeCopy
+
+    def require(self, superseded: RemoteLogSegmentId) -> None:
+        """Return if the objects of this segment may go as far as its replacement is concerned.
+
+        Nothing is asked for below the log start: retention has decided about these offsets.
+
+        Raises:
+            UnprovedReplacementError: of the last copy in its place something is missing, other, or not known.
+            RemoteStorageUnavailableError: the store does not answer (retriable).
+        """
+        old = self.metadata.segment(superseded)
+        partition = superseded.topic_id_partition
+        if old is None or self.metadata.partition_truth(partition).log_start_offset > old.metadata.end_offset:
+            return
+        new = self._last_copy(old)
+        if not new.metadata.is_finished:
+            raise _unproved(old, new, f"is {new.metadata.state.name}, and the log start has not passed its offsets")
+        if not new.verdict.is_served:
+            raise _unproved(old, new, f"has not passed verification: {new.verdict}")
+        fault = self.whole.fault(new)
+        if fault is not None:
+            raise _unproved(old, new, fault)
+
+    def require_covered(self, unfinished: RemoteLogSegmentMetadata) -> None:
+        """Return if the objects of a copy that was never finished may go: it is below the log start, or there are none
+        in a store that shows others, or passed segments or recorded decisions cover its offsets.
+
+        Raises:
+            UnprovedReplacementError: offsets of it are nowhere else, or what has them is not whole.
+            RemoteStorageUnavailableError: the store does not answer (retriable).
+        """
+        segment_id, partition = unfinished.remote_log_segment_id, unfinished.topic_id_partition
+        if self.metadata.partition_truth(partition).log_start_offset > unfinished.end_offset:
+            return
+        if not self.whole.storage.stat_log_segment(unfinished):
+            self._require_witness(unfinished)
+            return
+        wanted = OffsetRange(unfinished.start_offset, unfinished.end_offset)
+        rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
+        covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
+        decided = [one.offsets for one in self.metadata.skipped_offsets(partition)]
+        copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]
+        if nowhere := without(wanted, [*decided, *copied]):
+            raise UnprovedReplacementError(
+                f"{segment_id} is kept: its copy was not finished, and no other that passed verification has offsets"
+                f" {nowhere[0]}; a copy run finishes it if all of it is there, ./tiering adopt if its source is gone"
+            )
+        for row in covering:
+            if (fault := self.whole.fault(row)) is not None:
+                raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
+
+    def _require_witness(self, missing: RemoteLogSegmentMetadata) -> None:
+        """A deletion that is recorded now is not taken back when the right store is there again."""
+        rows = self.metadata.list_segments(missing.topic_id_partition)
+        finished = [row for row in rows if row.metadata.is_finished and row.verdict is not Verdict.FAILED]
+        if finished and self.whole.is_in_parts(finished[-1]):
+            other = finished[-1].metadata.remote_log_segment_id
+            raise UnprovedReplacementError(
+                f"{missing.remote_log_segment_id} is kept: nothing of it is in the store, and {other.id}, which was"
+                " finished, is not whole there: is it the right store?"
+            )
+        try:
+            StoreWitness(self.metadata, lambda: self.whole.storage).require(missing)
+        except StoreInDoubtError as error:
+            raise UnprovedReplacementError(f"{missing.remote_log_segment_id} is kept: {error}") from error
+
+    def _last_copy(self, old: SegmentRow) -> SegmentRow:
+        """The end of the chain: a new copy may have failed and have been superseded itself."""
+        row = old
+        for _ in range(_MOST_COPIES):
+            if row.superseded_by is None:
+                return row
+            new_id = RemoteLogSegmentId(old.metadata.topic_id_partition, row.superseded_by)
+            found = self.metadata.segment(new_id)
+            if found is None:
+                break
+            row = found
+        raise UnprovedReplacementError(
+            f"{old.metadata.remote_log_segment_id} is kept: no metadata has {row.superseded_by}, the copy in its place"
+        )
+
+
+def _overlaps(segment: RemoteLogSegmentMetadata, offsets: OffsetRange) -> bool:
+    return segment.start_offset <= offsets.last and offsets.first <= segment.end_offset
+
+
+def _unproved(old: SegmentRow, new: SegmentRow, why: str) -> UnprovedReplacementError:
+    return UnprovedReplacementError(
+        f"{old.metadata.remote_log_segment_id} is kept: {new.metadata.remote_log_segment_id.id}, the copy in its place,"
+        f" {why}"
+    )

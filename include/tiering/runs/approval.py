@@ -1,0 +1,287 @@
+"""The approval of a plan: what a person is asked, what was answered, and whether the answer releases the plan.
+
+The task that plans stores what is to be asked; the task that asks reads it here and shows it; what Airflow hands it as
+the answer is stored here before anything else. So neither the question nor the answer goes through a place that more
+people may write than the tasks themselves.
+
+| step | what a crash after it leaves |
+|---|---|
+| put | a question that nobody has seen; nothing may go |
+| show | a question without an answer; the asking task begins again and shows the same one |
+| answer | the answer; the task that releases judges it, as often as it is started |
+
+Airflow takes an answer from those it asked and from nobody else. Who may approve is asked a second time when the plan
+is released (`approval_author`), since that may have changed since; and the times of question and answer have to make
+sense, since they are what people read later. `approval_question` is the text about a plan that deletes segments.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore
+from include.tiering.configs.deletion_limits import Loosening, loosenings
+from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, printable
+from include.tiering.model.ids import Uuid
+from include.tiering.presentation import TopicNames, count
+from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_run import PlannedExpiration
+from include.tiering.settings import TieringSettings
+from include.tiering.units import format_bytes, format_utc
+
+
+class Answer(StrEnum):
+    """What was chosen; REJECTED too where nobody answered in time."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """`user_id` is None where nobody answered in time; `answered_at_ms` is by Airflow's clock, `recorded_at_ms` by the
+    database's."""
+
+    answer: Answer
+    user_id: str | None
+    answered_at_ms: int
+    recorded_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """One question of one DAG run, about the plan of `subject`: a planned run, or a hand-over.
+
+    `shown_at_ms` is None as long as no task has put it before a person.
+    """
+
+    asked_in: str
+    subject: str
+    plan_hash: str
+    headline: str
+    body: str
+    shown_at_ms: int | None = None
+    given: GivenAnswer | None = None
+
+
+class PlanQuestions(Protocol):
+    """The questions of one cluster, one for each DAG run. All may raise MetadataUnavailableError."""
+
+    def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
+        """Store what is to be asked. A question that was shown stays as it is.
+
+        Raises:
+            StateConflictError: this DAG run has shown another plan. Airflow keeps the text of a task's first question,
+                so another plan needs another DAG run.
+        """
+        ...
+
+    def show(self, asked_in: str) -> PlanQuestion:
+        """The question, from now on without an answer: an earlier one counts no more.
+
+        Raises:
+            StateConflictError: nothing was put.
+        """
+        ...
+
+    def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
+        """Store what Airflow says was answered.
+
+        Raises:
+            StateConflictError: the question was not shown.
+        """
+        ...
+
+    def find(self, asked_in: str) -> PlanQuestion | None: ...
+
+    def last_approved_ms(self) -> int:
+        """When the text of the newest question that was approved was stored; 0 if none was."""
+        ...
+
+
+_TEXT_TAKES_MS: Final = 60_000
+"""Between the reading of the limits and the storing of a question: a line is rather shown twice than never."""
+
+
+class QuestionService:
+    """Stores answers to questions about plans of any kind.
+
+    Args:
+        claim: lets no copy of the database from before a rejection go on with the store; returns why it could not.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: TieringSettings,
+        questions: PlanQuestions,
+        configs: ConfigStore,
+        claim: Callable[[], str | None],
+    ) -> None:
+        self._settings = settings
+        self._questions = questions
+        self._configs = configs
+        self._claim = claim
+
+    def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
+        """Store what was answered. Behind a rejection the store is claimed, as far as that can be done: a copy of the
+        database from before has the same plan, and the question still open.
+
+        Raises:
+            StateConflictError: the question was not shown.
+        """
+        answered = self._questions.answer(asked_in, answer, user_id=user_id, answered_at_ms=answered_at_ms)
+        if answer is Answer.REJECTED:
+            self._claim()
+        return answered
+
+    def loosened_since_approval(self) -> Sequence[Loosening]:
+        """Deletion limits that were loosened since a person approved a question that could name them; oldest first."""
+        since_ms = self._questions.last_approved_ms() - _TEXT_TAKES_MS
+        return loosenings(self._configs.history(ALL_BROKERS), self._settings, since_ms=since_ms)
+
+
+CLOCKS_MAY_DIFFER_MS: Final = 5 * 60 * 1000
+
+
+def approval_author(
+    found: PlanQuestion | None, *, asked_in: str, subject: str, plan_hash: str | None, approvers: Collection[str]
+) -> str:
+    """Who approved exactly this plan, and in which DAG run, in words for the event log.
+
+    Without `approvers` everybody counts whom Airflow let answer.
+
+    Raises:
+        ApprovalRequiredError: nobody was asked, nobody answered, or the answer was no.
+        AnswerRefusedError: the answer is about another plan, of a person who may not approve now, or of no possible
+            time.
+    """
+    if found is None or found.shown_at_ms is None or found.given is None:
+        raise ApprovalRequiredError(
+            f"plan {plan_hash} of {subject} needs an approval and Airflow has handed none to the task that asks, "
+            f"whatever the states of {printable(asked_in)} say: nothing was deleted. Trigger another DAG run"
+        )
+    given = found.given
+    if (found.subject, found.plan_hash) != (subject, plan_hash):
+        raise AnswerRefusedError(
+            f"{printable(asked_in)} asked about plan {found.plan_hash} of {found.subject}, not about plan {plan_hash} "
+            f"of {subject}: nothing was deleted. Trigger another DAG run"
+        )
+    if given.user_id is None:
+        raise ApprovalRequiredError(f"nobody answered whether plan {plan_hash} of {subject} may go")
+    if given.answer is not Answer.APPROVED:
+        raise ApprovalRequiredError(f"{given.user_id} rejected plan {plan_hash} of {subject}")
+    if approvers and given.user_id not in approvers:
+        raise AnswerRefusedError(
+            f"plan {plan_hash} of {subject} was approved by {given.user_id}, who is not among those who may approve "
+            f"now ({', '.join(approvers)}; [tiering] expiration_approvers): nothing was deleted. Trigger another DAG "
+            "run, it asks them"
+        )
+    answered = format_utc(given.answered_at_ms)
+    if given.answered_at_ms > given.recorded_at_ms + CLOCKS_MAY_DIFFER_MS:
+        raise AnswerRefusedError(
+            f"by Airflow's clock plan {plan_hash} was approved at {answered}, which for the database at "
+            f"{format_utc(given.recorded_at_ms)} is in the future: set the clocks right, then trigger another DAG run"
+        )
+    if given.answered_at_ms < found.shown_at_ms - CLOCKS_MAY_DIFFER_MS:
+        raise AnswerRefusedError(
+            f"by Airflow's clock plan {plan_hash} was approved at {answered}, before it was shown at "
+            f"{format_utc(found.shown_at_ms)}: set the clocks right, then trigger another DAG run"
+        )
+    return f"{given.user_id} ({asked_in}, answered {answered})"
+
+
+_MOST_TOPICS: Final = 50
+_MOST_LOOSENED: Final = 20
+_SHORT_HASH: Final = 12
+_COLUMNS: Final = ("topic", "segments", "bytes", "share", "last 24 h", "remote now", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalQuestion:
+    """`subject` is one line of text, `body` Markdown."""
+
+    subject: str
+    body: str
+
+
+def approval_question(
+    brake: BrakeReport,
+    expirations: Sequence[PlannedExpiration],
+    shared_names: Collection[str] = (),
+    loosened: Sequence[Loosening] = (),
+) -> ApprovalQuestion:
+    """Names the plan by its hash; topics that lose the largest share come first, at most 50 of them. Topics of
+    `shared_names` are named with their id. `loosened`: limits that let more go than before, oldest first."""
+    names = TopicNames((planned.topic_id_partition for planned in expirations), shared=shared_names)
+    reasons = _reasons(expirations)
+    segments = sum(counted.total() for counted in reasons.values())
+    size_bytes = sum(deletion.size_bytes for planned in expirations for deletion in planned.deletions)
+    what = f"{count(segments, 'segment')} ({format_bytes(size_bytes)}) of {count(len(reasons), 'topic')}"
+    actions = sorted(brake.actions, key=lambda action: (-action.share, action.topic))
+    lines = [
+        f"Plan `{brake.plan_hash}` of run `{brake.run_id}` deletes {what} from remote storage.",
+        "",
+        *(f"* {reason}" for reason in brake.reasons[:_MOST_TOPICS]),
+        *_left_out(len(brake.reasons), "reason"),
+        "",
+        *loosened_lines(loosened),
+        *_topic_table(actions[:_MOST_TOPICS], reasons, names),
+        *_left_out(len(actions), "topic"),
+        "",
+        "The share is what is planned and what was deleted within 24 hours, of what there would be without either.",
+        "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
+        "A retention that was cut by mistake: reject, then mend it (`./tiering configs --entity-type topics`).",
+    ]
+    return ApprovalQuestion(f"Delete {what}? Plan {brake.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
+
+
+def loosened_lines(loosened: Sequence[Loosening]) -> Iterator[str]:
+    """Which limits were loosened, by whom and when; nothing if none was."""
+    if not loosened:
+        return
+    yield "**Limits of deletions were loosened since the last approval:**"
+    yield ""
+    if len(loosened) > _MOST_LOOSENED:
+        yield f"* {count(len(loosened) - _MOST_LOOSENED, 'earlier change')}: `./tiering configs --describe --history`"
+    yield from (f"* {one}" for one in loosened[-_MOST_LOOSENED:])
+    yield ""
+
+
+def _reasons(expirations: Sequence[PlannedExpiration]) -> dict[Uuid, Counter[str]]:
+    """Segments by reason, by topic."""
+    found: dict[Uuid, Counter[str]] = {}
+    for planned in expirations:
+        counted = found.setdefault(planned.topic_id_partition.topic_id, Counter())
+        counted.update(deletion.reason for deletion in planned.deletions)
+    return found
+
+
+def _topic_table(actions: Sequence[TopicAction], reasons: dict[Uuid, Counter[str]], names: TopicNames) -> Iterator[str]:
+    yield _table_row(_COLUMNS)
+    yield _table_row(("---",) * len(_COLUMNS))
+    for action in actions:
+        counted = reasons.get(action.topic_id, Counter[str]())
+        yield _table_row(
+            (
+                f"`{names.topic(action.topic, action.topic_id)}`",
+                str(counted.total()),
+                format_bytes(action.planned_bytes),
+                f"{action.share:.1%}",
+                format_bytes(action.recent_bytes),
+                format_bytes(action.remote_bytes),
+                ", ".join(f"{reason} {number}" for reason, number in counted.items()),
+            )
+        )
+
+
+def _table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _left_out(total: int, noun: str) -> Iterator[str]:
+    if total > _MOST_TOPICS:
+        yield ""
+        yield f"and {count(total - _MOST_TOPICS, f'more {noun}')}"

@@ -32,7 +32,7 @@ from include.tiering.database.migrations import HEAD, migration_config
 from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import writing
-from include.tiering.kafka.log_dirs.dirs import LogDir, identify
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.remote_storage import file as file_storage
@@ -157,7 +157,7 @@ def _behind(world: World) -> Mend:
         config = migration_config()
         config.attributes["connection"] = connection
         command.upgrade(config, str(before))
-    cluster_id = identify(LogDir(1, world.brokers / "broker-1")).cluster_id
+    cluster_id = identify(LogDirLocation(1, world.brokers / "broker-1")).cluster_id
     identity = StoreIdentities(engine, cluster_id).create(Uuid(os.urandom(16))).current
     engine.dispose()
     with open_app(settings) as app:

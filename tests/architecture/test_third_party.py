@@ -33,7 +33,6 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/verification": frozenset({"numpy", "sqlalchemy"}),
     "include/tiering/kafka/cluster/kafka_records.py": frozenset({"confluent_kafka"}),
     "include/tiering/kafka/metadata_topic/kafka.py": frozenset({"confluent_kafka"}),
-    "include/tiering/kafka/metadata_topic/kafka_errors.py": frozenset({"confluent_kafka"}),
     "include/tiering/configs/airflow_api.py": frozenset({"httpx"}),
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),

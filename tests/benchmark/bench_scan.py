@@ -18,7 +18,7 @@ from typing import Final
 
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import Uuid
 from include.tiering.units import MIB
@@ -53,7 +53,7 @@ def main() -> None:
 
 def measure(log_dir: Path) -> dict[str, float | int]:
     """Scans twice: as it is found after generating, and again."""
-    source = LogDirSource([LogDir(1, log_dir)], MetadataLog([log_dir]))
+    source = LogDirSource([LogDirLocation(1, log_dir)], MetadataLog([log_dir]))
     before_bytes = _peak_bytes()
     before_cpu_seconds = time.process_time()
     first_seconds, report = _timed_scan(source)

@@ -8,9 +8,9 @@ from typing import Self
 
 import numpy as np
 
-from include.tiering.formats import leader_epoch_checkpoint, producer_snapshot
+from include.tiering.formats import checkpoints, producer_state
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.formats.log_end import iter_headers
+from include.tiering.formats.log_batches import iter_headers
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
@@ -72,8 +72,8 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
         log_crc32c=stored.log_crc32c,
         offset_index=offsets,
         time_index=times,
-        producer_snapshot=producer_snapshot.EMPTY,
-        leader_epoch=leader_epoch_checkpoint.serialize(LeaderEpochs.of([(0, 0)])),
+        producer_snapshot=producer_state.EMPTY_SNAPSHOT,
+        leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
     )
     store = FileObjectStore(directory / "store")
     for planned in AivenLayout().objects(stored.metadata, data):

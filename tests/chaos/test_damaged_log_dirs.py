@@ -10,7 +10,7 @@ import pytest
 from include.tiering import errors
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.damage import damage
@@ -28,7 +28,7 @@ def log_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def _scan(log_dir: Path, *, deep: bool) -> ScanReport:
-    return LogDirSource([LogDir(2, log_dir)], MetadataLog([log_dir])).scan(deep=deep)
+    return LogDirSource([LogDirLocation(2, log_dir)], MetadataLog([log_dir])).scan(deep=deep)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Protocol
 import pytest
 
 from include.tiering.errors import BrokersRefusedError, UnknownTopicError
-from include.tiering.kafka.cluster.brokers_contract import Brokers, ConfigSource
+from include.tiering.kafka.cluster.contract import Brokers, ConfigSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.cluster import wait_until
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
-from include.tiering.formats.manifest import parse_manifest
+from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType, LogSegmentData

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition
 from tests.contract.log_source_contract import LogSourceContract
@@ -21,7 +21,7 @@ class LogDirBackdoor:
         log_dir.create_topic()
         self._partition = log_dir.partition()
         log_dir.all_current({"orders-0": self._partition.filled(0, 10, 20, 30)})
-        self.source = LogDirSource([LogDir(1, path)], MetadataLog([path]))
+        self.source = LogDirSource([LogDirLocation(1, path)], MetadataLog([path]))
         self.replica_id = ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(log_dir.directory_id))
 
     def damage(self, base_offset: int) -> None:

@@ -5,10 +5,9 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.kafka.metadata_topic.contract import OffsetBounds
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

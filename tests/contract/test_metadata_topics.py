@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError, MetadataTopicUnavailableError
-from include.tiering.kafka.metadata_topic.contract import MetadataTopic, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, MetadataTopicRecord
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.file_metadata_topic import FileMetadataTopic
@@ -70,8 +70,8 @@ class TestOnAMockedCluster(MetadataTopicContract):
         cluster.append(name, 2, None, b"b")
         with KafkaMetadataTopic(cluster.config, topic=name) as topic:
             assert list(topic.read(2, 0, end_offset=2)) == [
-                TopicRecord(2, 0, 1_000, b""),
-                TopicRecord(2, 1, 2_000, b"b"),
+                MetadataTopicRecord(2, 0, 1_000, b""),
+                MetadataTopicRecord(2, 1, 2_000, b"b"),
             ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from include.tiering.errors import BrokersUnavailableError
-from include.tiering.kafka.cluster.brokers_contract import OpenTransaction
+from include.tiering.kafka.cluster.contract import OpenTransaction
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers, ModelPartition

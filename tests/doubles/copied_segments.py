@@ -11,7 +11,7 @@ from typing import Any
 
 import google_crc32c
 
-from include.tiering.formats import leader_epoch_checkpoint, offset_index, time_index
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
@@ -84,10 +84,10 @@ def _segment(
     data = LogSegmentData(
         log=BytesSource(log),
         log_crc32c=google_crc32c.value(log),
-        offset_index=offset_index.trim(stem.with_suffix(".index").read_bytes()),
-        time_index=time_index.trim(stem.with_suffix(".timeindex").read_bytes()),
+        offset_index=indexes.trim_offset_index(stem.with_suffix(".index").read_bytes()),
+        time_index=indexes.trim_time_index(stem.with_suffix(".timeindex").read_bytes()),
         producer_snapshot=(directory / f"{end + 1:020d}.snapshot").read_bytes(),
-        leader_epoch=leader_epoch_checkpoint.serialize(history.range(-1, end + 1)),
+        leader_epoch=checkpoints.serialize_leader_epochs(history.range(-1, end + 1)),
         transaction_index=transactions.read_bytes() if transactions.exists() else None,
     )
     metadata = RemoteLogSegmentMetadata(

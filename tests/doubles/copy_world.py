@@ -17,7 +17,7 @@ from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes

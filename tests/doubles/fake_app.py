@@ -17,8 +17,7 @@ from include.tiering.copying.follow_source import FollowSource
 from include.tiering.copying.left_work import LeftPartition, left_work
 from include.tiering.copying.skip_offsets import Skip
 from include.tiering.errors import StoreInDoubtError
-from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs

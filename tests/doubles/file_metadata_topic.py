@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
-from include.tiering.kafka.metadata_topic.contract import OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord, OffsetBounds
 from include.tiering.model.ids import Uuid
 
 _HEAD: Final = struct.Struct(">iq")
@@ -36,7 +36,7 @@ class FileMetadataTopic:
     def offsets(self, partition: int) -> OffsetBounds:
         return OffsetBounds(0, len(self._records(partition)))
 
-    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         records = self._records(partition)
         if start_offset < 0 or end_offset > len(records):
             raise MetadataTopicRangeError(f"partition {partition} ends at {len(records)}, not at {end_offset}")
@@ -54,14 +54,16 @@ class FileMetadataTopic:
     def close(self) -> None:
         """There is nothing to give back."""
 
-    def _records(self, partition: int) -> list[TopicRecord]:
+    def _records(self, partition: int) -> list[MetadataTopicRecord]:
         path = self._path(partition)
         content = path.read_bytes() if path.exists() else b""
         records, position = [], 0
         while position < len(content):
             size, timestamp_ms = _HEAD.unpack_from(content, position)
             position += _HEAD.size
-            records.append(TopicRecord(partition, len(records), timestamp_ms, content[position : position + size]))
+            records.append(
+                MetadataTopicRecord(partition, len(records), timestamp_ms, content[position : position + size])
+            )
             position += size
         return records
 

@@ -37,8 +37,7 @@ from include.tiering.handover.handover_contract import Handover, LocalRetention,
 from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metadata_partition_of
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange, without

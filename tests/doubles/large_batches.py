@@ -9,8 +9,8 @@ from pathlib import Path
 import cramjam
 import zstandard
 
+from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
-from include.tiering.formats.varint import write_varint, write_varlong
 from include.tiering.units import KIB, MIB
 from tests.doubles.damages.batches import batches_of, value_of, with_value
 from tests.doubles.record_batches import with_crc

@@ -11,7 +11,7 @@ from typing import Final
 import google_crc32c
 import numpy as np
 
-from include.tiering.formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
+from include.tiering.formats import checkpoints, indexes, producer_state
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
@@ -58,7 +58,7 @@ def _moved(metadata: RemoteLogSegmentMetadata, data: LogSegmentData, offsets: in
     log = bytearray(data.log.size_bytes)
     data.log.read_into(0, memoryview(log))
     content = moved(bytes(log), offsets, epochs)
-    history = leader_epoch_checkpoint.parse(data.leader_epoch)
+    history = checkpoints.parse_leader_epochs(data.leader_epoch)
     partition = metadata.topic_id_partition
     segment_id = RemoteLogSegmentId(partition, some_uuid(f"{partition}:{metadata.start_offset + offsets}"))
     return replace(
@@ -71,7 +71,7 @@ def _moved(metadata: RemoteLogSegmentMetadata, data: LogSegmentData, offsets: in
         data,
         log=BytesSource(content),
         log_crc32c=google_crc32c.value(content),
-        leader_epoch=leader_epoch_checkpoint.serialize(_later(history, offsets, epochs)),
+        leader_epoch=checkpoints.serialize_leader_epochs(_later(history, offsets, epochs)),
         producer_snapshot=_later_producers(data.producer_snapshot, offsets),
         transaction_index=_later_aborts(data.transaction_index, offsets),
     )
@@ -82,20 +82,20 @@ def _later(epochs: LeaderEpochs, by_offsets: int, by_epochs: int) -> LeaderEpoch
 
 
 def _later_producers(content: bytes, by: int) -> bytes:
-    return producer_snapshot.serialize(
+    return producer_state.serialize_producer_snapshot(
         replace(
             one,
             last_offset=one.last_offset + by if one.last_offset >= 0 else one.last_offset,
             current_txn_first_offset=one.current_txn_first_offset + (by if one.has_open_transaction else 0),
         )
-        for one in producer_snapshot.parse(content)
+        for one in producer_state.parse_producer_snapshot(content)
     )
 
 
 def _later_aborts(content: bytes | None, by: int) -> bytes | None:
     if content is None:
         return None
-    entries = transaction_index.parse(content).entries.copy()
+    entries = indexes.parse_transaction_index(content).entries.copy()
     for field in ("first_offset", "last_offset", "last_stable_offset"):
         entries[field] += np.int64(by)
     return entries.tobytes()

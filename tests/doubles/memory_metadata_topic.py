@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
-from include.tiering.kafka.metadata_topic.contract import OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord, OffsetBounds
 from include.tiering.model.ids import Uuid
 
 
@@ -28,7 +28,7 @@ class MemoryMetadataTopic:
     id: Uuid = field(default_factory=lambda: Uuid(bytes(15) + b"\x07"))
     now_ms: Callable[[], int] = lambda: 0
     fault: Callable[[str], None] = _no_fault
-    _records: dict[int, list[TopicRecord]] = field(default_factory=dict)
+    _records: dict[int, list[MetadataTopicRecord]] = field(default_factory=dict)
     _bounds: dict[int, OffsetBounds] = field(default_factory=dict)
 
     def topic_id(self) -> Uuid:
@@ -44,7 +44,7 @@ class MemoryMetadataTopic:
         self._require(partition)
         return self._bounds.get(partition, OffsetBounds(0, 0))
 
-    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         self._require(partition)
         begin, end = self._bounds.get(partition, OffsetBounds(0, 0))
         if start_offset < begin or end_offset > end:
@@ -53,7 +53,7 @@ class MemoryMetadataTopic:
             )
         return self._read(partition, start_offset, end_offset)
 
-    def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[TopicRecord]:
+    def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[MetadataTopicRecord]:
         for record in list(self._records.get(partition, ())):
             if start_offset <= record.offset < end_offset:
                 self.fault("read")
@@ -63,7 +63,7 @@ class MemoryMetadataTopic:
         self.fault("append")
         self._require(partition)
         begin, end = self._bounds.get(partition, OffsetBounds(0, 0))
-        self._records.setdefault(partition, []).append(TopicRecord(partition, end, self.now_ms(), value))
+        self._records.setdefault(partition, []).append(MetadataTopicRecord(partition, end, self.now_ms(), value))
         self._bounds[partition] = OffsetBounds(begin, end + 1)
         self.fault("appended")
         return end

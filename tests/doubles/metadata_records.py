@@ -3,8 +3,8 @@
 import struct
 from collections.abc import Sequence
 
+from include.tiering.formats.primitive_types import write_uvarint, write_varint
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.varint import write_uvarint, write_varint
 from include.tiering.model.ids import Uuid
 from tests.doubles.record_batches import CONTROL, record_batch
 

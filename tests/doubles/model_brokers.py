@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersRefusedError, UnknownTopicError
-from include.tiering.kafka.cluster.brokers_contract import (
+from include.tiering.kafka.cluster.contract import (
     BrokerConfig,
     BrokerNode,
     ClusterDescription,
     ConfigSource,
     OffsetsAnswer,
     OpenTransaction,
+    PartitionFacts,
     PartitionOffsets,
+    TopicFacts,
 )
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "bW9kZWwtYnJva2Vycy0wMA"

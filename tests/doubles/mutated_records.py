@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from include.tiering.formats.primitive_types import write_uvarint
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
@@ -11,7 +12,6 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentSnapshotRecord,
 )
-from include.tiering.formats.varint import write_uvarint
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from tests.doubles.broker_data import expected
 

@@ -4,8 +4,8 @@ import struct
 
 import google_crc32c
 
+from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.varint import write_varint, write_varlong
 
 NO_PRODUCER = -1
 TRANSACTIONAL = 0x10

@@ -5,7 +5,7 @@ from pathlib import Path
 from include.tiering.broker_process.sample import PartitionSample, sample_of
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import Replica
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.units import MIB
 
@@ -14,7 +14,7 @@ BROKER = "running/broker-1"
 
 
 def scanned(log_dir: Path, topic: str) -> list[Replica]:
-    source = LogDirSource([LogDir(None, log_dir)], MetadataLog([log_dir]), named_topics=[topic])
+    source = LogDirSource([LogDirLocation(None, log_dir)], MetadataLog([log_dir]), named_topics=[topic])
     return [one for one in source.scan(topics=[topic]).replicas if one.chosen]
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metadata_partition_of
 from include.tiering.model.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, Table, select
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import metadata as schema
-from include.tiering.formats import leader_epoch_checkpoint
+from include.tiering.formats import checkpoints
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
@@ -67,7 +67,7 @@ class StoredLog:
             txn_index_empty=True,
         )
         if carried is not None:
-            data = replace(data, leader_epoch=leader_epoch_checkpoint.serialize(LeaderEpochs.of(carried.items())))
+            data = replace(data, leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of(carried.items())))
         self.storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
         return metadata
 

@@ -3,17 +3,20 @@
 from collections.abc import Iterable
 from itertools import accumulate
 
-from include.tiering.formats.remote_log_conversion import metadata_of, update_of
 from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.kafka.metadata_topic.contract import MetadataTopic, TopicRecord
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.formats.remote_log_metadata_records import (
+    SegmentRecord,
+    SegmentUpdateRecord,
+    metadata_of,
+    update_of,
+)
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, MetadataTopicRecord, metadata_partition_of
 from include.tiering.model.broker_cache import BrokerCache, Effect
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 
 
-def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[TopicRecord]:
+def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[MetadataTopicRecord]:
     """Everything of the partition where brokers look for it, in order."""
     chosen = metadata_partition_of(partition, topic.partition_count())
     begin, end = topic.offsets(chosen)
@@ -27,7 +30,7 @@ def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[Top
     return found
 
 
-def require_valid_prefix(records: Iterable[TopicRecord], *, log_start_offset: int) -> list[tuple[int, int]]:
+def require_valid_prefix(records: Iterable[MetadataTopicRecord], *, log_start_offset: int) -> list[tuple[int, int]]:
     """Raises AssertionError unless, after every single record, a broker could be switched on: live segments ascend from
     the log start without a gap above it, ends rise, no range has two ids, nothing is FINISHED before it began, no
     record is one that brokers drop. Returns the ranges that are FINISHED in the end.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import google_crc32c
 
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
@@ -82,7 +82,7 @@ def test_every_segment_that_kafka_tiered(tmp_path: Path) -> None:
 def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:
     """Segments that are in the broker's log directory and in its remote storage: ours of the former are the latter."""
     ours = open_storage((tmp_path / "ours").as_uri(), layout="local_tiered_storage")
-    source = LogDirSource([LogDir(5, broker_data("tiered") / "data-stopped")], UnknownFacts())
+    source = LogDirSource([LogDirLocation(5, broker_data("tiered") / "data-stopped")], UnknownFacts())
     replicas = {one.topic_id_partition: one for one in source.scan().replicas}
     written = set()
     for metadata in kafkas_segments():

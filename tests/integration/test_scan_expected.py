@@ -12,7 +12,7 @@ import pytest
 
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.broker_data import DataSet, broker_data, expected
 
@@ -62,7 +62,7 @@ class Copy:
         return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
 
     def scan(self, *, deep: bool) -> ScanReport:
-        source = LogDirSource([LogDir(None, path) for path in self.paths()], MetadataLog(self.paths()))
+        source = LogDirSource([LogDirLocation(None, path) for path in self.paths()], MetadataLog(self.paths()))
         return source.scan(deep=deep)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from include.tiering.errors import BrokersUnavailableError
-from include.tiering.kafka.cluster.broker_releases import release_of
+from include.tiering.kafka.cluster.contract import release_of
 from include.tiering.model.ids import TopicIdPartition
 from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
+from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.model.broker_cache import BrokerCache
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata

@@ -7,19 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import (
-    leader_epoch_checkpoint,
-    meta_properties,
-    offset_index,
-    partition_metadata,
-    producer_snapshot,
-    time_index,
-    transaction_index,
-    varint,
-)
-from include.tiering.formats.checkpoint import parse_offset_checkpoint
-from include.tiering.formats.log_end import find_log_end, iter_headers
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats import checkpoints, indexes, primitive_types, producer_state
+from include.tiering.formats.checkpoints import parse_offset_checkpoint
+from include.tiering.formats.log_batches import find_log_end, iter_headers
+from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.formats.record_batch import ControlType, control_type, parse_header
 from include.tiering.formats.segment_check import check_segment
 from tests.doubles.byte_sources import BytesSource
@@ -30,26 +21,32 @@ _LOG = record_batch(5, count=3) + data_batch(8, 7) + marker(9, 7, ControlType.CO
 
 # A parser, and bytes that it takes.
 _PARSERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "uvarint": (lambda data: varint.read_uvarint(data, 0), b"\xff\xff\x01"),
-    "varlong": (lambda data: varint.read_varlong(data, 0), b"\xff\xff\x01"),
+    "uvarint": (lambda data: primitive_types.read_uvarint(data, 0), b"\xff\xff\x01"),
+    "varlong": (lambda data: primitive_types.read_varlong(data, 0), b"\xff\xff\x01"),
     "batch header": (parse_header, _LOG),
     "control record": (lambda data: control_type(data, 0), marker(9, 7, ControlType.ABORT)[61:]),
     "offset checkpoint": (parse_offset_checkpoint, b"0\n2\norders 0 1500\norders 1 77\n"),
-    "leader epoch checkpoint": (leader_epoch_checkpoint.parse, b"0\n2\n0 0\n3 1500\n"),
-    "meta.properties": (meta_properties.parse, b"#\nversion=1\nnode.id=1\ncluster.id=12IO-UzuQxmrizG4BTlN8w\n"),
-    "partition.metadata": (partition_metadata.parse, b"version: 0\ntopic_id: DhwUnU7hQAGOf7zmLzw1Gg"),
-    "producer snapshot": (producer_snapshot.parse, producer_snapshot.serialize([_PRODUCER])),
+    "leader epoch checkpoint": (checkpoints.parse_leader_epochs, b"0\n2\n0 0\n3 1500\n"),
+    "meta.properties": (
+        checkpoints.parse_meta_properties,
+        b"#\nversion=1\nnode.id=1\ncluster.id=12IO-UzuQxmrizG4BTlN8w\n",
+    ),
+    "partition.metadata": (checkpoints.parse_partition_metadata, b"version: 0\ntopic_id: DhwUnU7hQAGOf7zmLzw1Gg"),
+    "producer snapshot": (
+        producer_state.parse_producer_snapshot,
+        producer_state.serialize_producer_snapshot([_PRODUCER]),
+    ),
     "offset index": (
-        lambda data: offset_index.check(data, base_offset=100, end_offset=200, size_bytes=9000),
+        lambda data: indexes.check_offset_index(data, base_offset=100, end_offset=200, size_bytes=9000),
         bytes.fromhex("00000032000010680000005000002134"),
     ),
-    "offset index, trimmed": (offset_index.trim, bytes.fromhex("00000032000010680000000000000000")),
+    "offset index, trimmed": (indexes.trim_offset_index, bytes.fromhex("00000032000010680000000000000000")),
     "time index": (
-        lambda data: time_index.check(data, base_offset=100, end_offset=200),
+        lambda data: indexes.check_time_index(data, base_offset=100, end_offset=200),
         bytes.fromhex("0000018bcfe56800000000320000018bcfe5680a00000050"),
     ),
     "transaction index": (
-        lambda data: list(transaction_index.check(data, base_offset=100, end_offset=200)),
+        lambda data: list(indexes.check_transaction_index(data, base_offset=100, end_offset=200)),
         bytes.fromhex("00000000000000001092000000000000006400000000000000660000000000000067"),
     ),
     "segment": (

@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.formats import leader_epoch_checkpoint, offset_index, producer_snapshot, time_index, varint
-from include.tiering.formats.checkpoint import parse_offset_checkpoint
-from include.tiering.formats.log_end import iter_headers
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats import checkpoints, indexes, primitive_types, producer_state
+from include.tiering.formats.checkpoints import parse_offset_checkpoint
+from include.tiering.formats.log_batches import iter_headers
+from include.tiering.formats.producer_state import ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.transactions import open_transactions
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
@@ -22,32 +21,32 @@ _OFFSETS = st.integers(0, 2**63 - 1)
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
 def test_uvarint(value: int, before: bytes) -> None:
-    encoded = varint.write_uvarint(value)
-    assert varint.read_uvarint(before + encoded, len(before)) == (value, len(before) + len(encoded))
+    encoded = primitive_types.write_uvarint(value)
+    assert primitive_types.read_uvarint(before + encoded, len(before)) == (value, len(before) + len(encoded))
 
 
 @given(_INT32)
 def test_varint(value: int) -> None:
-    encoded = varint.write_varint(value)
-    assert varint.read_varint(encoded, 0) == (value, len(encoded))
-    assert varint.write_varlong(value) == encoded
+    encoded = primitive_types.write_varint(value)
+    assert primitive_types.read_varint(encoded, 0) == (value, len(encoded))
+    assert primitive_types.write_varlong(value) == encoded
 
 
 @given(_INT64)
 def test_varlong(value: int) -> None:
-    encoded = varint.write_varlong(value)
-    assert varint.read_varlong(encoded, 0) == (value, len(encoded))
+    encoded = primitive_types.write_varlong(value)
+    assert primitive_types.read_varlong(encoded, 0) == (value, len(encoded))
 
 
 @given(st.lists(st.builds(ProducerEntry, _INT64, _INT16, _INT32, _INT64, _INT32, _INT64, _INT32, _INT64), max_size=5))
 def test_producer_snapshot(entries: list[ProducerEntry]) -> None:
-    assert producer_snapshot.parse(producer_snapshot.serialize(entries)) == tuple(entries)
+    assert producer_state.parse_producer_snapshot(producer_state.serialize_producer_snapshot(entries)) == tuple(entries)
 
 
 @given(st.sets(st.integers(0, 2**31 - 1), max_size=6), st.lists(_OFFSETS, min_size=6, max_size=6))
 def test_leader_epoch_checkpoint(epochs: set[int], offsets: list[int]) -> None:
     history = LeaderEpochs.of(zip(sorted(epochs), sorted(offsets), strict=False))
-    assert leader_epoch_checkpoint.parse(leader_epoch_checkpoint.serialize(history)) == history
+    assert checkpoints.parse_leader_epochs(checkpoints.serialize_leader_epochs(history)) == history
 
 
 @given(
@@ -71,8 +70,8 @@ def test_offset_checkpoint(offsets: dict[tuple[str, int], int]) -> None:
 def test_offset_index_lookups(base_offset: int, entries: list[tuple[int, int]], spare: int) -> None:
     entries.sort()
     data = b"".join(struct.pack(">ii", *entry) for entry in entries)
-    assert offset_index.trim(data + bytes(8 * spare)) == data
-    index = offset_index.parse(data + bytes(8 * spare), base_offset=base_offset)
+    assert indexes.trim_offset_index(data + bytes(8 * spare)) == data
+    index = indexes.parse_offset_index(data + bytes(8 * spare), base_offset=base_offset)
     for target in range(510):
         plain = [(base_offset, 0)] + [(base_offset + offset, at) for offset, at in entries if offset <= target]
         assert index.lookup(base_offset + target) == plain[-1]
@@ -82,8 +81,8 @@ def test_offset_index_lookups(base_offset: int, entries: list[tuple[int, int]], 
 def test_time_index(base_offset: int, timestamps: set[int], spare: int) -> None:
     ascending = sorted(timestamps)
     data = b"".join(struct.pack(">qi", timestamp, number) for number, timestamp in enumerate(ascending))
-    assert time_index.trim(data + bytes(12 * spare)) == data
-    index = time_index.check(data, base_offset=base_offset, end_offset=base_offset + 8)
+    assert indexes.trim_time_index(data + bytes(12 * spare)) == data
+    index = indexes.check_time_index(data, base_offset=base_offset, end_offset=base_offset + 8)
     assert np.array_equal(index.timestamps_ms, ascending)
     assert index.largest_timestamp_ms == max(timestamps, default=-1)
 

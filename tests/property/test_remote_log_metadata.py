@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.flexible import TaggedField
+from include.tiering.formats.primitive_types import TaggedField
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.log_end import find_log_end, iter_headers
+from include.tiering.formats.log_batches import find_log_end, iter_headers
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.segment_check import SegmentFacts, check_segment
+from include.tiering.formats.segment_check import CheckedBatches, check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import CONTROL, data_batch, marker, record_batch
@@ -33,7 +33,7 @@ class Segment:
         """Start of the batch that holds this byte."""
         return max(start for start in self.starts if start <= position)
 
-    def check(self, log: bytes, block_bytes: int = 1024) -> SegmentFacts:
+    def check(self, log: bytes, block_bytes: int = 1024) -> CheckedBatches:
         return check_segment(
             BytesSource(log),
             base_offset=_BASE_OFFSET,
@@ -70,7 +70,7 @@ def segments(draw: st.DrawFn, *, gaps: bool = True) -> Segment:
     return Segment(log, tuple(starts), offset - 1, LeaderEpochs.of(entries))
 
 
-def _plain_facts(log: bytes, end_offset: int) -> SegmentFacts:
+def _plain_facts(log: bytes, end_offset: int) -> CheckedBatches:
     """The facts of a sound log, read in the most obvious way."""
     batches = []
     while log:
@@ -92,7 +92,7 @@ def _plain_facts(log: bytes, end_offset: int) -> SegmentFacts:
         for base in struct.unpack(">q", batch[:8])
         for offset in range(base, base + struct.unpack(">i", batch[23:27])[0] + 1)
     }
-    return SegmentFacts(
+    return CheckedBatches(
         size_bytes=sum(map(len, batches)),
         batch_count=len(batches),
         record_count=sum(struct.unpack(">i", batch[57:61])[0] for batch in batches),

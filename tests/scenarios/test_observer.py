@@ -10,9 +10,9 @@ from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner
-from include.tiering.formats.remote_log_conversion import update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.formats.remote_log_metadata_records import update_record
+from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.operations.partition_readiness import NotReady

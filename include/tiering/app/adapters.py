@@ -24,15 +24,12 @@ from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.kafka.cluster.admin_facts import AdminFacts
-from include.tiering.kafka.cluster.brokers_contract import Brokers
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts
+from include.tiering.kafka.cluster.facts import AdminFacts, MissedFacts, UnknownFacts
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.missed_facts import MissedFacts
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.kafka.log_dirs.misnamed import kept
+from include.tiering.kafka.log_dirs.found_replica import kept
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher

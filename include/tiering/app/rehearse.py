@@ -28,8 +28,7 @@ from include.tiering.broker_process.throw_away import prepared_broker
 from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
 from include.tiering.handover.rehearsal.result import Rehearsal
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.cluster.missed_facts import MissedFacts
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import MissedFacts, UnknownFacts
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.kafka.log_dirs.source import LogDirSource

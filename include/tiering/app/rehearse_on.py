@@ -24,7 +24,7 @@ from include.tiering.handover.rehearsal.read_back import (
 )
 from include.tiering.handover.rehearsal.result import Rehearsal, RehearsedPartition
 from include.tiering.handover.report import latest_checks
-from include.tiering.kafka.cluster.brokers_contract import PartitionOffsets
+from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.settings import TieringSettings, load_settings
 

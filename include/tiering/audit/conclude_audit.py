@@ -23,7 +23,7 @@ from include.tiering.audit.record import (
     remembered,
 )
 from include.tiering.errors import FormatError, RemoteStorageError
-from include.tiering.formats.manifest import parse_manifest
+from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.strays import StrayStorage

@@ -17,11 +17,17 @@ from typing import Final
 
 from include.tiering.broker_process.sample import PartitionSample
 from include.tiering.errors import RehearsalRoomError, SourceChangedError
-from include.tiering.formats import leader_epoch_checkpoint, partition_metadata
-from include.tiering.formats.partition_metadata import MAX_PARTITION_METADATA_BYTES
-from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile
-from include.tiering.kafka.log_dirs.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, FileKind, offset_file
-from include.tiering.kafka.log_dirs.parsing import in_file
+from include.tiering.formats import checkpoints
+from include.tiering.formats.checkpoints import MAX_PARTITION_METADATA_BYTES
+from include.tiering.kafka.log_dirs.dirs import in_file
+from include.tiering.kafka.log_dirs.files import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    BrokerDirectory,
+    BrokerFile,
+    FileKind,
+    offset_file,
+)
 from include.tiering.units import MIB, format_bytes
 
 COPIES: Final = 3
@@ -55,8 +61,8 @@ def copy_sample(sample: PartitionSample, source: Path, target: Path, on_bytes: C
             if is_needed or opened.has(name):
                 with opened.file(name, bulk=True) as file:
                     _copy_file(file, directory / name, file.size_bytes if size_bytes is None else size_bytes, on_bytes)
-    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(leader_epoch_checkpoint.serialize(sample.leader_epochs))
-    (directory / PARTITION_METADATA).write_bytes(partition_metadata.serialize(partition.topic_id))
+    (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(checkpoints.serialize_leader_epochs(sample.leader_epochs))
+    (directory / PARTITION_METADATA).write_bytes(checkpoints.serialize_partition_metadata(partition.topic_id))
 
 
 def _files(sample: PartitionSample) -> Iterator[tuple[str, int | None, bool]]:
@@ -74,7 +80,7 @@ def _require_topic(directory: BrokerDirectory, sample: PartitionSample) -> None:
     expected = sample.replica_id.topic_id_partition.topic_id
     data = directory.read(PARTITION_METADATA, MAX_PARTITION_METADATA_BYTES)
     with in_file(directory.path_of(PARTITION_METADATA)):
-        found = partition_metadata.parse(data)
+        found = checkpoints.parse_partition_metadata(data)
     if found != expected:
         raise SourceChangedError(directory.path, f"topic id was {expected}, now {found}")
 

@@ -29,8 +29,8 @@ from include.tiering.broker_process.sample import PartitionSample
 from include.tiering.broker_process.server_properties import logging_option, server_properties
 from include.tiering.clock import Clock
 from include.tiering.errors import PortTakenError, RehearsalError
-from include.tiering.formats.checkpoint import serialize_offset_checkpoint
-from include.tiering.formats.cluster_metadata_writer import topic_batch
+from include.tiering.formats.checkpoints import serialize_offset_checkpoint
+from include.tiering.formats.cluster_metadata import topic_batch
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import Uuid
 

@@ -16,7 +16,7 @@ from typing import Final
 from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
-from include.tiering.kafka.log_dirs.local_bytes import counted_bytes
+from include.tiering.kafka.log_dirs.rules import counted_bytes
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import merged
 from include.tiering.model.retention import DeletionDecision, RetentionInput

@@ -9,9 +9,8 @@ from typing import Final
 
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts, TopicFacts
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport
-from include.tiering.kafka.log_dirs.eligibility import topic_refusal
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport, matches
+from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.contract import TopicRegistry

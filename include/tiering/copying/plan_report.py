@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from include.tiering.copying.copy_plan import CopyPlan, HeldBackPartition
-from include.tiering.kafka.log_dirs.scan_error_report import error_document, error_table, note_table, notes_member
+from include.tiering.kafka.log_dirs.contract import error_document, error_table, note_table, notes_member
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import ANYWHERE, PlannedPartition
 from include.tiering.segments.failed_copies import Loss

@@ -7,8 +7,7 @@ from include.tiering.copying.copy_plan import HeldBackPartition
 from include.tiering.copying.left_work import LeftBecause, LeftPartition
 from include.tiering.copying.plan_report import held_back_document, held_back_table, needs_a_person
 from include.tiering.errors import QuotaExceededError
-from include.tiering.kafka.log_dirs.contract import ScanError
-from include.tiering.kafka.log_dirs.scan_error_report import error_document, error_table, note_table, notes_member
+from include.tiering.kafka.log_dirs.contract import ScanError, error_document, error_table, note_table, notes_member
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import SegmentOutcome, WorkItem

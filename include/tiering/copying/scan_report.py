@@ -2,8 +2,17 @@
 
 from collections import Counter
 
-from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ScanReport
-from include.tiering.kafka.log_dirs.scan_error_report import error_document, error_table, note_table, notes_member
+from include.tiering.kafka.log_dirs.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ScanReport,
+    error_document,
+    error_table,
+    note_table,
+    notes_member,
+)
 from include.tiering.presentation import Document, Presentation, Table, count, epoch_pairs, labels
 from include.tiering.units import format_bytes
 

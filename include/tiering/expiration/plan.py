@@ -18,9 +18,8 @@ from typing import Final
 from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
 from include.tiering.errors import SettingError
 from include.tiering.expiration.rules import decide_deletions
-from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport
-from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes, local_only_segments, without_doubtful
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport, matches
+from include.tiering.kafka.log_dirs.rules import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.model.histories import FIRST_HISTORY, is_left, newest_history
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin, TopicOwner

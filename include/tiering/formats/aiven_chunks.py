@@ -10,7 +10,19 @@ four numbers. Compressed ones differ: a `variable` index holds all sizes, in bas
 
 Base is the smallest of all but the last, width what the largest difference needs (0 needs 1).
 
-Source: Aiven's tiered-storage-for-apache-kafka 1.2, `manifest.index`.
+A compressed chunk is one zstd frame of known content size:
+
+    at   size      field
+    0    4         magic                28 b5 2f fd
+    4    1         descriptor           6-7: size of the last field, 5: single segment, 2: checksum, 0-1: dictionary
+    5    0 or 1    window               unless single segment
+    ..   0..4      dictionary id
+    ..   0..8      content size         little-endian; of 2 bytes: plus 256
+
+A reader sizes its buffer by the content size: one that is absent or above what may come out is refused before anything
+is decompressed.
+
+Source: Aiven's tiered-storage-for-apache-kafka 1.2, `manifest.index`; RFC 8878, section 3.1.1.
 """
 
 import base64
@@ -21,8 +33,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+import cramjam
+
 from include.tiering.errors import FormatError
-from include.tiering.formats import zstd_frame
 from include.tiering.units import GIB, MIB
 
 MAX_CHUNK_SIZE_BYTES: Final = GIB
@@ -125,7 +138,7 @@ def chunks_over(index: ChunkIndex, first: int, last: int) -> Iterator[Chunk]:
 
 def encode_sizes(sizes_bytes: Sequence[int]) -> str:
     """`transformedChunks` of a variable index."""
-    return base64.b64encode(zstd_frame.compress(_packed(sizes_bytes))).decode()
+    return base64.b64encode(compress_frame(_packed(sizes_bytes))).decode()
 
 
 def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
@@ -140,7 +153,7 @@ def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
         frame = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise FormatError("transformedChunks is not base64") from error
-    packed = zstd_frame.decompress(frame, most_bytes=MAX_ENCODED_BYTES)
+    packed = decompress_frame(frame, most_bytes=MAX_ENCODED_BYTES)
     sizes = _unpacked(packed, expected_chunks)
     if sizes and min(sizes) < 1:
         raise FormatError(f"transformedChunks has a chunk of {min(sizes)} bytes")
@@ -178,3 +191,55 @@ def _unpacked(packed: bytes, expected_chunks: int) -> tuple[int, ...]:
     (last,) = _INT32.unpack_from(packed, len(packed) - _INT32.size)
     starts = range(_HEAD.size, len(packed) - _INT32.size, width) if count > 1 else ()
     return (*(base + int.from_bytes(packed[at : at + width], "big") for at in starts), last)
+
+
+COMPRESSION_LEVEL: Final = 3
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_SINGLE_SEGMENT: Final = 0x20
+_DICTIONARY_ID_BYTES: Final = (0, 1, 2, 4)
+_CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
+
+
+def compress_frame(content: bytes | memoryview) -> bytes:
+    """One frame with its content size, without checksum and dictionary."""
+    return bytes(cramjam.zstd.compress(content, COMPRESSION_LEVEL))
+
+
+def frame_content_size_bytes(frame: bytes | memoryview) -> int:
+    """What the frame says of itself.
+
+    Raises:
+        FormatError: no zstd frame, cut off in its header, or without a content size.
+    """
+    head = bytes(frame[:18])
+    if head[:4] != _MAGIC:
+        raise FormatError("not a zstd frame")
+    descriptor = head[4] if len(head) > len(_MAGIC) else 0
+    is_single = bool(descriptor & _SINGLE_SEGMENT)
+    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or int(is_single)
+    if not size_bytes:
+        raise FormatError("a zstd frame without its content size")
+    start = 5 + (not is_single) + _DICTIONARY_ID_BYTES[descriptor & 3]
+    field = head[start : start + size_bytes]
+    if len(field) != size_bytes:
+        raise FormatError("a zstd frame that is cut off in its header")
+    return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
+
+
+def decompress_frame(frame: bytes | memoryview, *, most_bytes: int) -> bytes:
+    """All that the frame holds.
+
+    Raises:
+        FormatError: as `content_size_bytes`, more than `most_bytes`, damaged, or other than one frame.
+    """
+    size_bytes = frame_content_size_bytes(frame)
+    if size_bytes > most_bytes:
+        raise FormatError(f"a zstd frame of {size_bytes} bytes: at most {most_bytes} may come out")
+    content = bytearray(size_bytes)
+    try:
+        filled = cramjam.zstd.decompress_into(frame, content)
+    except cramjam.DecompressionError as error:
+        raise FormatError(f"a zstd frame that cannot be decompressed: {error}") from error
+    if filled != size_bytes:
+        raise FormatError(f"a zstd frame of {filled} bytes that says {size_bytes}")
+    return bytes(content)

@@ -25,7 +25,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from include.tiering.errors import FormatError, OldMagicError
-from include.tiering.formats.varint import read_varint, read_varlong
+from include.tiering.formats.primitive_types import read_varint, read_varlong
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.flexible import Reader, TaggedField, Writer
+from include.tiering.formats.primitive_types import Reader, TaggedField, Writer
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
     PartitionDeleteRecord,

@@ -12,7 +12,7 @@ from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
 from include.tiering.handover.stored_records import stored_digest
-from include.tiering.kafka.cluster.records_contract import ServedRecords
+from include.tiering.kafka.cluster.contract import ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.histories import OffsetRange, without

@@ -18,9 +18,8 @@ from include.tiering.handover.checks.handover_facts import (
 )
 from include.tiering.handover.handover_contract import GuardValue, Handover, SeededPartition
 from include.tiering.handover.ports import HandoverPorts
-from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, BrokerNode, OffsetsAnswer
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicFacts
 from include.tiering.kafka.cluster.contract import PartitionFacts as ClusterPartition
-from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence

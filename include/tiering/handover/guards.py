@@ -23,7 +23,7 @@ from include.tiering.errors import BrokersUnavailableError, StateConflictError, 
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.handover_contract import GuardValue
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepResult
-from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, ConfigSource
+from include.tiering.kafka.cluster.contract import BrokerConfig, ConfigSource
 
 RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
 LOCAL_BYTES: Final = "local.retention.bytes"

@@ -8,8 +8,12 @@ from typing import Final
 from include.tiering.errors import PoisonRecordError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
 from include.tiering.handover.checks.handover_facts import MetadataTopicFacts, PublishedSegment
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, TopicRecord
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import (
+    METADATA_TOPIC,
+    MetadataTopic,
+    MetadataTopicRecord,
+    metadata_partition_of,
+)
 from include.tiering.metadata_sync.metadata_events import harmless_record
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -88,7 +92,7 @@ class _Read:
     removed: list[PublishedSegment] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def take(self, record: TopicRecord, wanted: frozenset[_PartitionKey]) -> None:
+    def take(self, record: MetadataTopicRecord, wanted: frozenset[_PartitionKey]) -> None:
         self.next_offset = record.offset + 1
         try:
             decoded = harmless_record(record.value)

@@ -12,7 +12,7 @@ from include.tiering.handover.checks.handover_facts import StoreFacts
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.handover_contract import Drive, Handover, HandoverStore, SeededPartition
 from include.tiering.handover.metadata_scan import MetadataScan
-from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publication_contract import PublicationStore

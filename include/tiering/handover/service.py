@@ -16,8 +16,7 @@ from include.tiering.handover.metrics import publish_handovers
 from include.tiering.handover.ports import HandoverPorts
 from include.tiering.handover.undo import possible_undo
 from include.tiering.handover.watchdog import ForgottenHandover, forgotten_handovers
-from include.tiering.kafka.cluster.brokers_contract import Brokers
-from include.tiering.kafka.cluster.known_topic import known_topic
+from include.tiering.kafka.cluster.contract import Brokers, known_topic
 from include.tiering.model.ids import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership

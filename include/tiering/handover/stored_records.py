@@ -5,10 +5,10 @@ compared without it. Its bytes are those of the source, as the checksum over all
 """
 
 from include.tiering.errors import BatchTooLargeError, RemoteChecksumError, UnknownSegmentError
-from include.tiering.formats.batch_stream import BatchStream
 from include.tiering.formats.codecs import Decompressor
+from include.tiering.formats.log_batches import BatchStream
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
-from include.tiering.formats.record_contents import records_of
+from include.tiering.formats.records import records_of
 from include.tiering.handover.ports import StoredDigest
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition

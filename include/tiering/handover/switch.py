@@ -21,7 +21,7 @@ from include.tiering.handover.guards import GUARDS, change_configs
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.handover.metadata_scan import published_end
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepEnd, StepResult
-from include.tiering.kafka.cluster.brokers_contract import BrokerConfig
+from include.tiering.kafka.cluster.contract import BrokerConfig
 
 
 def publish_seed(run: HandoverRun) -> StepResult:

@@ -20,7 +20,7 @@ from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_GUARDS, LOCAL_MS,
 from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.handover.local_retention import levels, local_bytes, next_local_start, target_bytes
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
-from include.tiering.kafka.cluster.brokers_contract import PartitionOffsets
+from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.units import format_bytes

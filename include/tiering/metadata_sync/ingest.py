@@ -29,7 +29,12 @@ from include.tiering.errors import (
     PoisonRecordError,
     StateConflictError,
 )
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import (
+    METADATA_TOPIC,
+    MetadataTopic,
+    MetadataTopicRecord,
+    OffsetBounds,
+)
 from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
 from include.tiering.metadata_sync.metadata_events import event_of
 from include.tiering.segments.ingestion_contract import (
@@ -190,7 +195,7 @@ class _Reading:
             self._store((), self._end_offset)
         return None
 
-    def _apply(self, page: list[TopicRecord]) -> str | None:
+    def _apply(self, page: list[MetadataTopicRecord]) -> str | None:
         self._ingester.observe(IngestStep.READ, self._number)
         events: list[tuple[int, MetadataEvent]] = []
         poison: tuple[int, str] | None = None

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from include.tiering.kafka.metadata_topic.contract import MetadataTopic, OffsetBounds
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.metadata_sync.ingest_report import IngestReport
 from include.tiering.metadata_sync.metrics import publish_ingest

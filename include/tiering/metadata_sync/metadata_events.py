@@ -1,7 +1,6 @@
 """What a value of `__remote_log_metadata` means to a broker's cache."""
 
 from include.tiering.errors import FormatError, PoisonRecordError
-from include.tiering.formats.remote_log_conversion import metadata_of, partition_of, update_of
 from include.tiering.formats.remote_log_metadata import decode
 from include.tiering.formats.remote_log_metadata_records import (
     PartitionDeleteRecord,
@@ -9,6 +8,9 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
+    metadata_of,
+    partition_of,
+    update_of,
 )
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from include.tiering.segments.ingestion_contract import MetadataEvent, PartitionRemoval, UnusableRecord

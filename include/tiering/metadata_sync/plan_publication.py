@@ -17,9 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.remote_log_conversion import metadata_of
 from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
+from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord, metadata_of
 from include.tiering.metadata_sync.publication_contract import Journal
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict

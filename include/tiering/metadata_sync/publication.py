@@ -6,9 +6,7 @@ import socket
 from collections.abc import Callable, Collection
 
 from include.tiering.errors import SettingError
-from include.tiering.kafka.cluster.brokers_contract import Brokers
-from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.known_topic import known_topic
+from include.tiering.kafka.cluster.contract import Brokers, TopicFacts, known_topic
 from include.tiering.metadata_sync.metrics import show_publication
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.publish import Publisher

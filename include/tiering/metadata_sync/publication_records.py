@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
-from include.tiering.formats.remote_log_metadata_records import RemoteLogRecord
-from include.tiering.kafka.metadata_topic.check import Meant, require_sound
+from include.tiering.formats.remote_log_metadata_records import RemoteLogRecord, segment_record, update_record
+from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
 from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publication_contract import Intent, Journal
 from include.tiering.model.segment_metadata import (

@@ -32,8 +32,7 @@ from include.tiering.errors import (
     PublicationRefusedError,
     SendingStoppedError,
 )
-from include.tiering.kafka.metadata_topic.contract import MetadataTopic
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import MetadataTopic, metadata_partition_of
 from include.tiering.metadata_sync.plan_publication import PublicationPlan, PublicationStep, plan_publication
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationStore
 from include.tiering.metadata_sync.publication_records import intent_for

@@ -15,7 +15,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopic, MetadataTopicRecord
 from include.tiering.metadata_sync.metadata_events import harmless_record
 from include.tiering.metadata_sync.publication_contract import Journal
 from include.tiering.model.ids import TopicIdPartition
@@ -95,7 +95,7 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
             raise _foreign(partition, journal.metadata_partition, offset)
 
 
-def _require_harmless(partition: TopicIdPartition, journal: Journal, record: TopicRecord) -> None:
+def _require_harmless(partition: TopicIdPartition, journal: Journal, record: MetadataTopicRecord) -> None:
     """A record of ours that came once more says nothing new, unless it begins a segment that brokers have forgotten."""
     mine = next((one.intent for one in journal.records if one.intent.value == record.value), None)
     if mine is None:
@@ -115,7 +115,7 @@ def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) 
     )
 
 
-def _is_about(partition: TopicIdPartition, record: TopicRecord) -> bool:
+def _is_about(partition: TopicIdPartition, record: MetadataTopicRecord) -> bool:
     try:
         said = harmless_record(record.value)
     except PoisonRecordError as error:

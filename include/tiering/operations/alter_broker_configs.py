@@ -19,7 +19,7 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import BrokersError, ConfigRefusedError, SettingError, printable
-from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, Brokers, ConfigSource
+from include.tiering.kafka.cluster.contract import BrokerConfig, Brokers, ConfigSource
 from include.tiering.settings.catalogue import nearest
 
 WAIT_SECONDS: Final = 10.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import ConfigEntity
-from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.operations.alter_broker_configs import (
     AlteredBrokerConfigs,
     alter_broker_configs,

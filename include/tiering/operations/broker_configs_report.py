@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.kafka.cluster.broker_releases import release_of
-from include.tiering.kafka.cluster.brokers_contract import BrokerConfig, BrokerNode
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, release_of
 from include.tiering.operations.alter_broker_configs import AlteredBrokerConfigs, BrokerConfigChange
 from include.tiering.presentation import Document, Presentation, Table, count
 

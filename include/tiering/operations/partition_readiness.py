@@ -17,8 +17,7 @@ from include.tiering.copying.copy_plan import CopyPlan
 from include.tiering.copying.out_of_sight import NEVER_TIERED, partitions_in_facts, where_it_may_be
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.contract import ALL_TOPICS

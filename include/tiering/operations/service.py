@@ -13,10 +13,8 @@ from include.tiering.copying.copy_plan import CopyPlan
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
-from include.tiering.kafka.cluster.brokers_contract import Brokers
-from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts
+from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.checks import (
     HANDOVERS,

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
 from include.tiering.errors import ForeignStoreError, SettingError
-from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace

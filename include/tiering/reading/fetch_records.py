@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
-from include.tiering.formats import offset_index
-from include.tiering.formats.whole_batches import WholeBatches
+from include.tiering.formats import indexes
+from include.tiering.formats.log_batches import WholeBatches
 from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,
@@ -163,7 +163,7 @@ class RecordReader:
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
         index_bytes = self.storage.fetch_index(segment, IndexType.OFFSET)
         take_all(limiter, len(index_bytes))
-        index = offset_index.check(
+        index = indexes.check_offset_index(
             index_bytes,
             base_offset=segment.start_offset,
             end_offset=segment.end_offset,

@@ -18,8 +18,8 @@ from include.tiering.errors import (
     RemoteStorageError,
     TieringError,
 )
-from include.tiering.formats import leader_epoch_checkpoint
-from include.tiering.formats.manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
+from include.tiering.formats import checkpoints
+from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
@@ -135,7 +135,7 @@ def told_apart(
 def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
     """The history that its copy carries, up to its end. Empty if it cannot be used: a verification names that."""
     try:
-        history = leader_epoch_checkpoint.parse(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
+        history = checkpoints.parse_leader_epochs(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
     except (FormatError, RemoteStorageError) as error:
         if error.retriable:
             raise

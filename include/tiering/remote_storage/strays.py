@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.errors import ObjectKeyError, RemoteStorageError
-from include.tiering.formats.manifest import MAX_MANIFEST_BYTES
+from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentLayout

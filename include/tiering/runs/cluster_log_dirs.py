@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from include.tiering.errors import ClusterFactsError, ForeignClusterError, SettingError, SourceError
-from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir, identify
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings
@@ -23,11 +23,11 @@ class KnownLogDir:
     error: str | None = None
 
 
-def named_log_dirs(settings: TieringSettings) -> list[LogDir]:
+def named_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
     """Raises SettingError if none is set."""
     if not settings.log_dirs:
         raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
-    return [LogDir(log_dir.broker_id, log_dir.path) for log_dir in settings.log_dirs]
+    return [LogDirLocation(log_dir.broker_id, log_dir.path) for log_dir in settings.log_dirs]
 
 
 class ClusterLogDirs:
@@ -98,7 +98,7 @@ class ClusterLogDirs:
                 continue
             # One that is unreadable, or not what the settings say, is an error of the scan: nothing of it is planned.
             with suppress(SourceError, ClusterFactsError):
-                identity = identify(LogDir(log_dir.broker_id, log_dir.path))
+                identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
 
@@ -108,7 +108,7 @@ class ClusterLogDirs:
         for log_dir in self._settings.log_dirs:
             found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
             try:
-                identity = identify(LogDir(log_dir.broker_id, log_dir.path))
+                identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
             except (SourceError, ClusterFactsError) as error:
                 known.append(replace(found, error=f"{type(error).__name__}: {error}"))
             else:

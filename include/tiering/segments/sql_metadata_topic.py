@@ -27,8 +27,7 @@ from include.tiering.database.schema import (
 )
 from include.tiering.database.statements import insert_for, stored_text, upsert
 from include.tiering.errors import StateConflictError
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict

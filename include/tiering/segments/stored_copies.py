@@ -22,8 +22,8 @@ from include.tiering.errors import (
     SegmentKeyError,
     StoreInDoubtError,
 )
+from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.formats.manifest import parse_manifest
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes

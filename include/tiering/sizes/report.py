@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from include.tiering.kafka.log_dirs.scan_error_report import error_document, error_table
+from include.tiering.kafka.log_dirs.contract import error_document, error_table
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import VerdictTotal
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize

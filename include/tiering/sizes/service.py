@@ -11,8 +11,7 @@ from include.tiering.clock import Clock
 from include.tiering.copying.out_of_sight import partitions_out_of_sight
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import KeyRange, RemoteLogMetadata, RemoteLogSizes, SizeRow, TopicRegistry

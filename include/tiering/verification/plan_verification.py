@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.quotas.contract import QuotasInForce

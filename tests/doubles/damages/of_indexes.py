@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from include.tiering.formats import leader_epoch_checkpoint, producer_snapshot
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats import checkpoints, producer_state
+from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
 from tests.doubles.damages.damage import ANY, DEEP, Damage
@@ -52,7 +52,9 @@ def _producers(change: Callable[[list[ProducerEntry]], list[ProducerEntry]]) -> 
     """A snapshot with a CRC of its own."""
     return _index(
         IndexType.PRODUCER_SNAPSHOT,
-        lambda content: producer_snapshot.serialize(change(list(producer_snapshot.parse(content)))),
+        lambda content: producer_state.serialize_producer_snapshot(
+            change(list(producer_state.parse_producer_snapshot(content)))
+        ),
     )
 
 
@@ -61,7 +63,7 @@ def _last_producer(**members: int) -> Callable[[Picture], None]:
 
 
 def _history(*entries: tuple[int, int]) -> Callable[[Picture], None]:
-    text = leader_epoch_checkpoint.serialize(LeaderEpochs.of(entries))
+    text = checkpoints.serialize_leader_epochs(LeaderEpochs.of(entries))
     return _index(IndexType.LEADER_EPOCH, lambda _: text)
 
 

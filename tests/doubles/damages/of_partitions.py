@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.formats import leader_epoch_checkpoint, producer_snapshot
+from include.tiering.formats import checkpoints, producer_state
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType
@@ -48,7 +48,7 @@ def _moved(offsets: int = 0, epochs: int = 0) -> Callable[[Picture], None]:
     def do(picture: Picture) -> None:
         segment = picture.segment(7)
         metadata, parts = segment.metadata, segment.indexes()
-        history = leader_epoch_checkpoint.parse(parts[IndexType.LEADER_EPOCH])
+        history = checkpoints.parse_leader_epochs(parts[IndexType.LEADER_EPOCH])
         start = metadata.start_offset + offsets
         (entry,) = metadata.segment_leader_epochs
         epoch = entry.epoch + epochs
@@ -60,12 +60,12 @@ def _moved(offsets: int = 0, epochs: int = 0) -> Callable[[Picture], None]:
         )
         segment.write(LOG, moved(segment.read(LOG), offsets, epochs))
         kept = [(e.epoch, e.start_offset) for e in history if e.epoch <= epoch]
-        segment.write_index(IndexType.LEADER_EPOCH, leader_epoch_checkpoint.serialize(LeaderEpochs.of(kept)))
+        segment.write_index(IndexType.LEADER_EPOCH, checkpoints.serialize_leader_epochs(LeaderEpochs.of(kept)))
         producers = [
             replace(one, last_offset=one.last_offset + offsets) if one.last_offset >= metadata.start_offset else one
-            for one in producer_snapshot.parse(parts[IndexType.PRODUCER_SNAPSHOT])
+            for one in producer_state.parse_producer_snapshot(parts[IndexType.PRODUCER_SNAPSHOT])
         ]
-        segment.write_index(IndexType.PRODUCER_SNAPSHOT, producer_snapshot.serialize(producers))
+        segment.write_index(IndexType.PRODUCER_SNAPSHOT, producer_state.serialize_producer_snapshot(producers))
 
     return do
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import google_crc32c
 
-from include.tiering.formats.manifest import index_positions
+from include.tiering.formats.aiven_manifest import index_positions
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import IndexType

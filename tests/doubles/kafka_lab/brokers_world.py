@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Producer
 
-from include.tiering.kafka.cluster.brokers_contract import Brokers
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.ids import Uuid
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord
-from include.tiering.kafka.metadata_topic.contract import TopicRecord
+from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from tests.simulation.invariants.rows import DELETING as ROW_DELETING
@@ -70,7 +70,7 @@ class Publishing:
 
     # What comes.
 
-    def appended(self, record: TopicRecord, process: Process | None, *, is_late: bool) -> None:
+    def appended(self, record: MetadataTopicRecord, process: Process | None, *, is_late: bool) -> None:
         """`process` None: a broker wrote it."""
         try:
             said = said_by(record.value)
@@ -100,14 +100,14 @@ class Publishing:
         if not is_taken and process is not None:
             self._watch.broken("every record is a next state", f"{_told(said)} was dropped")
 
-    def _came_again(self, record: TopicRecord, said: Any, place: Place, cache: RemoteCache) -> None:
+    def _came_again(self, record: MetadataTopicRecord, said: Any, place: Place, cache: RemoteCache) -> None:
         """A request that was believed to be lost."""
         before = cache.shown()
         cache.take(said, is_brokers=False)
         if cache.shown() != before:
             self._watch.broken("what comes once more says nothing new", f"{place} {_told(said)} at {record.offset}")
 
-    def _sent(self, record: TopicRecord, said: Any, place: Place, cache: RemoteCache, process: Process) -> None:
+    def _sent(self, record: MetadataTopicRecord, said: Any, place: Place, cache: RemoteCache, process: Process) -> None:
         partition = TopicIdPartition(Uuid.parse(place[0]), place[1], said.segment_id.partition.topic)
         if not self._watch.foreign_history:
             last = self._world.db.rows(_LAST, *place)

@@ -15,8 +15,8 @@ from include.tiering.copying import (
 from include.tiering.copying.copy_one_segment import SegmentCopier
 from include.tiering.copying.leftover_copies import LeftoverCopies
 from include.tiering.copying.plan_replacements import Replacements
-from include.tiering.kafka.log_dirs import eligibility
-from include.tiering.kafka.log_dirs import judge as judging
+from include.tiering.kafka.log_dirs import evaluate_replicas as judging
+from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.segments import sql_changes, sql_partitions
@@ -106,12 +106,12 @@ def _gap_allowed() -> list[Patch]:
 
 
 def _without(*reasons: IneligibleReason) -> list[Patch]:
-    real = eligibility._segment_checks
+    real = rules._segment_checks
 
     def instead(*args: Any) -> Any:
         return ((holds and found not in reasons, found) for holds, found in real(*args))
 
-    return [(eligibility, "_segment_checks", instead)]
+    return [(rules, "_segment_checks", instead)]
 
 
 def _any_replica() -> list[Patch]:

@@ -4,15 +4,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
-from include.tiering.kafka.cluster.brokers_contract import (
+from include.tiering.kafka.cluster.contract import (
     BrokerConfig,
     BrokerNode,
     ClusterDescription,
     ConfigSource,
     OffsetsAnswer,
     PartitionOffsets,
+    TopicFacts,
 )
-from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process

@@ -27,9 +27,9 @@ from include.tiering.kafka.log_dirs.contract import (
     UnfinishedTransaction,
 )
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
+from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, judge, no_retention, ownership
+from include.tiering.kafka.log_dirs.files import DirectoryState
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment
-from include.tiering.kafka.log_dirs.judge import Ownership, judge, no_retention, ownership
-from include.tiering.kafka.log_dirs.names import DirectoryState
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicUnavailableError
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopicRecord, OffsetBounds
 from include.tiering.model.ids import Uuid
 from tests.simulation.kernel.scheduler import STEP_MS, Process
 from tests.simulation.world.object_store import perform
@@ -34,14 +34,14 @@ class TopicState:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.id = Uuid(b"metadata-topic-1")
-        self.records: list[list[TopicRecord]] = [[] for _ in range(PARTITIONS)]
+        self.records: list[list[MetadataTopicRecord]] = [[] for _ in range(PARTITIONS)]
         self.caches: dict[Place, RemoteCache] = defaultdict(RemoteCache)
         self._late: list[_Late] = []
 
     def append(self, partition: int, value: bytes, process: Process | None, *, is_late: bool = False) -> int:
         """`process` None: a broker's. `is_late`: it was under way for a while. Returns the offset."""
         records = self.records[partition]
-        record = TopicRecord(partition, len(records), self._world.scheduler.now_ms, value)
+        record = MetadataTopicRecord(partition, len(records), self._world.scheduler.now_ms, value)
         records.append(record)
         self._world.watch.publishing.appended(record, process, is_late=is_late)
         return record.offset
@@ -79,7 +79,7 @@ class ModelMetadataTopic:
     def offsets(self, partition: int) -> OffsetBounds:
         return self._request("offsets", str(partition), "brokers read", lambda: self._bounds(partition))
 
-    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         begin, end = self._bounds(partition)
         if start_offset < begin or end_offset > end:
             raise MetadataTopicRangeError(f"{METADATA_TOPIC}-{partition} ends at {end}, not at {end_offset}")

@@ -17,7 +17,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.broker_process.copy_sample import copy_sample, require_room
 from include.tiering.errors import HostileNameError, RehearsalRoomError, SourceChangedError, SourceVanishedError
-from include.tiering.formats import leader_epoch_checkpoint, partition_metadata
+from include.tiering.formats import checkpoints
 from include.tiering.kafka.log_dirs.contract import LogSegment
 from include.tiering.model.ids import Uuid
 from include.tiering.units import MIB
@@ -45,7 +45,7 @@ def test_a_running_brokers_partition_is_the_same_partition_in_the_copy(target: P
     for name in is_now.keys() - {f"{active}.log", "leader-epoch-checkpoint", "partition.metadata"}:
         assert is_now[name] == was[name]
         assert (target / "orders-0" / name).stat().st_mtime_ns == (source / "orders-0" / name).stat().st_mtime_ns
-    assert leader_epoch_checkpoint.parse(is_now["leader-epoch-checkpoint"]) == sample.leader_epochs
+    assert checkpoints.parse_leader_epochs(is_now["leader-epoch-checkpoint"]) == sample.leader_epochs
     assert is_now["partition.metadata"] == was["partition.metadata"]
 
     shutil.copy(source / "meta.properties", target)
@@ -127,7 +127,7 @@ def test_a_topic_that_was_created_anew_meanwhile_is_another_one(tmp_path: Path, 
     source = copy_of("public", tmp_path, part=BROKER)
     sample = sampled(source, "orders")
     metadata = source / "orders-0" / "partition.metadata"
-    metadata.write_bytes(partition_metadata.serialize(Uuid(b"another-topic-id")))
+    metadata.write_bytes(checkpoints.serialize_partition_metadata(Uuid(b"another-topic-id")))
     with pytest.raises(SourceChangedError, match="topic id was"):
         copy_sample(sample, source, target, ignore)
 

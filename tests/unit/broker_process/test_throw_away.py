@@ -10,7 +10,7 @@ from include.tiering.broker_process.sample import PartitionSample
 from include.tiering.broker_process.throw_away import ThrowAwayBroker, prepared_broker
 from include.tiering.clock import SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError, RehearsalError
-from include.tiering.formats.checkpoint import parse_offset_checkpoint
+from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.cluster_metadata import PartitionRecord, TopicRecord, decode, record_values
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
 from tests.doubles.broker_data import broker_data

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.formats.aiven_custom_metadata import CustomMetadataField, encode
+from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_custom_metadata
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.location import open_storage
@@ -55,7 +55,7 @@ def test_brokers_are_told_what_is_set_with_finished(world: World, tmp_path: Path
     world.batch()
     for row in world.metadata.list_segments(orders.topic_id_partition):
         stored_bytes = sum(one.size_bytes for one in world.storage.stat_log_segment(row.metadata))
-        assert row.metadata.custom_metadata == encode({SIZE: stored_bytes, PREFIX: "t-"})
+        assert row.metadata.custom_metadata == encode_custom_metadata({SIZE: stored_bytes, PREFIX: "t-"})
         assert stored_bytes > 0
 
 

@@ -11,7 +11,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.store import SqlWorkStore
@@ -37,7 +37,7 @@ class World:
         log_dir.all_current({"orders-0": 20})
         self.engine = open_engine(f"sqlite:///{tmp_path / 'tiering.sqlite'}")
         upgrade(self.engine)
-        self.source = LogDirSource([LogDir(None, log_dir.path)], MetadataLog([log_dir.path]))
+        self.source = LogDirSource([LogDirLocation(None, log_dir.path)], MetadataLog([log_dir.path]))
         self.facts = MetadataLog([log_dir.path])
         self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
         self.registry = SqlTopicRegistry(self.engine, CLUSTER_ID)

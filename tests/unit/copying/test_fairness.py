@@ -11,7 +11,7 @@ from include.tiering.copying.copy_segments import BatchLimits, BatchResult, Copy
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage

@@ -7,10 +7,9 @@ import pytest
 
 from include.tiering.copying.out_of_sight import errors_about, partitions_out_of_sight
 from include.tiering.errors import BrokersUnavailableError
-from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner

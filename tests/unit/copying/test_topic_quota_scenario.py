@@ -17,7 +17,7 @@ from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
 from include.tiering.quotas.topic_meters import MeterKind

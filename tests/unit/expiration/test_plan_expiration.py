@@ -10,7 +10,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, HeldSegments, Waits
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
-from include.tiering.kafka.log_dirs.local_bytes import local_only_bytes
+from include.tiering.kafka.log_dirs.rules import local_only_bytes
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs

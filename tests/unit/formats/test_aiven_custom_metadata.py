@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.formats.aiven_custom_metadata import CustomMetadataField, encode
+from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_custom_metadata
 
 SIZE, PREFIX, KEY = CustomMetadataField
 
@@ -20,10 +20,10 @@ SIZE, PREFIX, KEY = CustomMetadataField
     ],
 )
 def test_it_equals_the_plugins(values: dict[CustomMetadataField, int | str], encoded: str) -> None:
-    assert encode(values).hex() == encoded
+    assert encode_custom_metadata(values).hex() == encoded
 
 
 def test_a_long_key_has_a_length_of_two_bytes() -> None:
-    encoded = encode({KEY: "k" * 200})
+    encoded = encode_custom_metadata({KEY: "k" * 200})
     assert encoded[:6].hex() == "0102ca01c901"
     assert encoded[6:] == b"k" * 200

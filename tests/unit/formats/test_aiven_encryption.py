@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.aiven_cipher import SegmentCipher, unwrap, wrap
-from include.tiering.formats.aiven_encryption import Encryption
+from include.tiering.formats.aiven_manifest import Encryption
 from tests.doubles.aiven_reader import opened, unwrapped
 from tests.doubles.aiven_writer import wrapped_key
 from tests.doubles.key_pairs import key_pair, private_pem, public_pem

@@ -2,7 +2,7 @@ import google_crc32c
 import pytest
 
 from include.tiering.errors import FormatError, OldMagicError, SourceChangedError
-from include.tiering.formats.batch_stream import MIN_BLOCK_BYTES, BatchStream
+from include.tiering.formats.log_batches import MIN_BLOCK_BYTES, BatchStream
 from include.tiering.formats.record_batch import ControlType, control_type
 from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
 from tests.doubles.record_batches import marker, old_batch, record_batch, with_crc

@@ -8,20 +8,12 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from include.tiering.formats import (
-    leader_epoch_checkpoint,
-    meta_properties,
-    offset_index,
-    partition_metadata,
-    producer_snapshot,
-    time_index,
-    transaction_index,
-)
-from include.tiering.formats.checkpoint import parse_offset_checkpoint
-from include.tiering.formats.log_end import find_log_end, iter_headers
+from include.tiering.formats import checkpoints, indexes, producer_state
+from include.tiering.formats.checkpoints import parse_offset_checkpoint
+from include.tiering.formats.log_batches import find_log_end, iter_headers
+from include.tiering.formats.producer_state import open_transactions
 from include.tiering.formats.record_batch import LogBatch
 from include.tiering.formats.segment_check import check_segment
-from include.tiering.formats.transactions import open_transactions
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.broker_data import DataSet, broker_data, expected
 from tests.doubles.byte_sources import BytesSource
@@ -152,23 +144,23 @@ def test_indexes(copy: Copy) -> None:
     for path, segment, _ in copy.segments():
         base_offset, rolled = segment["base_offset"], not segment["active"]
         offsets_file, times_file = path.with_suffix(".index"), path.with_suffix(".timeindex")
-        offsets = offset_index.parse(offsets_file.read_bytes(), base_offset=base_offset)
+        offsets = indexes.parse_offset_index(offsets_file.read_bytes(), base_offset=base_offset)
         assert list(zip(offsets.offsets, offsets.positions, strict=True)) == list(map(tuple, segment["offset_index"]))
-        times = time_index.parse(times_file.read_bytes(), base_offset=base_offset)
+        times = indexes.parse_time_index(times_file.read_bytes(), base_offset=base_offset)
         assert list(zip(times.timestamps_ms, times.offsets, strict=True)) == list(map(tuple, segment["time_index"]))
         if rolled:
             end_offset = segment["end_offset"]
             size_bytes = segment["file_size"]
-            offset_index.check(
+            indexes.check_offset_index(
                 offsets_file.read_bytes(), base_offset=base_offset, end_offset=end_offset, size_bytes=size_bytes
             )
-            time_index.check(times_file.read_bytes(), base_offset=base_offset, end_offset=end_offset)
+            indexes.check_time_index(times_file.read_bytes(), base_offset=base_offset, end_offset=end_offset)
             assert times.largest_timestamp_ms == segment["max_timestamp"]
 
 
 def test_lookups_start_at_a_batch_at_or_before_the_offset(copy: Copy) -> None:
     for path, segment, _ in copy.segments():
-        index = offset_index.parse(path.with_suffix(".index").read_bytes(), base_offset=segment["base_offset"])
+        index = indexes.parse_offset_index(path.with_suffix(".index").read_bytes(), base_offset=segment["base_offset"])
         starts = {batch.position: batch.header for batch in iter_headers(BytesSource.of_file(path))}
         for header in starts.values():
             _, position = index.lookup(header.base_offset)
@@ -181,7 +173,7 @@ def test_aborted_transactions_and_last_stable_offsets(copy: Copy) -> None:
         for segment in partition["segments"]:
             file = directory / f"{segment['base_offset']:020}.txnindex"
             if file.exists():
-                index = transaction_index.check(
+                index = indexes.check_transaction_index(
                     file.read_bytes(), base_offset=segment["base_offset"], end_offset=_end_offset(segment)
                 )
                 in_files += list(index)
@@ -208,7 +200,7 @@ def test_every_snapshot_leads_to_the_same_last_stable_offset(
     batches = [batch for log in logs for batch in iter_headers(BytesSource.of_file(log))]
     for file in directory.glob("*.snapshot"):
         after = [batch for batch in batches if batch.header.base_offset >= int(file.stem)]
-        found = open_transactions(producer_snapshot.parse(file.read_bytes()), after)
+        found = open_transactions(producer_state.parse_producer_snapshot(file.read_bytes()), after)
         assert found.last_stable_offset(high_watermark) == stable, file
 
 
@@ -223,30 +215,30 @@ def test_producer_snapshots(copy: Copy) -> None:
     for directory, partition in copy.partitions():
         for name, producers in partition["producer_snapshots"].items():
             data = (directory / name).read_bytes()
-            entries = producer_snapshot.parse(data)
+            entries = producer_state.parse_producer_snapshot(data)
             assert sorted(map(astuple, entries)) == sorted(
                 tuple(producer[name] for name in _PRODUCER_FIELDS) for producer in producers
             )
-            assert producer_snapshot.serialize(entries) == data
+            assert producer_state.serialize_producer_snapshot(entries) == data
 
 
 def test_histories_and_topic_ids(copy: Copy) -> None:
     for directory, partition in copy.partitions():
         data = (directory / "leader-epoch-checkpoint").read_bytes()
-        history = leader_epoch_checkpoint.parse(data)
+        history = checkpoints.parse_leader_epochs(data)
         assert history == LeaderEpochs.of(partition["leader_epochs"])
-        assert leader_epoch_checkpoint.serialize(history) == data
-        topic_id = partition_metadata.parse((directory / "partition.metadata").read_bytes())
+        assert checkpoints.serialize_leader_epochs(history) == data
+        topic_id = checkpoints.parse_partition_metadata((directory / "partition.metadata").read_bytes())
         assert partition["partition_metadata"].endswith(f"topic_id: {topic_id}")
 
 
 def test_root_files(copy: Copy) -> None:
-    checkpoints = {file.name: file.read_bytes() for file in copy.log_dir.glob("*-offset-checkpoint")}
-    assert "replication-offset-checkpoint" in checkpoints
-    parsed = {name: parse_offset_checkpoint(data) for name, data in checkpoints.items()}
+    files = {file.name: file.read_bytes() for file in copy.log_dir.glob("*-offset-checkpoint")}
+    assert "replication-offset-checkpoint" in files
+    parsed = {name: parse_offset_checkpoint(data) for name, data in files.items()}
     for name, recorded in copy.facts.get("checkpoints", {}).items():
         assert {f"{topic}-{partition}": offset for (topic, partition), offset in parsed[name].items()} == recorded
-    meta = meta_properties.parse((copy.log_dir / "meta.properties").read_bytes())
+    meta = checkpoints.parse_meta_properties((copy.log_dir / "meta.properties").read_bytes())
     assert meta.version == 1
     assert meta.directory_id is not None
 
@@ -270,16 +262,16 @@ def test_what_a_broker_copied_to_remote_storage() -> None:
     for stem, record in copied:
         start, end, size_bytes = record["start_offset"], record["end_offset"], record["segment_size_in_bytes"]
         parts = {part.suffix: part.read_bytes() for part in stem.parent.glob(f"{stem.name}.*")}
-        history = leader_epoch_checkpoint.parse(parts[".leader_epoch_checkpoint"])
+        history = checkpoints.parse_leader_epochs(parts[".leader_epoch_checkpoint"])
         segment = check_segment(
             BytesSource(parts[".log"]), base_offset=start, end_offset=end, leader_epochs=history, block_bytes=4096
         )
         assert (segment.size_bytes, segment.max_timestamp_ms) == (size_bytes, record["max_timestamp_ms"])
         assert {str(e): offset for e, offset in history.range(start, end + 1)} == record["leader_epochs"]
-        offset_index.check(parts[".index"], base_offset=start, end_offset=end, size_bytes=size_bytes)
-        times = time_index.check(parts[".timeindex"], base_offset=start, end_offset=end)
+        indexes.check_offset_index(parts[".index"], base_offset=start, end_offset=end, size_bytes=size_bytes)
+        times = indexes.check_time_index(parts[".timeindex"], base_offset=start, end_offset=end)
         assert times.largest_timestamp_ms == record["max_timestamp_ms"]
-        assert all(entry.last_offset <= end for entry in producer_snapshot.parse(parts[".snapshot"]))
-        aborted = transaction_index.check(parts.get(".txnindex", b""), base_offset=start, end_offset=end)
+        assert all(entry.last_offset <= end for entry in producer_state.parse_producer_snapshot(parts[".snapshot"]))
+        aborted = indexes.check_transaction_index(parts.get(".txnindex", b""), base_offset=start, end_offset=end)
         assert len(aborted) == segment.abort_marker_count
         assert record["txn_index_empty"] is (".txnindex" not in parts)

@@ -1,8 +1,8 @@
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import leader_epoch_checkpoint
-from include.tiering.formats.checkpoint import (
+from include.tiering.formats import checkpoints
+from include.tiering.formats.checkpoints import (
     MAX_CHECKPOINT_BYTES,
     parse_offset_checkpoint,
     serialize_offset_checkpoint,
@@ -30,7 +30,7 @@ def test_offsets_are_written_as_brokers_write_them() -> None:
 @pytest.mark.parametrize("data", [b"", b"0", b"0\n", b"0\n0\n"])
 def test_a_checkpoint_without_entries(data: bytes) -> None:
     assert parse_offset_checkpoint(data) == {}
-    assert leader_epoch_checkpoint.parse(data) == LeaderEpochs()
+    assert checkpoints.parse_leader_epochs(data) == LeaderEpochs()
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_a_checkpoint_larger_than_any_broker_s_is_not_parsed() -> None:
 
 def test_leader_epochs_as_a_broker_writes_them() -> None:
     history = LeaderEpochs.of([(0, 0), (3, 1500), (4, 1500)])
-    assert leader_epoch_checkpoint.serialize(history) == b"0\n3\n0 0\n3 1500\n4 1500\n"
-    assert leader_epoch_checkpoint.parse(b"0\n3\n0 0\n3 1500\n4 1500\n") == history
-    assert leader_epoch_checkpoint.serialize(LeaderEpochs()) == b"0\n0\n"
+    assert checkpoints.serialize_leader_epochs(history) == b"0\n3\n0 0\n3 1500\n4 1500\n"
+    assert checkpoints.parse_leader_epochs(b"0\n3\n0 0\n3 1500\n4 1500\n") == history
+    assert checkpoints.serialize_leader_epochs(LeaderEpochs()) == b"0\n0\n"
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_leader_epochs_as_a_broker_writes_them() -> None:
 )
 def test_histories_that_no_broker_writes(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        leader_epoch_checkpoint.parse(data)
+        checkpoints.parse_leader_epochs(data)

@@ -1,7 +1,6 @@
 """The batch that creates a topic, byte by byte, beside records made by other hands, and as the reader takes it."""
 
-from include.tiering.formats.cluster_metadata import PartitionRecord, TopicRecord, decode, record_values
-from include.tiering.formats.cluster_metadata_writer import topic_batch
+from include.tiering.formats.cluster_metadata import PartitionRecord, TopicRecord, decode, record_values, topic_batch
 from include.tiering.formats.record_batch import parse_header
 from include.tiering.model.ids import Uuid
 from tests.doubles.metadata_records import partition_record, topic_record

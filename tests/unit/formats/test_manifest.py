@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
-from include.tiering.formats.aiven_encryption import Encryption
-from include.tiering.formats.manifest import (
+from include.tiering.formats.aiven_manifest import (
     MAX_MANIFEST_BYTES,
+    Encryption,
     IndexPosition,
     build_manifest,
     index_positions,

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import offset_index
-from include.tiering.formats.offset_index import OffsetPosition
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import OffsetPosition
 
 # Written by Kafka for base offset 100, preallocated to 64 bytes: (150 -> 4200), (180 -> 8500).
 PREALLOCATED = bytes.fromhex("00000032000010680000005000002134") + bytes(48)
@@ -11,7 +11,7 @@ TRIMMED = PREALLOCATED[:16]
 
 
 def _check(data: bytes, *, base_offset: int = 100, end_offset: int = 180, size_bytes: int = 9000) -> int:
-    return len(offset_index.check(data, base_offset=base_offset, end_offset=end_offset, size_bytes=size_bytes))
+    return len(indexes.check_offset_index(data, base_offset=base_offset, end_offset=end_offset, size_bytes=size_bytes))
 
 
 def _failure(data: bytes, **bounds: int) -> FormatError:
@@ -21,25 +21,25 @@ def _failure(data: bytes, **bounds: int) -> FormatError:
 
 
 def test_trimming_drops_the_zero_tail_and_nothing_else() -> None:
-    assert offset_index.trim(PREALLOCATED) == TRIMMED
-    assert offset_index.trim(TRIMMED) == TRIMMED
-    assert offset_index.trim(bytes(64)) == b""
-    assert offset_index.trim(b"") == b""
+    assert indexes.trim_offset_index(PREALLOCATED) == TRIMMED
+    assert indexes.trim_offset_index(TRIMMED) == TRIMMED
+    assert indexes.trim_offset_index(bytes(64)) == b""
+    assert indexes.trim_offset_index(b"") == b""
 
 
 def test_trimming_keeps_an_entry_that_ends_in_zeros() -> None:
     entry = (5).to_bytes(4, "big") + (0x10000).to_bytes(4, "big")
-    assert offset_index.trim(entry + bytes(16)) == entry
+    assert indexes.trim_offset_index(entry + bytes(16)) == entry
 
 
 def test_entries_are_absolute() -> None:
-    index = offset_index.parse(PREALLOCATED, base_offset=100)
+    index = indexes.parse_offset_index(PREALLOCATED, base_offset=100)
     assert (index.offsets.tolist(), index.positions.tolist()) == ([150, 180], [4200, 8500])
     assert len(index) == 2
 
 
 def test_offsets_beyond_32_bits() -> None:
-    assert offset_index.parse(TRIMMED, base_offset=2**62).offsets.tolist() == [2**62 + 50, 2**62 + 80]
+    assert indexes.parse_offset_index(TRIMMED, base_offset=2**62).offsets.tolist() == [2**62 + 50, 2**62 + 80]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_offsets_beyond_32_bits() -> None:
     [(0, (100, 0)), (149, (100, 0)), (150, (150, 4200)), (179, (150, 4200)), (180, (180, 8500)), (999, (180, 8500))],
 )
 def test_lookup_finds_the_greatest_at_or_below(target: int, found: tuple[int, int]) -> None:
-    assert offset_index.parse(TRIMMED, base_offset=100).lookup(target) == OffsetPosition(*found)
+    assert indexes.parse_offset_index(TRIMMED, base_offset=100).lookup(target) == OffsetPosition(*found)
 
 
 def test_an_empty_index_starts_every_scan_at_the_front() -> None:
-    assert offset_index.parse(b"", base_offset=100).lookup(170) == OffsetPosition(100, 0)
+    assert indexes.parse_offset_index(b"", base_offset=100).lookup(170) == OffsetPosition(100, 0)
 
 
 def test_a_sound_index_passes() -> None:
@@ -88,5 +88,5 @@ def test_a_large_index_stays_an_array() -> None:
     entries = np.empty((1_000_000, 2), dtype=">i4")
     entries[:, 0] = np.arange(1, 1_000_001)
     entries[:, 1] = np.arange(1, 1_000_001) * 100
-    index = offset_index.check(entries.tobytes(), base_offset=0, end_offset=2_000_000, size_bytes=2**31 - 1)
+    index = indexes.check_offset_index(entries.tobytes(), base_offset=0, end_offset=2_000_000, size_bytes=2**31 - 1)
     assert index.lookup(777_777) == OffsetPosition(777_777, 77_777_700)

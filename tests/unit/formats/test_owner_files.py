@@ -3,8 +3,8 @@
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import meta_properties, partition_metadata
-from include.tiering.formats.meta_properties import MetaProperties
+from include.tiering.formats import checkpoints
+from include.tiering.formats.checkpoints import MetaProperties
 from include.tiering.model.ids import Uuid
 
 DIRECTORY_ID = "DJNI-5vO8s7lKmEVGY24Tw"
@@ -14,24 +14,28 @@ TOPIC_ID = "DhwUnU7hQAGOf7zmLzw1Gg"
 def test_version_1() -> None:
     data = b"#\n#Sat Nov 21 08:59:12 UTC 2026\nnode.id=1\ndirectory.id=" + DIRECTORY_ID.encode()
     data += b"\nversion=1\ncluster.id=12IO-UzuQxmrizG4BTlN8w\n"
-    assert meta_properties.parse(data) == MetaProperties(1, "12IO-UzuQxmrizG4BTlN8w", 1, Uuid.parse(DIRECTORY_ID))
+    assert checkpoints.parse_meta_properties(data) == MetaProperties(
+        1, "12IO-UzuQxmrizG4BTlN8w", 1, Uuid.parse(DIRECTORY_ID)
+    )
 
 
 @pytest.mark.parametrize("version", [b"version=0\n", b""])
 def test_version_0_names_the_broker(version: bytes) -> None:
-    assert meta_properties.parse(version + b"broker.id=12\n") == MetaProperties(0, None, 12, None)
-    assert meta_properties.parse(version + b"broker.id=-1\ncluster.id=abc\n") == MetaProperties(0, "abc", None, None)
+    assert checkpoints.parse_meta_properties(version + b"broker.id=12\n") == MetaProperties(0, None, 12, None)
+    assert checkpoints.parse_meta_properties(version + b"broker.id=-1\ncluster.id=abc\n") == MetaProperties(
+        0, "abc", None, None
+    )
 
 
 def test_an_empty_file_says_nothing() -> None:
-    assert meta_properties.parse(b"") == MetaProperties(0, None, None, None)
+    assert checkpoints.parse_meta_properties(b"") == MetaProperties(0, None, None, None)
 
 
 @pytest.mark.parametrize(
     "line", [b"cluster.id = a:b", b"cluster.id: a\\:b", b"cluster.id a:b", b"  cluster.id=a:b  \r"]
 )
 def test_separators_and_escapes_of_java_properties(line: bytes) -> None:
-    assert meta_properties.parse(b"! comment\n\n" + line + b"\n").cluster_id == "a:b"
+    assert checkpoints.parse_meta_properties(b"! comment\n\n" + line + b"\n").cluster_id == "a:b"
 
 
 @pytest.mark.parametrize(
@@ -52,14 +56,14 @@ def test_separators_and_escapes_of_java_properties(line: bytes) -> None:
 )
 def test_properties_that_no_broker_writes(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        meta_properties.parse(data)
+        checkpoints.parse_meta_properties(data)
 
 
 @pytest.mark.parametrize(
     "form", ["version: 0\ntopic_id: {}", "version: 3\ntopic_id: {}\n", "version:0\r\ntopic_id:{}\r\n"]
 )
 def test_the_topic_id_of_a_partition(form: str) -> None:
-    assert partition_metadata.parse(form.format(TOPIC_ID).encode()) == Uuid.parse(TOPIC_ID)
+    assert checkpoints.parse_partition_metadata(form.format(TOPIC_ID).encode()) == Uuid.parse(TOPIC_ID)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +83,4 @@ def test_the_topic_id_of_a_partition(form: str) -> None:
 )
 def test_partition_metadata_that_no_broker_writes(data: bytes) -> None:
     with pytest.raises(FormatError):
-        partition_metadata.parse(data)
+        checkpoints.parse_partition_metadata(data)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.codecs import Decompressor
+from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
-from include.tiering.formats.record_contents import records_of
-from include.tiering.formats.varint import write_varint, write_varlong
+from include.tiering.formats.records import records_of
 from include.tiering.model.segment_data import RecordDigest, SeenRecord
 from tests.doubles.record_batches import record_batch
 

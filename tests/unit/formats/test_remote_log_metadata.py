@@ -3,8 +3,7 @@
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.flexible import TaggedField
-from include.tiering.formats.remote_log_conversion import metadata_of, segment_record, update_of, update_record
+from include.tiering.formats.primitive_types import TaggedField
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
@@ -15,6 +14,10 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
+    metadata_of,
+    segment_record,
+    update_of,
+    update_record,
 )
 from include.tiering.model.ids import Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState

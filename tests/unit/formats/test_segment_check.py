@@ -3,7 +3,7 @@ import pytest
 
 from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.segment_check import SegmentFacts, check_segment
+from include.tiering.formats.segment_check import CheckedBatches, check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from tests.doubles.byte_sources import BytesSource, RecordingSource
@@ -20,7 +20,7 @@ LOG = (
 )
 
 
-def _check(log: bytes, *, base_offset: int = 100, end_offset: int = 109, block_bytes: int = 1024) -> SegmentFacts:
+def _check(log: bytes, *, base_offset: int = 100, end_offset: int = 109, block_bytes: int = 1024) -> CheckedBatches:
     return check_segment(
         BytesSource(log),
         base_offset=base_offset,
@@ -38,7 +38,7 @@ def _failure(log: bytes, **offsets: int) -> FormatError:
 
 @pytest.mark.parametrize("block_bytes", [1024, 4096, 1 << 20])
 def test_the_facts_of_a_sound_segment(block_bytes: int) -> None:
-    assert _check(LOG, block_bytes=block_bytes) == SegmentFacts(
+    assert _check(LOG, block_bytes=block_bytes) == CheckedBatches(
         size_bytes=len(LOG),
         batch_count=5,
         record_count=10,

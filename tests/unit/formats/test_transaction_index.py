@@ -3,8 +3,8 @@ import struct
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import transaction_index
-from include.tiering.formats.transaction_index import AbortedTxn
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import AbortedTxn
 
 # Written by Kafka: producer 4242, first 100, last 102, last stable offset 103.
 ENTRY = bytes.fromhex("00000000000000001092000000000000006400000000000000660000000000000067")
@@ -15,19 +15,19 @@ def _entry(first: int, last: int, version: int = 0) -> bytes:
 
 
 def test_an_entry_that_kafka_wrote() -> None:
-    assert list(transaction_index.parse(ENTRY)) == [AbortedTxn(4242, 100, 102, 103)]
-    assert len(transaction_index.parse(ENTRY * 3)) == 3
+    assert list(indexes.parse_transaction_index(ENTRY)) == [AbortedTxn(4242, 100, 102, 103)]
+    assert len(indexes.parse_transaction_index(ENTRY * 3)) == 3
 
 
 def test_trimming_drops_what_is_not_a_whole_entry() -> None:
-    assert transaction_index.trim(ENTRY + ENTRY[:33]) == ENTRY
-    assert transaction_index.trim(ENTRY) == ENTRY
-    assert transaction_index.trim(b"") == b""
+    assert indexes.trim_transaction_index(ENTRY + ENTRY[:33]) == ENTRY
+    assert indexes.trim_transaction_index(ENTRY) == ENTRY
+    assert indexes.trim_transaction_index(b"") == b""
 
 
 def test_the_data_of_a_transaction_may_lie_before_the_segment() -> None:
     data = _entry(3, 102) + _entry(90, 110)
-    assert len(transaction_index.check(data, base_offset=100, end_offset=110)) == 2
+    assert len(indexes.check_transaction_index(data, base_offset=100, end_offset=110)) == 2
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_the_data_of_a_transaction_may_lie_before_the_segment() -> None:
 )
 def test_entries_that_cannot_be(data: bytes, position: int, message: str) -> None:
     with pytest.raises(FormatError) as caught:
-        transaction_index.check(data, base_offset=100, end_offset=110)
+        indexes.check_transaction_index(data, base_offset=100, end_offset=110)
     assert caught.value.position == position
     assert message in caught.value.message

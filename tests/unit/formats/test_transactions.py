@@ -1,10 +1,9 @@
 import pytest
 
-from include.tiering.formats.log_end import iter_headers
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats.indexes import AbortedTxn
+from include.tiering.formats.log_batches import iter_headers
+from include.tiering.formats.producer_state import OngoingTransaction, ProducerEntry, Transactions, open_transactions
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.transaction_index import AbortedTxn
-from include.tiering.formats.transactions import OpenTransaction, Transactions, open_transactions
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
 
@@ -27,7 +26,7 @@ def test_without_transactions_the_log_is_stable_up_to_the_high_watermark() -> No
 
 def test_an_open_transaction_holds_back_from_its_first_batch() -> None:
     found = _after(record_batch(0), data_batch(1, 7), record_batch(2), data_batch(3, 7))
-    assert found.open == (OpenTransaction(producer_id=7, first_offset=1),)
+    assert found.open == (OngoingTransaction(producer_id=7, first_offset=1),)
     assert found.last_stable_offset(4) == 1
 
 
@@ -48,7 +47,7 @@ def test_the_first_open_one_counts() -> None:
 def test_a_transaction_of_the_snapshot_goes_on() -> None:
     entries = (_producer(6), _producer(7, 40))
     assert _after(record_batch(50), entries=entries).last_stable_offset(51) == 40
-    assert _after(data_batch(50, 7), entries=entries).open == (OpenTransaction(7, 40),)
+    assert _after(data_batch(50, 7), entries=entries).open == (OngoingTransaction(7, 40),)
     ended = _after(record_batch(50), marker(51, 7, ABORT), entries=entries)
     assert ended.open == ()
     assert ended.aborted == (AbortedTxn(producer_id=7, first_offset=40, last_offset=51, last_stable_offset=52),)
@@ -75,4 +74,4 @@ def test_plain_batches_of_an_idempotent_producer_open_nothing() -> None:
 
 
 def test_kraft_s_control_batches_end_nothing() -> None:
-    assert _after(data_batch(0, 7), marker(1, 7, ControlType.LEADER_CHANGE)).open == (OpenTransaction(7, 0),)
+    assert _after(data_batch(0, 7), marker(1, 7, ControlType.LEADER_CHANGE)).open == (OngoingTransaction(7, 0),)

@@ -8,8 +8,8 @@ from sqlalchemy import Engine
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataTopicUnavailableError, StateConflictError
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
+from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate

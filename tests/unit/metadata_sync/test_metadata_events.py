@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.errors import PoisonRecordError
-from include.tiering.formats.remote_log_conversion import segment_record, update_record
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
     PartitionDeleteRecord,
     PartitionEntry,
     SegmentSnapshotRecord,
+    segment_record,
+    update_record,
 )
 from include.tiering.metadata_sync.metadata_events import event_of
 from include.tiering.model.segment_metadata import RemotePartitionDeleteState

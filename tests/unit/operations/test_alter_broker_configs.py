@@ -9,7 +9,7 @@ from include.tiering.errors import (
     ConfigRefusedError,
     SettingError,
 )
-from include.tiering.kafka.cluster.brokers_contract import ConfigSource
+from include.tiering.kafka.cluster.contract import ConfigSource
 from include.tiering.operations.alter_broker_configs import alter_broker_configs
 from include.tiering.operations.broker_configs_report import broker_alteration_words, present_broker_alteration
 from tests.doubles.manual_clock import ManualClock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError
-from include.tiering.formats.manifest import MAX_MANIFEST_BYTES
+from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes

@@ -16,7 +16,7 @@ from include.tiering.errors import (
     RemoteStorageError,
     SettingError,
 )
-from include.tiering.formats.aiven_custom_metadata import CustomMetadataField, encode
+from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_custom_metadata
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -241,7 +241,7 @@ def test_all_custom_metadata_fit_while_the_names_are_short(length: int, fits: bo
 def test_custom_metadata_name_the_object_without_prefix_and_suffix() -> None:
     metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(1, 17))), 3, "orders"), SEGMENT_ID, 7)
     encoded = AivenLayout(replace(ALL_FIELDS, key_prefix="t-")).custom_metadata(metadata, 100)
-    assert encoded == encode(
+    assert encoded == encode_custom_metadata(
         {
             CustomMetadataField.REMOTE_SIZE: 100,
             CustomMetadataField.OBJECT_PREFIX: "pre/",

@@ -6,9 +6,8 @@ import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
 from include.tiering.expiration.plan import deletion_demands
-from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import PlannedExpiration

@@ -16,8 +16,8 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
     SendingStoppedError,
 )
-from include.tiering.formats import offset_index
-from include.tiering.formats.log_end import iter_headers
+from include.tiering.formats import indexes
+from include.tiering.formats.log_batches import iter_headers
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -98,7 +98,7 @@ def test_a_shallow_measure_of_a_large_log_reads_its_ends(tmp_path: Path) -> None
     row = max(copied.rows, key=lambda row: row.metadata.segment_size_bytes)
     measure = measured(copied, row)
     small = sum(copied.object_path(row, suffix).stat().st_size for suffix in ("indexes", "rsm-manifest"))
-    index = offset_index.parse(copied.storage.fetch_index(row.metadata, IndexType.OFFSET), base_offset=0)
+    index = indexes.parse_offset_index(copied.storage.fetch_index(row.metadata, IndexType.OFFSET), base_offset=0)
     head = int.from_bytes(copied.object_path(row, "log").read_bytes()[8:12], "big") + 12
     tail = row.metadata.segment_size_bytes - int(index.positions[-1])
     assert measure.bytes_read == small + HEADER_SIZE + head + tail < row.metadata.segment_size_bytes

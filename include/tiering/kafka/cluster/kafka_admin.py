@@ -2,39 +2,127 @@
 
 librdkafka's admin API has neither leader epochs nor versions, refuses the offsets that tiered storage added, and knows
 nothing of transactions: so all of it is asked over connections of our own (docs/adr/0041-cluster-access.md).
+
+Offsets of partitions that one broker leads are five questions, each for all of them at once. Of the open transactions
+of a partition its leader knows the producers, coordinators whose they are and since when.
 """
 
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokersError, BrokersRefusedError, BrokersUnavailableError, UnknownTopicError
-from include.tiering.kafka.cluster.broker_offsets import LeaderPartition, offsets_of_leader
-from include.tiering.kafka.cluster.broker_transactions import open_transactions
-from include.tiering.kafka.cluster.brokers_contract import (
+from include.tiering.formats.cluster_metadata import ResourceType
+from include.tiering.kafka.cluster.contract import (
     BrokerConfig,
     BrokerNode,
     ClusterDescription,
     ConfigSource,
     OffsetsAnswer,
     OpenTransaction,
+    PartitionFacts,
     PartitionOffsets,
+    TopicFacts,
 )
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
-from include.tiering.kafka.protocol.cluster_connections import ClusterConnections
-from include.tiering.kafka.protocol.cluster_requests import Metadata, MetadataAnswer, TopicMetadata
-from include.tiering.kafka.protocol.config_requests import (
+from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
     DescribeConfigs,
     FoundConfig,
     IncrementalAlterConfigs,
+    Metadata,
+    MetadataAnswer,
     Resource,
-    ResourceType,
+    TopicMetadata,
 )
-from include.tiering.kafka.protocol.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, refusal
-from include.tiering.kafka.protocol.login import Login
+from include.tiering.kafka.protocol.connections import ClusterConnections
+from include.tiering.kafka.protocol.login import BrokerLogin
+from include.tiering.kafka.protocol.messages import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, refusal
+from include.tiering.kafka.protocol.partition_requests import (
+    DescribedTransaction,
+    DescribeProducers,
+    DescribeTransactions,
+    ListOffsets,
+    ListTransactions,
+    OffsetSpec,
+    TopicPartition,
+)
 from include.tiering.model.ids import TopicIdPartition, Uuid
+
+_NONE: Final = -1
+
+# The last stable offset before the high watermark, which it never exceeds: both only grow.
+_QUESTIONS: Final = (
+    ("earliest", OffsetSpec.EARLIEST, False),
+    ("earliest_local", OffsetSpec.EARLIEST_LOCAL, False),
+    ("latest_tiered", OffsetSpec.LATEST_TIERED, False),
+    ("last_stable_offset", OffsetSpec.LATEST, True),
+    ("high_watermark", OffsetSpec.LATEST, False),
+)
+_OF_TIERED_STORAGE: Final = frozenset({OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED})
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderPartition:
+    """A partition, and the leader that it has in `leader_epoch`."""
+
+    partition: TopicIdPartition
+    leader: int
+    leader_epoch: int
+
+    @property
+    def on_wire(self) -> TopicPartition:
+        return TopicPartition(self.partition.topic, self.partition.partition)
+
+
+def offsets_of_leader(connections: ClusterConnections, leader: int, asked: Sequence[LeaderPartition]) -> OffsetsAnswer:
+    """A partition whose leader or leader epoch changes in between is refused: all its offsets are of one leader.
+
+    Raises:
+        BrokersError: the broker cannot be asked.
+    """
+    refused: dict[TopicIdPartition, BrokersError] = {}
+    found: dict[TopicIdPartition, dict[str, int]] = {one.partition: {} for one in asked}
+    for name, spec, read_committed in _QUESTIONS:
+        left = [one for one in asked if one.partition not in refused]
+        request = ListOffsets(spec, {one.on_wire: one.leader_epoch for one in left}, read_committed)
+        if spec in _OF_TIERED_STORAGE and not connections.knows(leader, request):
+            for one in left:
+                found[one.partition][name] = _NONE
+            continue
+        answer = connections.ask(leader, request) if left else {}
+        for one in left:
+            what = f"{name.replace('_', ' ')} of {one.partition} from broker {leader}"
+            offset = answer.get(one.on_wire)
+            if offset is None:
+                refused[one.partition] = BrokersRefusedError(f"{what}: the answer leaves it out")
+            elif offset.error:
+                refused[one.partition] = refusal(offset.error, what)
+            elif offset.offset == _NONE and spec not in _OF_TIERED_STORAGE:
+                refused[one.partition] = BrokersRefusedError(f"{what}: there is none")
+            else:
+                found[one.partition][name] = offset.offset
+    answered = {one.partition: _offsets(one, found[one.partition]) for one in asked if one.partition not in refused}
+    return OffsetsAnswer(answered, refused)
+
+
+def _offsets(one: LeaderPartition, found: dict[str, int]) -> PartitionOffsets:
+    return PartitionOffsets(
+        leader=one.leader,
+        leader_epoch=one.leader_epoch,
+        earliest=found["earliest"],
+        earliest_local=_or_none(found["earliest_local"]),
+        latest_tiered=_or_none(found["latest_tiered"]),
+        last_stable_offset=found["last_stable_offset"],
+        high_watermark=found["high_watermark"],
+    )
+
+
+def _or_none(offset: int) -> int | None:
+    return None if offset == _NONE else offset
+
 
 _ABSENT: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID})
 _TOPICS_AT_ONCE: Final = 200
@@ -60,7 +148,7 @@ class KafkaBrokers:
     """
 
     def __init__(self, config: Mapping[str, str | int], clock: Clock | None = None) -> None:
-        self._connections = ClusterConnections(Login.from_config(config), clock or SystemClock())
+        self._connections = ClusterConnections(BrokerLogin.from_config(config), clock or SystemClock())
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -241,3 +329,60 @@ def _require_altered(answers: Sequence[AlterAnswer], what: str) -> None:
     for answer in answers:
         if answer.error:
             raise refusal(answer.error, what, answer.message)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def open_transactions(
+    connections: ClusterConnections, partition: TopicIdPartition, leader: int, brokers: Sequence[int]
+) -> list[OpenTransaction]:
+    """Lowest start offset first.
+
+    Raises:
+        BrokersError: the leader does not say which producers there are. What coordinators do not say is left out.
+    """
+    what = f"producers of {partition} from broker {leader}"
+    answers = connections.ask(leader, DescribeProducers(partition.topic, partition.partition))
+    if not answers:
+        raise BrokersRefusedError(f"{what}: the answer is empty")
+    if answers[0].error:
+        raise refusal(answers[0].error, what, answers[0].message)
+    found = [
+        OpenTransaction(one.producer_id, one.producer_epoch, one.transaction_start_offset, one.last_timestamp_ms)
+        for one in answers[0].producers
+        if one.transaction_start_offset >= 0
+    ]
+    if not found:
+        return []
+    known = _by_producer(connections, [one.producer_id for one in found], brokers)
+    return sorted((_described(one, known.get(one.producer_id)) for one in found), key=lambda one: one.start_offset)
+
+
+def _by_producer(
+    connections: ClusterConnections, producer_ids: Sequence[int], brokers: Sequence[int]
+) -> Mapping[int, DescribedTransaction]:
+    """Every broker coordinates some. One that does not answer may be the one that knows."""
+    known: dict[int, DescribedTransaction] = {}
+    for broker in brokers:
+        try:
+            listed = connections.ask(broker, ListTransactions(producer_ids))
+            ids = [one.transactional_id for one in listed.transactions]
+            described = connections.ask(broker, DescribeTransactions(ids)) if ids else ()
+        except BrokersError as error:
+            _LOG.info("transactions of broker %s are not known: %s", broker, error)
+            continue
+        known |= {one.producer_id: one for one in described if not one.error}
+    return known
+
+
+def _described(found: OpenTransaction, known: DescribedTransaction | None) -> OpenTransaction:
+    """A coordinator that has no start for it has forgotten it: the transaction hangs."""
+    if known is None or known.started_at_ms < 0:
+        return found
+    return replace(
+        found,
+        transactional_id=known.transactional_id,
+        started_at_ms=known.started_at_ms,
+        timeout_ms=known.timeout_ms,
+    )

@@ -2,18 +2,284 @@
 
 Every broker keeps one in its metadata log directory. Of several, the one with the highest log end speaks: a replica may
 lag, and each is a consistent view of some moment. Values of records are never logged.
+
+A `MetadataReplica` is read once and then followed:
+
+    <offset, 20 digits>-<epoch, 10 digits>.checkpoint   a snapshot of all records below the offset, in batches;
+                                                        complete if its last batch is the snapshot footer
+    <base offset, 20 digits>.log                        batches; the last file may end in zeros or in a torn batch
+
+Only records below the quorum's high watermark are committed, and that is not on disk: the last few records are
+probable, not certain. A follower may even cut them off again, so `refresh` first makes sure that the batch it read
+last is still there, byte for byte, and else reads everything anew.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
-from include.tiering.errors import ClusterFactsError, SourceError, printable
+from include.tiering.errors import (
+    ClusterFactsError,
+    CorruptFileError,
+    FormatError,
+    SourceError,
+    SourceVanishedError,
+    printable,
+)
+from include.tiering.formats import indexes
+from include.tiering.formats.cluster_metadata import RemoveTopicRecord, decode, record_values
+from include.tiering.formats.log_batches import BatchStream
+from include.tiering.formats.record_batch import HEADER, HEADER_SIZE, MAX_OFFSET, BatchHeader, ControlType, control_type
 from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.image import ClusterImage
-from include.tiering.kafka.cluster.metadata_replica import MetadataReplica
-from include.tiering.kafka.log_dirs.names import METADATA_LOG
+from include.tiering.kafka.cluster.metadata_image import ClusterImage
+from include.tiering.kafka.log_dirs.dirs import Tail, in_file, last_index_entry, read_meta_properties
+from include.tiering.kafka.log_dirs.files import (
+    METADATA_LOG,
+    BrokerDirectory,
+    BrokerFile,
+    FileKind,
+    offset_file,
+    parse_offset_file,
+)
 from include.tiering.model.ids import Uuid
+from include.tiering.units import MIB
+
+_CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
+_MAX_BATCH_BYTES: Final = 64 * MIB
+"""KRaft writes batches of at most 8 MiB; a larger length is damage."""
+_SEARCHED_BYTES: Final = 4 * MIB
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """Where reading goes on, and the batch that was read last (header bytes; the CRC in it stands for the rest)."""
+
+    base_offset: int
+    position: int
+    last_position: int
+    last_header: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    base_offsets: Sequence[int]
+    checkpoints: Mapping[int, str]
+
+
+class MetadataReplica:
+    """The image of the topics as this log directory tells it."""
+
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir = log_dir
+        self.cluster_id: str | None = None
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self.image = ClusterImage()
+        self.log_end_offset = 0
+        self._snapshot_offset = 0
+        self._cursor: _Cursor | None = None
+
+    def refresh(self) -> None:
+        """Read what was appended since the last call.
+
+        Raises:
+            SourceVanishedError: there is no metadata log here.
+            SourceError: it cannot be read, or is corrupt before its end.
+            ClusterFactsError: its records contradict each other.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with BrokerDirectory.open(self.log_dir) as root:
+                    self.cluster_id = read_meta_properties(root).cluster_id
+                    with root.directory(METADATA_LOG) as directory:
+                        return self._read_on(directory, _list(directory))
+            except SourceVanishedError:
+                # A segment or snapshot was cleaned up between listing and opening.
+                if attempt == _ATTEMPTS:
+                    raise
+            except (SourceError, ClusterFactsError):
+                self._start_anew()
+                raise
+        return None
+
+    def find_removal(self, topic_id: Uuid) -> int | None:
+        """Base offset of a batch in which this topic is removed, among those that the snapshot stands for.
+
+        What a snapshot covers is committed. Files that cannot be read any more say nothing.
+        """
+        try:
+            with BrokerDirectory.open(self.log_dir) as root, root.directory(METADATA_LOG) as directory:
+                below = [base for base in _list(directory).base_offsets if base < self._snapshot_offset]
+                found = (_removal_in(directory, base, self._snapshot_offset, topic_id) for base in below)
+                return next((offset for offset in found if offset is not None), None)
+        except SourceError:
+            return None
+
+    def _read_on(self, directory: BrokerDirectory, listing: _Listing) -> None:
+        if not self._still_there(directory, listing):
+            self._start_anew()
+            self._read_newest_checkpoint(directory, listing)
+        start = self._cursor.base_offset if self._cursor else self.log_end_offset
+        first = max((base for base in listing.base_offsets if base <= start), default=None)
+        if first is None:
+            if listing.base_offsets or not listing.checkpoints:
+                raise ClusterFactsError(f"{directory.path}: no segment and no complete snapshot covers offset {start}")
+            return
+        wanted = [base for base in listing.base_offsets if base >= first]
+        for base, successor in pairwise([*wanted, None]):
+            if base is not None:
+                self._read_segment(directory, base, is_last=successor is None)
+
+    def _still_there(self, directory: BrokerDirectory, listing: _Listing) -> bool:
+        cursor = self._cursor
+        if cursor is None or cursor.base_offset not in listing.base_offsets:
+            return False
+        with directory.file(offset_file(cursor.base_offset, FileKind.LOG)) as file:
+            return file.read_at(cursor.last_position, HEADER_SIZE) == cursor.last_header
+
+    def _read_newest_checkpoint(self, directory: BrokerDirectory, listing: _Listing) -> None:
+        """An incomplete snapshot is as good as none: the next older one is tried."""
+        for offset in sorted(listing.checkpoints, reverse=True):
+            image = ClusterImage()
+            with directory.file(listing.checkpoints[offset]) as file:
+                try:
+                    complete = _read_checkpoint(file, image)
+                except CorruptFileError:
+                    continue
+            if complete:
+                self.image, self.log_end_offset, self._snapshot_offset = image, offset, offset
+                return
+
+    def _read_segment(self, directory: BrokerDirectory, base_offset: int, *, is_last: bool) -> None:
+        cursor = self._cursor if self._cursor and self._cursor.base_offset == base_offset else None
+        position = cursor.position if cursor else 0
+        # Read before the log's size: brokers write an index after the log, so it cannot know more than that.
+        indexed = _last_indexed_offset(directory, base_offset)
+        with directory.file(offset_file(base_offset, FileKind.LOG)) as file:
+            for at, header, batch in _batches(file, position, may_be_torn=is_last):
+                self._apply(file.path, at, header, batch)
+                end = at + header.size_bytes
+                self._cursor = _Cursor(base_offset, end, at, bytes(batch[:HEADER_SIZE]))
+            if indexed >= self.log_end_offset:
+                # A damaged length looks like a torn tail.
+                end = self._cursor.position if self._cursor else 0
+                raise CorruptFileError(
+                    file.path, f"ends at offset {self.log_end_offset}, its index knows {indexed}", end
+                )
+
+    def _apply(self, path: str, position: int, header: BatchHeader, batch: memoryview) -> None:
+        if header.last_offset < self.log_end_offset:
+            return
+        if header.base_offset > self.log_end_offset:
+            raise CorruptFileError(path, f"offset {header.base_offset} follows {self.log_end_offset - 1}", position)
+        _apply_batch(self.image, header, batch, path, position)
+        self.log_end_offset = header.last_offset + 1
+
+
+def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
+    """The last offset that the segment's offset index knows; -1 if there is none."""
+    try:
+        with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
+            entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
+    except SourceVanishedError:
+        return -1
+    return indexes.parse_offset_index(entry, base_offset=base_offset).lookup(MAX_OFFSET).offset if entry else -1
+
+
+def _list(directory: BrokerDirectory) -> _Listing:
+    base_offsets, checkpoints = [], {}
+    for entry in directory.entries():
+        parsed = parse_offset_file(entry.name)
+        checkpoint = _CHECKPOINT.fullmatch(entry.name)
+        if parsed and parsed[1] is FileKind.LOG:
+            base_offsets.append(parsed[0])
+        elif checkpoint:
+            checkpoints[int(checkpoint["offset"])] = entry.name
+    return _Listing(sorted(base_offsets), checkpoints)
+
+
+def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Whole batches with a right CRC, with their positions in the file, up to its end or to its torn tail."""
+    stream = iter(BatchStream(Tail(file, start)))
+    while True:
+        try:
+            with in_file(file.path, start):
+                found = next(stream, None)
+        except CorruptFileError as error:
+            if may_be_torn and _is_torn_tail(file, error.position or 0):
+                return
+            raise
+        if found is None:
+            return
+        at, header = start + found[0], BatchHeader._make(found[1])
+        if header.size_bytes > _MAX_BATCH_BYTES:
+            raise CorruptFileError(file.path, f"batch of {header.size_bytes} bytes, KRaft writes 8 MiB at most", at)
+        yield at, header, memoryview(file.read_at(at, header.size_bytes))
+
+
+def _apply_batch(image: ClusterImage, header: BatchHeader, batch: memoryview, path: str, position: int) -> None:
+    if header.is_control:
+        return
+    try:
+        for value in record_values(batch, header):
+            record = decode(value)
+            if record is not None:
+                image.apply(record)
+    except FormatError as error:
+        raise CorruptFileError(path, f"batch at offset {header.base_offset}: {error.message}", position) from error
+
+
+def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_id: Uuid) -> int | None:
+    with suppress(SourceError), directory.file(offset_file(base_offset, FileKind.LOG)) as file:
+        if not _mentions(file, topic_id):
+            return None
+        for position, header, batch in _batches(file, 0, may_be_torn=True):
+            if header.last_offset >= below:
+                break
+            if topic_id.value in bytes(batch) and not header.is_control:
+                with in_file(file.path, position):
+                    records = [decode(value) for value in record_values(batch, header)]
+                if RemoveTopicRecord(topic_id) in records:
+                    return header.base_offset
+    return None
+
+
+def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
+    """Whether the id's bytes are anywhere in the file: KRaft compresses nothing. A week of idling is a million batches,
+    most of them without a topic."""
+    overlap = len(topic_id.value) - 1
+    chunks = range(0, file.size_bytes, _SEARCHED_BYTES)
+    return any(topic_id.value in file.read_at(at, _SEARCHED_BYTES + overlap) for at in chunks)
+
+
+def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
+    """True if the snapshot's footer is there."""
+    last = None
+    for position, header, batch in _batches(file, 0, may_be_torn=False):
+        _apply_batch(image, header, batch, file.path, position)
+        with in_file(file.path, position):
+            last = control_type(batch, HEADER_SIZE) if header.is_control else None
+    return last is ControlType.SNAPSHOT_FOOTER
+
+
+def _is_torn_tail(file: BrokerFile, position: int) -> bool:
+    """True if only an unfinished write can be at `position`: zeros, or a last batch that is cut off or wrong."""
+    rest = file.read_at(position, HEADER_SIZE)
+    if len(rest) < HEADER_SIZE or not any(rest):
+        return True
+    size_bytes = BatchHeader._make(HEADER.unpack(rest)).size_bytes
+    if size_bytes < HEADER_SIZE:
+        return False
+    behind = file.read_at(position + size_bytes, HEADER_SIZE)
+    return len(behind) < HEADER_SIZE or not any(behind)
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -5,15 +5,19 @@ copy (`open_segment`). Nothing outside the adapter assumes files. A source is re
 delete. What vanishes or changes while it is read is an outcome (a `SourceError`), not a crash.
 """
 
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Protocol
 
+from include.tiering.errors import ClusterFactsError, SourceError, SourceUnreadableError, printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.presentation import Document, Table
 
 
 class BoundsQuality(StrEnum):
@@ -298,3 +302,49 @@ class LogSource(Protocol):
             SourceUnreadableError: with the host and the path, if it cannot be opened here.
         """
         ...
+
+
+def matches(topic: str, patterns: Collection[str] | None) -> bool:
+    """True if one of the patterns matches; None means all topics, an empty collection none."""
+    return patterns is None or any(fnmatchcase(topic, pattern) for pattern in patterns)
+
+
+def scan_error(error: SourceError | ClusterFactsError, default_path: str, partition: str | None = None) -> ScanError:
+    """Facts have no path of their own, but the file that broke them has. `partition`: see `ScanError`."""
+    source = error if isinstance(error, SourceError) else error.__cause__
+    if isinstance(source, SourceError):
+        path, message = printable(source.path), printable(source.message)
+        return ScanError(path, source.position, type(error).__name__, message, partition)
+    return ScanError(printable(default_path), None, type(error).__name__, printable(str(error)), partition)
+
+
+def with_host(error: SourceUnreadableError) -> SourceUnreadableError:
+    host = f"on host {socket.gethostname()}"
+    if error.message.endswith(host):
+        return error
+    return SourceUnreadableError(error.path, f"{error.message} {host}", error.position)
+
+
+def error_document(error: ScanError) -> Document:
+    return {"path": error.path, "position": error.position, "error": error.error, "message": error.message}
+
+
+def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
+    """No table if there is no error."""
+    if not errors:
+        return ()
+    rows = tuple((error.path, "" if error.position is None else str(error.position), error.message) for error in errors)
+    return (Table("could not be read", ("path", "byte>", "message"), rows),)
+
+
+def notes_member(notes: tuple[ScanError, ...]) -> Document:
+    """What is wrong where nothing will be read; no member if there is nothing."""
+    return {"notes": [error_document(note) for note in notes]} if notes else {}
+
+
+def note_table(notes: tuple[ScanError, ...]) -> tuple[Table, ...]:
+    """What is wrong where nothing will be read; no table if there is nothing."""
+    if not notes:
+        return ()
+    rows = tuple((note.path, "" if note.position is None else str(note.position), note.message) for note in notes)
+    return (Table("not needed by any copy, and damaged", ("path", "byte>", "message"), rows),)

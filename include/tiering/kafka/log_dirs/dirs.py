@@ -3,11 +3,14 @@
 A directory is believed only after its `meta.properties`: it must name the broker that the user named, the cluster that
 all the others name, and a directory id that no other has. Checkpoints lag behind the broker (seconds to a minute), so
 what they say is a lower bound. They are read by the names of partitions: whether an offset is of the log that has the
-name now is asked in `own_offsets`.
+name now is asked in `bounds`.
+
+Broken bytes become an error that names their file (`in_file`).
 """
 
+import contextlib
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,14 +18,20 @@ from typing import Final
 from include.tiering.errors import (
     ClusterFactsError,
     CorruptFileError,
+    FormatError,
+    OldMagicError,
     SourceError,
     SourceVanishedError,
     printable,
 )
-from include.tiering.formats.checkpoint import MAX_CHECKPOINT_BYTES, parse_offset_checkpoint
-from include.tiering.kafka.log_dirs.files import BrokerDirectory
-from include.tiering.kafka.log_dirs.names import META_PROPERTIES
-from include.tiering.kafka.log_dirs.parsing import in_file, read_meta_properties
+from include.tiering.formats import checkpoints
+from include.tiering.formats.checkpoints import (
+    MAX_CHECKPOINT_BYTES,
+    MAX_META_PROPERTIES_BYTES,
+    MetaProperties,
+    parse_offset_checkpoint,
+)
+from include.tiering.kafka.log_dirs.files import META_PROPERTIES, BrokerDirectory, BrokerFile
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -33,7 +42,7 @@ OffsetsByPartition = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class LogDir:
+class LogDirLocation:
     """A log directory as the user names it; `broker_id` None = whatever its meta.properties says."""
 
     broker_id: int | None
@@ -68,7 +77,7 @@ class Checkpoints:
     cleaned: Checkpoint
 
 
-def identify(log_dir: LogDir) -> DirIdentity:
+def identify(log_dir: LogDirLocation) -> DirIdentity:
     """Whose directory this is.
 
     Raises:
@@ -117,10 +126,10 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
 
 
 def identified_dirs(
-    log_dirs: Iterable[LogDir], cluster_id: str | None
-) -> list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]]:
+    log_dirs: Iterable[LogDirLocation], cluster_id: str | None
+) -> list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterFactsError]]:
     """Each directory in the order given: whose it is, or why it may not be read."""
-    found: list[tuple[LogDir, DirIdentity | SourceError | ClusterFactsError]] = []
+    found: list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterFactsError]] = []
     seen: list[DirIdentity] = []
     for log_dir in log_dirs:
         try:
@@ -153,3 +162,65 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
             return Checkpoint(parse_offset_checkpoint(file.read_all(MAX_CHECKPOINT_BYTES)), file.status.st_mtime_ns)
     except SourceVanishedError:
         return Checkpoint()
+
+
+@contextlib.contextmanager
+def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
+    """Turns a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the file.
+
+    An OldMagicError passes: such bytes are not damaged.
+    """
+    try:
+        yield
+    except OldMagicError:
+        raise
+    except FormatError as error:
+        raise CorruptFileError(path, error.message, offset_bytes + error.position) from error
+
+
+def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
+    """Whose log directory this is.
+
+    Raises:
+        SourceError: the file is missing, unreadable or broken.
+    """
+    data = root.read(META_PROPERTIES, MAX_META_PROPERTIES_BYTES)
+    with in_file(root.path_of(META_PROPERTIES)):
+        return checkpoints.parse_meta_properties(data)
+
+
+def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
+    """The last entry of an index that is not all zero; None if there is none.
+
+    An active segment's index is preallocated: ten megabytes, nearly all zero. Entries never fall and zeros come only at
+    the end, so the last entry is found by halving. What a damaged file answers is for the caller to verify.
+    """
+    zeros = bytes(entry_bytes)
+    low, high = 0, file.size_bytes // entry_bytes
+    newest = file.read_at((high - 1) * entry_bytes, entry_bytes) if high else zeros
+    if newest != zeros:
+        return newest
+    found = None
+    while low < high:
+        middle = (low + high) // 2
+        entry = file.read_at(middle * entry_bytes, entry_bytes)
+        if entry == zeros:
+            high = middle
+        else:
+            low, found = middle + 1, entry
+    return found
+
+
+class Tail:
+    """A `ByteSource` that begins at `start` of another."""
+
+    def __init__(self, file: BrokerFile, start: int) -> None:
+        self._file = file
+        self._start = start
+
+    @property
+    def size_bytes(self) -> int:
+        return max(0, self._file.size_bytes - self._start)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return self._file.read_into(self._start + position, buffer)

@@ -1,17 +1,36 @@
-"""Opening and reading files that a running broker owns.
+"""The files that a running broker owns: their names, and opening and reading them without harm to either side.
+
+A name is believed only if it is one that a broker writes:
+
+    <topic>-<partition>                          live replica, split at the last '-'
+    <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be cut short
+    <topic>-<partition>.<32 hex digits>-stray    the broker must not own it
+    <topic>-<partition>.<32 hex digits>-future   being moved here from another directory
+    <offset, 20 digits>.<kind>                   a file of a partition directory
+    <any of these>.deleted|.cleaned|.swap|.tmp   on its way out, or not there yet: never read
 
 Read only, and nothing is followed: a symbolic link, a pipe or a device in a log directory is refused, also if it is
 swapped in while we look, because every name is opened relative to a directory that is held open. Every failure of the
 operating system becomes a `SourceError` with the path.
 
-Files that are read in bulk leave the page cache as it was; see `page_cache`.
+Files that are read in bulk leave the page cache as it was: what is not in it when a file is opened is dropped when it
+is closed. In between it stays, as a segment is read twice, to check it and to send it. What producers and consumers had
+in memory stays there in any case. Linux tells what is in memory from 6.5 on (cachestat), to those who own the file or
+may write it; where it does not, everything is dropped.
+
+Source of the names: Kafka's LogFileUtils and UnifiedLog.
 """
 
 import contextlib
+import ctypes
 import errno
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,7 +42,93 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.log_dirs.page_cache import cold_ranges, drop
+from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.units import GIB, MIB
+
+METADATA_LOG: Final = "__cluster_metadata-0"
+META_PROPERTIES: Final = "meta.properties"
+LEADER_EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+NOT_PARTITIONS: Final = frozenset({METADATA_LOG, "remote-log-index-cache"})
+"""Directories of a log dir that hold no replica of a topic."""
+
+MAX_OFFSET: Final = 2**63 - 1
+_PASSING_SUFFIXES: Final = (".deleted", ".cleaned", ".swap", ".tmp")
+_PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})")
+_SUFFIX: Final = re.compile(r"\.[0-9a-f]{32}-(?P<state>delete|stray|future)\Z")
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]{1,255}")
+
+
+class DirectoryState(StrEnum):
+    """What a partition directory's name says about it."""
+
+    LIVE = "live"
+    DELETE = "delete"
+    STRAY = "stray"
+    FUTURE = "future"
+
+
+class FileKind(StrEnum):
+    """The files of a partition directory whose name starts with an offset."""
+
+    LOG = "log"
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    PRODUCER_SNAPSHOT = "snapshot"
+
+
+_KINDS: Final = {kind.value: kind for kind in FileKind}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectoryName:
+    """`topic` may be cut short unless the state is LIVE."""
+
+    topic: str
+    partition: int
+    state: DirectoryState
+
+
+def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
+    """None if no broker names a partition directory like this."""
+    suffix = _SUFFIX.search(name)
+    plain = _PARTITION.fullmatch(name[: suffix.start()] if suffix else name)
+    if plain is None or not is_legal_topic_name(plain["topic"]):
+        return None
+    partition = int(plain["partition"])
+    if partition >= 2**31 or plain["partition"] != str(partition):
+        return None
+    state = DirectoryState(suffix["state"]) if suffix else DirectoryState.LIVE
+    return PartitionDirectoryName(plain["topic"], partition, state)
+
+
+def parse_offset_file(name: str) -> tuple[int, FileKind] | None:
+    """Offset and kind of ``<20 digits>.<kind>``; None for every other name."""
+    digits, kind = name[:20], _KINDS.get(name[21:])
+    if kind is None or name[20] != "." or not (digits.isascii() and digits.isdigit()):
+        return None
+    offset = int(digits)
+    return (offset, kind) if offset <= MAX_OFFSET else None
+
+
+def offset_file(offset: int, kind: FileKind) -> str:
+    return f"{offset:020d}.{kind.value}"
+
+
+def is_passing(name: str) -> bool:
+    """On its way out (deleted, cleaned, swapped) or half written."""
+    return name.endswith(_PASSING_SUFFIXES)
+
+
+def is_harmless(name: str) -> bool:
+    """A name that may lie in a partition directory without meaning anything to us.
+
+    Not harmless: characters that no broker uses, and a name that claims to be a segment's file but has no offset.
+    """
+    return _PLAIN.fullmatch(name) is not None and name.rpartition(".")[2] not in _KINDS
+
 
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A pipe would block an open without O_NONBLOCK; regular files do not care.
@@ -226,3 +331,49 @@ def _typed(path: str, error: OSError, position: int | None = None) -> SourceErro
     if error.errno in (errno.ENOENT, errno.ESTALE):
         return SourceVanishedError(path, "no such file or directory (any more)", position)
     return SourceUnreadableError(path, os.strerror(error.errno or errno.EIO).lower(), position)
+
+
+_BLOCK_BYTES: Final = MIB
+_MOST_BYTES: Final = 4 * GIB
+"""No segment is larger than an int32 of bytes and one batch; of what pretends to be, the rest stays in memory."""
+_CACHESTAT: Final = 451
+"""The number of the system call, the same on every architecture that Python is built for."""
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Pages(ctypes.Structure):
+    """Counts of `struct cachestat`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cached", "dirty", "written_back", "dropped", "recently_dropped")
+    )
+
+
+_libc: Final = ctypes.CDLL(None)
+
+
+def cold_ranges(fd: int, size_bytes: int) -> Sequence[tuple[int, int]]:
+    """(position, bytes) of each run of MiBs of which nothing is in memory; of all of them where nobody can tell."""
+    positions = range(0, min(size_bytes, _MOST_BYTES), _BLOCK_BYTES)
+    cold = []
+    for is_cold, run in groupby(positions, key=lambda position: _is_cold(fd, position)):
+        if is_cold:
+            blocks = list(run)
+            cold.append((blocks[0], len(blocks) * _BLOCK_BYTES))
+    return cold
+
+
+def drop(fd: int, ranges: Sequence[tuple[int, int]]) -> None:
+    """Ask the page cache to forget these."""
+    for position, size_bytes in ranges:
+        os.posix_fadvise(fd, position, size_bytes, os.POSIX_FADV_DONTNEED)
+
+
+def _is_cold(fd: int, position: int) -> bool:
+    pages = _Pages()
+    asked = ctypes.byref(_Range(position, _BLOCK_BYTES))
+    is_known = _libc.syscall(_CACHESTAT, fd, asked, ctypes.byref(pages), 0) == 0
+    return not is_known or pages.cached == 0

@@ -1,22 +1,30 @@
-"""The end of the active segment, found cheaply where its index can be believed.
+"""The tail of a log: where it ends, how far it is stable, and which transactions keep that down.
 
-The last entry of the offset index leads near the end. It is believed only if a batch begins where it points, not above
-the offset that it says, and the log reaches that offset; from there on every batch is checked as recovery does. Else,
-and for a deep look, all batches are checked from the first on.
+The end of the active segment is found cheaply where its index can be believed. The last entry of the offset index leads
+near the end. It is believed only if a batch begins where it points, not above the offset that it says, and the log
+reaches that offset; from there on every batch is checked as recovery does. Else, and for a deep look, all batches are
+checked from the first on.
+
+The last stable offset says how far no transaction is open, as seen below a high watermark. The newest sound producer
+snapshot at or below the high watermark says which transactions are open there; the headers of the batches behind it say
+what became of them. A snapshot above the high watermark would hide transactions whose marker is not replicated yet.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.errors import FormatError, SourceUnreadableError, SourceVanishedError
-from include.tiering.formats import offset_index, time_index
-from include.tiering.formats.log_end import LogEnd, find_log_end
-from include.tiering.formats.offset_index import OffsetPosition
-from include.tiering.formats.record_batch import HEADER_SIZE, MAX_OFFSET, NO_TIMESTAMP, parse_header
-from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile
-from include.tiering.kafka.log_dirs.names import FileKind, offset_file
-from include.tiering.kafka.log_dirs.parsing import Tail, last_index_entry
-from include.tiering.units import KIB
+from include.tiering.errors import FormatError, SourceError, SourceUnreadableError, SourceVanishedError
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import OffsetPosition
+from include.tiering.formats.log_batches import LogEnd, find_log_end, iter_headers
+from include.tiering.formats.producer_state import ProducerEntry, Transactions, open_transactions
+from include.tiering.formats.record_batch import HEADER_SIZE, MAX_OFFSET, NO_TIMESTAMP, LogBatch, parse_header
+from include.tiering.kafka.log_dirs.contract import UnfinishedTransaction
+from include.tiering.kafka.log_dirs.dirs import Tail, in_file, last_index_entry
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
+from include.tiering.kafka.log_dirs.partition_directory import Listing, LogFile, read_snapshot
+from include.tiering.units import KIB, MIB
 
 _TAIL_BLOCK_BYTES: Final = 32 * KIB
 
@@ -55,22 +63,22 @@ def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool)
 def _last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int:
     try:
         with directory.file(offset_file(base_offset, FileKind.TIME_INDEX)) as index:
-            entry = last_index_entry(index, time_index.ENTRY_BYTES)
+            entry = last_index_entry(index, indexes.TIME_ENTRY_BYTES)
     except (SourceVanishedError, SourceUnreadableError):
         return NO_TIMESTAMP
-    return time_index.parse(entry, base_offset=base_offset).largest_timestamp_ms if entry else NO_TIMESTAMP
+    return indexes.parse_time_index(entry, base_offset=base_offset).largest_timestamp_ms if entry else NO_TIMESTAMP
 
 
 def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
     """The last entry of the offset index as it stands there; None without one."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
-            entry = last_index_entry(index, offset_index.ENTRY_BYTES)
+            entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
     except (SourceVanishedError, SourceUnreadableError):
         return None
     if entry is None:
         return None
-    return offset_index.parse(entry, base_offset=base_offset).lookup(MAX_OFFSET)
+    return indexes.parse_offset_index(entry, base_offset=base_offset).lookup(MAX_OFFSET)
 
 
 def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEnd | None:
@@ -88,3 +96,151 @@ def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEn
     if found.log_end_offset <= entry.offset:
         return None
     return replace(found, valid_bytes=entry.position + found.valid_bytes)
+
+
+_CHEAP_REPLAY_BYTES: Final = 8 * MIB
+"""So much log is followed in a cheap look where the snapshot holds no open transaction."""
+_OPEN_REPLAY_BYTES: Final = 256 * MIB
+"""So much where it does: the markers that end them decide about rolled segments."""
+
+
+def find_last_stable_offset(
+    directory: BrokerDirectory,
+    listing: Listing,
+    *,
+    high_watermark: int,
+    deep: bool,
+    on_error: Callable[[SourceError], None],
+) -> int:
+    """At most `high_watermark` (exclusive); a lower bound if the log behind the snapshot is too long for a cheap look.
+
+    Raises:
+        SourceError: a `.log` cannot be read. A broken snapshot is reported and the next older one taken, as brokers do.
+    """
+    end_offset, transactions = _follow(directory, listing, high_watermark, deep, on_error)
+    return min(end_offset, transactions.last_stable_offset(end_offset))
+
+
+def transactions_below(
+    directory: BrokerDirectory, listing: Listing, *, high_watermark: int, on_error: Callable[[SourceError], None]
+) -> Transactions:
+    """What a cheap look tells of the transactions below `high_watermark` (exclusive).
+
+    Raises:
+        SourceError: a `.log` cannot be read.
+    """
+    return _follow(directory, listing, high_watermark, False, on_error)[1]
+
+
+def _follow(
+    directory: BrokerDirectory,
+    listing: Listing,
+    high_watermark: int,
+    deep: bool,
+    on_error: Callable[[SourceError], None],
+) -> tuple[int, Transactions]:
+    """How far the log was followed (exclusive, at most `high_watermark`), and the transactions up to there."""
+    taken_at, entries = _newest_snapshot(directory, listing, high_watermark, on_error)
+    replayed = [
+        log
+        for log in listing.logs
+        if log.base_offset < high_watermark and (log.next_base_offset is None or log.next_base_offset > taken_at)
+    ]
+    is_open = any(entry.has_open_transaction for entry in entries)
+    budget_bytes = _OPEN_REPLAY_BYTES if is_open else _CHEAP_REPLAY_BYTES
+    if taken_at >= high_watermark:
+        replayed = []
+    elif not deep and sum(log.size_bytes for log in replayed) > budget_bytes:
+        return min(taken_at, high_watermark), open_transactions(entries, ())
+    replay = _Replay(directory, replayed, taken_at, high_watermark)
+    transactions = open_transactions(entries, replay)
+    return replay.end_offset, transactions
+
+
+def _newest_snapshot(
+    directory: BrokerDirectory, listing: Listing, high_watermark: int, on_error: Callable[[SourceError], None]
+) -> tuple[int, Sequence[ProducerEntry]]:
+    """Offset and entries; without a snapshot, no producer is known at the log's start."""
+    offsets = listing.offsets[FileKind.PRODUCER_SNAPSHOT]
+    for offset in sorted((offset for offset in offsets if offset <= high_watermark), reverse=True):
+        try:
+            return offset, read_snapshot(directory, offset)
+        except SourceError as error:
+            on_error(error)
+    return listing.logs[0].base_offset, ()
+
+
+class _Replay:
+    """The batches in [start_offset, high_watermark), header by header. `end_offset`: how far that was possible."""
+
+    def __init__(
+        self, directory: BrokerDirectory, logs: Sequence[LogFile], start_offset: int, high_watermark: int
+    ) -> None:
+        self._directory = directory
+        self._logs = logs
+        self._start_offset = start_offset
+        self._high_watermark = high_watermark
+        self.end_offset = high_watermark
+
+    def __iter__(self) -> Iterator[LogBatch]:
+        for log in self._logs:
+            next_offset, position, size_bytes = log.base_offset, 0, 0
+            with self._directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
+                size_bytes = file.size_bytes
+                for batch in iter_headers(file):
+                    if batch.header.base_offset >= self._high_watermark:
+                        return
+                    next_offset, position = batch.header.last_offset + 1, batch.position + batch.header.size_bytes
+                    if next_offset > self._start_offset:
+                        yield batch
+            if position < size_bytes and next_offset < self._high_watermark:
+                self.end_offset = next_offset
+                return
+
+
+_UNKNOWN: Final = -1
+_MAX_INDEX_BYTES: Final = 64 * MIB
+
+
+def find_unfinished_transactions(
+    directory: BrokerDirectory, listing: Listing, *, high_watermark: int
+) -> Sequence[UnfinishedTransaction]:
+    """Those without a marker below `high_watermark` (exclusive), by first offset.
+
+    Raises:
+        SourceError: a `.log` cannot be read.
+    """
+    found = transactions_below(directory, listing, high_watermark=high_watermark, on_error=_ignore)
+    return [
+        UnfinishedTransaction(one.producer_id, one.first_offset, _timestamp_at(directory, listing, one.first_offset))
+        for one in found.open
+    ]
+
+
+def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> int:
+    """Of the first record in the batch that holds `offset`; -1 if no `.log` holds it any more."""
+    log = max((one for one in listing.logs if one.base_offset <= offset), key=lambda one: one.base_offset, default=None)
+    if log is None:
+        return _UNKNOWN
+    with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
+        for batch in iter_headers(file, _position_before(directory, log.base_offset, offset, file.size_bytes)):
+            if batch.header.base_offset <= offset <= batch.header.last_offset:
+                return batch.header.base_timestamp
+            if batch.header.base_offset > offset:
+                break
+    return _UNKNOWN
+
+
+def _position_before(directory: BrokerDirectory, base_offset: int, offset: int, size_bytes: int) -> int:
+    """Where to begin looking: a missing or broken index only costs time."""
+    try:
+        data = directory.read(offset_file(base_offset, FileKind.OFFSET_INDEX), _MAX_INDEX_BYTES)
+        with in_file("offset index"):
+            entry = indexes.parse_offset_index(data, base_offset=base_offset).lookup(offset)
+    except SourceError:
+        return 0
+    return entry.position if 0 <= entry.position < size_bytes else 0
+
+
+def _ignore(_error: SourceError) -> None:
+    """A broken snapshot: the next older one is taken."""

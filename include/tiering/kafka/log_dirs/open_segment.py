@@ -25,7 +25,7 @@ from include.tiering.errors import (
     SourceError,
     SourceVanishedError,
 )
-from include.tiering.formats import leader_epoch_checkpoint
+from include.tiering.formats import checkpoints
 from include.tiering.kafka.log_dirs.contract import (
     CheckedSegment,
     LogSegment,
@@ -35,17 +35,16 @@ from include.tiering.kafka.log_dirs.contract import (
 from include.tiering.kafka.log_dirs.dirs import (
     LOG_STARTS,
     DirIdentity,
-    LogDir,
+    LogDirLocation,
     identify,
     open_root,
     read_checkpoint,
 )
-from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile
+from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file, parse_offset_file
 from include.tiering.kafka.log_dirs.found_replica import what_is_missing
-from include.tiering.kafka.log_dirs.judge import Ownership
-from include.tiering.kafka.log_dirs.names import FileKind, offset_file, parse_offset_file
-from include.tiering.kafka.log_dirs.partition_files import read_leader_epochs, read_topic_id
-from include.tiering.kafka.log_dirs.segment_files import CheckedFiles, SegmentFiles
+from include.tiering.kafka.log_dirs.partition_directory import read_leader_epochs, read_topic_id
+from include.tiering.kafka.log_dirs.rolled_segments import CheckedFiles, SegmentFiles
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
 
@@ -54,7 +53,7 @@ from include.tiering.model.segment_data import LogSegmentData
 class OpenedReplica:
     """Where the segment lies, and what was true when it was opened."""
 
-    log_dir: LogDir
+    log_dir: LogDirLocation
     identity: DirIdentity
     directory: BrokerDirectory
     directory_name: str
@@ -122,7 +121,7 @@ class OpenLogSegment:
                 offset_index=checked.offset_index,
                 time_index=checked.time_index,
                 producer_snapshot=checked.producer_snapshot,
-                leader_epoch=leader_epoch_checkpoint.serialize(self._leader_epochs),
+                leader_epoch=checkpoints.serialize_leader_epochs(self._leader_epochs),
                 transaction_index=checked.transaction_index,
                 log_running_crc32c=facts.running_crc32c,
             ),

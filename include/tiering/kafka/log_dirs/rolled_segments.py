@@ -1,21 +1,33 @@
-"""The rolled segments of a partition: by names, sizes and the last time index entry, or every batch of them."""
+"""The rolled segments of a partition: by names, sizes and the last time index entry, or every batch of them.
 
-from collections.abc import Callable
-from dataclasses import replace
+`SegmentFiles` are the files of one segment, opened together, and the check of all of them. Whether the indexes belong
+to their `.log` is checked on the spot: some dozen entries, spread evenly.
+
+- An offset index entry is right if a batch begins at its position and not above its offset: then a scan from there
+  meets every record from that offset on. (Brokers before 4.x index whole appends, so the offset may lie in a later
+  batch.)
+- The last time index entry is right if the batch that holds its offset has its timestamp as the largest.
+- The transaction index must know every aborted transaction whose begin and ABORT marker are known: without it, readers
+  that ask for committed records would get aborted ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from include.tiering.errors import CorruptFileError, FormatError, OldMagicError, SourceError, SourceVanishedError
-from include.tiering.formats import time_index
-from include.tiering.formats.index_entries import check_length
-from include.tiering.formats.log_end import iter_headers
-from include.tiering.formats.record_batch import NO_TIMESTAMP
-from include.tiering.kafka.log_dirs.files import BrokerDirectory
+from include.tiering.formats import indexes, producer_state
+from include.tiering.formats.indexes import AbortedTxn, OffsetIndex, TimeIndex, check_length
+from include.tiering.formats.log_batches import iter_headers
+from include.tiering.formats.producer_state import ProducerEntry, open_transactions
+from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
+from include.tiering.formats.segment_check import CheckedBatches, check_segment
+from include.tiering.kafka.log_dirs.dirs import in_file
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
 from include.tiering.kafka.log_dirs.found_replica import FoundSegment
-from include.tiering.kafka.log_dirs.listing import Listing, LogFile
-from include.tiering.kafka.log_dirs.names import FileKind, offset_file
-from include.tiering.kafka.log_dirs.parsing import in_file
-from include.tiering.kafka.log_dirs.segment_files import SegmentFiles
+from include.tiering.kafka.log_dirs.partition_directory import MAX_SNAPSHOT_BYTES, Listing, LogFile
 from include.tiering.model.leader_epochs import LeaderEpochs
 
 _SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
@@ -124,13 +136,220 @@ def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> 
 def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
     """The last time index entry; without entries that of the batches, else the file's own time, as brokers do."""
     with directory.file(offset_file(log.base_offset, FileKind.TIME_INDEX)) as index, in_file(index.path):
-        check_length(index.size_bytes, time_index.ENTRY_BYTES)
+        check_length(index.size_bytes, indexes.TIME_ENTRY_BYTES)
         if index.size_bytes:
-            start = index.size_bytes - time_index.ENTRY_BYTES
-            timestamp_ms = time_index.timestamp_of(index.read_at(start, time_index.ENTRY_BYTES))
+            start = index.size_bytes - indexes.TIME_ENTRY_BYTES
+            timestamp_ms = indexes.timestamp_of(index.read_at(start, indexes.TIME_ENTRY_BYTES))
             if timestamp_ms is None:
                 raise FormatError("the time index ends in zero entries", start)
             return timestamp_ms
     with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:
         largest = max((batch.header.max_timestamp for batch in iter_headers(file)), default=NO_TIMESTAMP)
     return largest if largest != NO_TIMESTAMP else log.modified_ms
+
+
+_MARKER_BYTES: Final = HEADER_SIZE + 10
+"""The least that an ABORT marker takes in the `.log`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """What the files hold, indexes trimmed. `max_timestamp_ms` is that of the batches, else the `.log`'s own time."""
+
+    facts: CheckedBatches
+    max_timestamp_ms: int
+    offset_index: bytes
+    time_index: bytes
+    transaction_index: bytes | None
+    aborted_transactions: int
+    producer_snapshot: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """Held open, so that a delete cannot take them away. `next_base_offset` is the successor's base offset.
+
+    `producer_snapshot` is the one at the segment's end, which is copied; `base_snapshot`, at its start, only helps to
+    check and is no part of the segment.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    log: BrokerFile
+    offset_index: BrokerFile
+    time_index: BrokerFile
+    transaction_index: BrokerFile | None
+    producer_snapshot: BrokerFile | None
+    base_snapshot: BrokerFile | None
+
+    @classmethod
+    @contextmanager
+    def open(cls, directory: BrokerDirectory, base_offset: int, next_base_offset: int) -> Iterator[Self]:
+        """Transaction index and snapshots may be absent.
+
+        Raises:
+            SourceVanishedError: the segment is gone.
+            SourceError: one of its files cannot be opened.
+        """
+        with ExitStack() as stack:
+
+            def required(offset: int, kind: FileKind) -> BrokerFile:
+                name = offset_file(offset, kind)
+                return stack.enter_context(directory.file(name, bulk=kind is FileKind.LOG))
+
+            def optional(offset: int, kind: FileKind, absence: type[SourceError]) -> BrokerFile | None:
+                try:
+                    return required(offset, kind)
+                except absence:
+                    return None
+
+            log = required(base_offset, FileKind.LOG)
+            try:
+                index_files = required(base_offset, FileKind.OFFSET_INDEX), required(base_offset, FileKind.TIME_INDEX)
+            except SourceVanishedError as error:
+                directory.stat(log.name)
+                raise CorruptFileError(error.path, "missing beside its .log") from error
+            yield cls(
+                base_offset,
+                next_base_offset,
+                log,
+                *index_files,
+                optional(base_offset, FileKind.TRANSACTION_INDEX, SourceVanishedError),
+                optional(next_base_offset, FileKind.PRODUCER_SNAPSHOT, SourceVanishedError),
+                optional(base_offset, FileKind.PRODUCER_SNAPSHOT, SourceError),
+            )
+
+    @property
+    def all(self) -> tuple[BrokerFile, ...]:
+        """Those that are copied."""
+        every = (self.log, self.offset_index, self.time_index, self.transaction_index, self.producer_snapshot)
+        return tuple(file for file in every if file is not None)
+
+    def check(self, leader_epochs: LeaderEpochs) -> CheckedFiles:
+        """Read every batch and every index.
+
+        Raises:
+            CorruptFileError: with file and position of the first rule that broke.
+            OldMagicError: a batch of magic 0 or 1.
+            SourceError: as the files raise.
+        """
+        base_offset, end_offset, log_bytes = self.base_offset, self.next_base_offset - 1, self.log.size_bytes
+        facts = self._check_log(leader_epochs)
+        max_batches = log_bytes // HEADER_SIZE + 1
+        offsets = self.offset_index.read_all(max_batches * indexes.OFFSET_ENTRY_BYTES)
+        with in_file(self.offset_index.path):
+            by_offset = indexes.check_offset_index(
+                offsets, base_offset=base_offset, end_offset=end_offset, size_bytes=log_bytes
+            )
+        timestamps = self.time_index.read_all((max_batches + 1) * indexes.TIME_ENTRY_BYTES)
+        with in_file(self.time_index.path):
+            by_time = indexes.check_time_index(timestamps, base_offset=base_offset, end_offset=end_offset)
+        spot_check_offset_index(self.log, by_offset, self.offset_index.path)
+        spot_check_time_index(self.log, by_time, by_offset, self.time_index.path)
+        transactions, aborted = self._check_transactions(facts)
+        largest = facts.max_timestamp_ms
+        return CheckedFiles(
+            facts=facts,
+            max_timestamp_ms=largest if largest != NO_TIMESTAMP else self.log.status.st_mtime_ns // 1_000_000,
+            offset_index=offsets,
+            time_index=timestamps,
+            transaction_index=transactions,
+            aborted_transactions=aborted,
+            producer_snapshot=self._check_snapshot(),
+        )
+
+    def _check_log(self, leader_epochs: LeaderEpochs) -> CheckedBatches:
+        with in_file(self.log.path):
+            facts = check_segment(
+                self.log,
+                base_offset=self.base_offset,
+                end_offset=self.next_base_offset - 1,
+                leader_epochs=leader_epochs,
+            )
+        if not facts.batch_count:
+            raise CorruptFileError(self.log.path, "a rolled segment without a batch", 0)
+        return facts
+
+    def _check_transactions(self, facts: CheckedBatches) -> tuple[bytes | None, int]:
+        """Trimmed bytes and number of the aborted transactions; None if the broker wrote no such index."""
+        path = f"{self.log.path.removesuffix(FileKind.LOG)}{FileKind.TRANSACTION_INDEX}"
+        data, entries = None, indexes.parse_transaction_index(b"")
+        if self.transaction_index is not None:
+            limit = (self.log.size_bytes // _MARKER_BYTES + 1) * indexes.TRANSACTION_ENTRY_BYTES
+            data = indexes.trim_transaction_index(self.transaction_index.read_all(limit))
+            with in_file(path):
+                entries = indexes.check_transaction_index(
+                    data, base_offset=self.base_offset, end_offset=self.next_base_offset - 1
+                )
+        if len(entries) > facts.abort_marker_count:
+            message = f"{len(entries)} aborted transactions, the .log has {facts.abort_marker_count} ABORT markers"
+            raise CorruptFileError(path, message, facts.abort_marker_count * indexes.TRANSACTION_ENTRY_BYTES)
+        if facts.abort_marker_count:
+            spot_check_transaction_index(self.log, entries, self._producers_before(), path)
+        return data, len(entries)
+
+    def _producers_before(self) -> tuple[ProducerEntry, ...]:
+        """At the segment's start, as far as that is known: transactions that began there are then checked too."""
+        if self.base_snapshot is None:
+            return ()
+        try:
+            return producer_state.parse_producer_snapshot(self.base_snapshot.read_all(MAX_SNAPSHOT_BYTES))
+        except FormatError:
+            return ()
+
+    def _check_snapshot(self) -> bytes | None:
+        if self.producer_snapshot is None:
+            return None
+        data = self.producer_snapshot.read_all(MAX_SNAPSHOT_BYTES)
+        with in_file(self.producer_snapshot.path):
+            producer_state.parse_producer_snapshot(data)
+        return data
+
+
+_SPOT_CHECKS: Final = 32
+
+
+def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:
+    """Raises CorruptFileError at the first checked entry that leads a reader astray."""
+    for number in _spread(len(index)):
+        offset, position = int(index.offsets[number]), int(index.positions[number])
+        try:
+            base_offset = parse_header(log.read_at(position, HEADER_SIZE)).base_offset
+        except FormatError:
+            base_offset = None
+        if base_offset is None or not index.base_offset <= base_offset <= offset:
+            what = "no batch" if base_offset is None else f"the batch of offset {base_offset}"
+            message = f"entry {number} says that offset {offset} is at byte {position}, where {what} begins"
+            raise CorruptFileError(index_path, message, number * indexes.OFFSET_ENTRY_BYTES)
+
+
+def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetIndex, index_path: str) -> None:
+    """Raises CorruptFileError if the last entry does not speak of this log. `offsets` was checked before."""
+    if not len(index):
+        return
+    offset, timestamp_ms = int(index.offsets[-1]), index.largest_timestamp_ms
+    for batch in iter_headers(log, offsets.lookup(offset).position):
+        if batch.header.last_offset >= offset:
+            if batch.header.max_timestamp == timestamp_ms:
+                return
+            break
+    message = f"last entry says that offset {offset} has timestamp {timestamp_ms}, its batch does not"
+    raise CorruptFileError(index_path, message, (len(index) - 1) * indexes.TIME_ENTRY_BYTES)
+
+
+def spot_check_transaction_index(
+    log: BrokerFile, entries: Iterable[AbortedTxn], before: Iterable[ProducerEntry], index_path: str
+) -> None:
+    """Raises CorruptFileError if an aborted transaction is missing. `before`: the producers at the segment's start."""
+    known = {(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries}
+    for producer_id, first_offset, last_offset, _ in open_transactions(before, iter_headers(log)).aborted:
+        if (producer_id, first_offset, last_offset) not in known:
+            message = f"lacks the aborted transaction {first_offset}..{last_offset} of producer {producer_id}"
+            raise CorruptFileError(index_path, message)
+
+
+def _spread(count: int) -> range | list[int]:
+    """Numbers of at most `_SPOT_CHECKS` entries out of `count`, first and last among them."""
+    if count <= _SPOT_CHECKS:
+        return range(count)
+    return [number * (count - 1) // (_SPOT_CHECKS - 1) for number in range(_SPOT_CHECKS)]

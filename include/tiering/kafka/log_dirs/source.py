@@ -1,9 +1,12 @@
-"""`LogSource` over the log directories of one or several brokers of one cluster."""
+"""`LogSource` over the log directories of one or several brokers of one cluster.
+
+The brokers are asked about what lies there before any of it is read, by the names of the partitions' directories alone.
+"""
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -16,9 +19,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.cluster.brokers_contract import Brokers, OffsetsAnswer
-from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.ask_leaders import offsets_of_live
+from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts, OffsetsAnswer, TopicFacts
 from include.tiering.kafka.log_dirs.contract import (
     LogSegment,
     OpenSegment,
@@ -27,12 +28,13 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
     UnfinishedTransaction,
+    matches,
+    scan_error,
+    with_host,
 )
-from include.tiering.kafka.log_dirs.dir_reader import DirReader
-from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDir, identified_dirs, open_root
-from include.tiering.kafka.log_dirs.found_replica import FoundReplica, UnreadReplica
-from include.tiering.kafka.log_dirs.judge import (
-    Judged,
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, open_root
+from include.tiering.kafka.log_dirs.evaluate_replicas import (
+    EvaluatedReplicas,
     Ownership,
     Retention,
     is_note,
@@ -40,18 +42,27 @@ from include.tiering.kafka.log_dirs.judge import (
     no_retention,
     ownership,
 )
-from include.tiering.kafka.log_dirs.leader_last import with_leader_read_last
-from include.tiering.kafka.log_dirs.leading_compacted import find_leading_compacted
-from include.tiering.kafka.log_dirs.listing import list_partition
-from include.tiering.kafka.log_dirs.misnamed import RecordedName, nothing_recorded, recorded_if_there
-from include.tiering.kafka.log_dirs.names import DirectoryState, PartitionDirectoryName
+from include.tiering.kafka.log_dirs.files import (
+    NOT_PARTITIONS,
+    BrokerDirectory,
+    DirectoryState,
+    PartitionDirectoryName,
+    parse_partition_directory,
+)
+from include.tiering.kafka.log_dirs.found_replica import (
+    FoundReplica,
+    RecordedName,
+    UnreadReplica,
+    nothing_recorded,
+    recorded_if_there,
+)
+from include.tiering.kafka.log_dirs.log_tail import find_unfinished_transactions
 from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSegment
-from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps
-from include.tiering.kafka.log_dirs.scan_errors import scan_error, with_host
-from include.tiering.kafka.log_dirs.segment_files import SegmentFiles
-from include.tiering.kafka.log_dirs.size_doubts import find_size_doubts
-from include.tiering.kafka.log_dirs.unfinished_transactions import find_unfinished_transactions
-from include.tiering.model.ids import Uuid
+from include.tiering.kafka.log_dirs.partition_directory import list_partition
+from include.tiering.kafka.log_dirs.replica_reader import DirReader, with_leader_read_last
+from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, SegmentFiles
+from include.tiering.kafka.log_dirs.segment_checks import find_leading_compacted, find_size_doubts
+from include.tiering.model.ids import TopicIdPartition, Uuid
 
 _UNKNOWN_PATH: Final = "topic facts"
 
@@ -60,7 +71,7 @@ _UNKNOWN_PATH: Final = "topic facts"
 class _Located:
     """A replica and the log directory that it was found in."""
 
-    log_dir: LogDir
+    log_dir: LogDirLocation
     found: FoundReplica
 
 
@@ -82,7 +93,7 @@ class LogDirSource:
 
     def __init__(
         self,
-        log_dirs: Sequence[LogDir],
+        log_dirs: Sequence[LogDirLocation],
         facts: ClusterFacts,
         *,
         named_topics: Collection[str] = (),
@@ -263,7 +274,7 @@ class LogDirSource:
         recorded: RecordedName,
         *,
         deep: bool,
-    ) -> Judged:
+    ) -> EvaluatedReplicas:
         """A topic about which nothing may be asked is judged as one that is unknown."""
         try:
             return self._judge(group, facts, offsets, deep=deep, recorded=recorded)
@@ -281,7 +292,7 @@ class LogDirSource:
         *,
         deep: bool = False,
         recorded: RecordedName | None = None,
-    ) -> Judged:
+    ) -> EvaluatedReplicas:
         if facts is not None and self._brokers is None:
             group = with_leader_read_last(group, facts, self._known, deep=deep)
         return self._rules(group, facts, offsets, recorded=recorded or self._recorded)
@@ -298,3 +309,63 @@ class LogDirSource:
 
 def _ignore(_error: SourceError) -> None:
     """Every segment that it concerns is marked; who reads one replica is told by its segments."""
+
+
+def offsets_of_live(
+    brokers: Brokers | None,
+    facts: ClusterFacts | None,
+    identities: Iterable[DirIdentity],
+    topics: Collection[str] | None,
+) -> OffsetsAnswer | None:
+    """Of every partition that lies in one of the directories, before any of them is read; None where nobody is asked.
+
+    Raises:
+        BrokersError: the brokers do not answer.
+    """
+    if brokers is None or facts is None:
+        return None
+    names: set[tuple[str, int]] = set()
+    for identity in identities:
+        with suppress(SourceError), open_root(identity.path) as root:
+            names |= live_partitions(root, topics)
+    return offsets_by_name(brokers, facts, names)
+
+
+def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
+    """Topic and number of each partition whose topic matches a pattern; what else lies there is not looked at.
+
+    Raises:
+        SourceError: the directory cannot be listed.
+    """
+    parsed = (parse_partition_directory(entry.name) for entry in root.entries() if entry.name not in NOT_PARTITIONS)
+    return {
+        (name.topic, name.partition)
+        for name in parsed
+        if name is not None and name.state is DirectoryState.LIVE and matches(name.topic, topics)
+    }
+
+
+def offsets_by_name(brokers: Brokers, facts: ClusterFacts, names: Collection[tuple[str, int]]) -> OffsetsAnswer:
+    """Of the topics that have these names now; a directory of an older topic is not among them, nor a topic about which
+    nothing may be asked.
+
+    Raises:
+        BrokersError: the brokers do not answer.
+    """
+    found = {name: _named(facts, name) for name in {topic for topic, _ in names}}
+    return brokers.partition_offsets(
+        [
+            TopicIdPartition(topic.topic_id, partition, name)
+            for name, partition in sorted(names)
+            if (topic := found[name]) is not None and partition in topic.partitions
+        ]
+    )
+
+
+def _named(facts: ClusterFacts, name: str) -> TopicFacts | None:
+    try:
+        return facts.topic_named(name)
+    except ClusterFactsError as error:
+        if error.retriable:
+            raise
+        return None

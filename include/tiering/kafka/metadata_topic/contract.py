@@ -1,20 +1,27 @@
 """The topic `__remote_log_metadata` as a log of partitions: what a publisher appends to and an ingester reads.
 
-Values are opaque here; `formats.remote_log_metadata` knows what is in them, `partitioner` which partition they go to.
-Every call ends within a bounded time.
+Values are opaque here; `formats.remote_log_metadata` knows what is in them. Every call ends within a bounded time.
+
+Which partition has the records about a partition, `metadata_partition_of` says:
+
+    h    = upper half xor lower half of a 64-bit number, as int32
+    x    = 1;  x = 31 x + h(lower 8 bytes of the topic id);  x = 31 x + h(upper 8);  x = 31 x + partition    (mod 2^32)
+    choice = murmur2(x as 4 bytes, big-endian) without its sign bit, modulo the number of metadata partitions
+
+The topic's name has no part in it. Source: Kafka's RemoteLogMetadataTopicPartitioner; murmur2 is its producer's.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.ids import TopicIdPartition, Uuid
 
 METADATA_TOPIC: Final = "__remote_log_metadata"
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRecord:
+class MetadataTopicRecord:
     """One record of one partition of the topic. A record without a value has an empty one: no decoder takes either."""
 
     partition: int
@@ -50,7 +57,7 @@ class MetadataTopic(Protocol):
         """What the partition holds now, read uncommitted: aborted transactions count, as brokers read them."""
         ...
 
-    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         """Records with `start_offset <= offset < end_offset`, ascending, each once. Equal bounds give none.
 
         After the last one, everything below `end_offset` was read: an offset in between that did not come holds no
@@ -77,3 +84,37 @@ class MetadataTopic(Protocol):
     def close(self) -> None:
         """Give connections back; a later call connects anew. Raises nothing."""
         ...
+
+
+_WORD: Final = 0xFFFFFFFF
+_SEED: Final = 0x9747B28C
+_MULTIPLIER: Final = 0x5BD1E995
+
+
+def metadata_partition_of(partition: TopicIdPartition, partition_count: int) -> int:
+    """`partition_count` is how many partitions the metadata topic really has on the cluster.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if partition_count < 1:
+        raise ValueError(f"a metadata topic with {partition_count} partitions")
+    upper = int.from_bytes(partition.topic_id.value[:8], "big")
+    lower = int.from_bytes(partition.topic_id.value[8:], "big")
+    key = 1
+    for part in (_folded(lower), _folded(upper), partition.partition):
+        key = (31 * key + part) & _WORD
+    return (_murmur2_of_word(key.to_bytes(4, "big")) & 0x7FFFFFFF) % partition_count
+
+
+def _folded(number: int) -> int:
+    return (number ^ (number >> 32)) & _WORD
+
+
+def _murmur2_of_word(key: bytes) -> int:
+    """Kafka's 32-bit murmur2 of exactly four bytes."""
+    block = int.from_bytes(key, "little") * _MULTIPLIER & _WORD
+    block = (block ^ (block >> 24)) * _MULTIPLIER & _WORD
+    mixed = (_SEED ^ len(key)) * _MULTIPLIER & _WORD ^ block
+    mixed = (mixed ^ (mixed >> 13)) * _MULTIPLIER & _WORD
+    return mixed ^ (mixed >> 15)

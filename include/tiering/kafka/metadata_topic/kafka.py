@@ -24,9 +24,13 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.errors import MetadataTopicError, MetadataTopicRangeError, MetadataTopicUnavailableError
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, TopicRecord
-from include.tiering.kafka.metadata_topic.kafka_errors import END_OF_PARTITION, LOGIN, UNKNOWN_PARTITION, error_for
+from include.tiering.errors import (
+    MetadataTopicError,
+    MetadataTopicRangeError,
+    MetadataTopicRefusedError,
+    MetadataTopicUnavailableError,
+)
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopicRecord, OffsetBounds
 from include.tiering.model.ids import Uuid
 
 CLIENT_ID: Final = "tiering-metadata-topic"
@@ -112,7 +116,7 @@ class KafkaMetadataTopic:
                     raise
                 self._clock.sleep(_POLL_SECONDS)
 
-    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[TopicRecord]:
+    def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         begin, end = self.offsets(partition)
         if start_offset < begin or end_offset > end:
             raise MetadataTopicRangeError(
@@ -165,7 +169,7 @@ class KafkaMetadataTopic:
             raise self._error(what, None)
         return OffsetBounds(*bounds)
 
-    def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[TopicRecord]:
+    def _read(self, partition: int, start_offset: int, end_offset: int) -> Iterator[MetadataTopicRecord]:
         what = f"partition {partition} from offset {start_offset}"
         position = start_offset
         deadline = self._clock.monotonic() + self._timeout_seconds
@@ -256,8 +260,40 @@ class KafkaMetadataTopic:
         return error_for(f"{self._topic}: {what}", error, self._complaint)
 
 
-def _record_from(message: Message) -> TopicRecord:
+def _record_from(message: Message) -> MetadataTopicRecord:
     partition, offset, value = message.partition(), message.offset(), message.value()
     if partition is None or offset is None or isinstance(value, str):
         raise TypeError("a record that came has a partition, an offset and bytes")
-    return TopicRecord(partition, offset, message.timestamp()[1], value or b"")
+    return MetadataTopicRecord(partition, offset, message.timestamp()[1], value or b"")
+
+
+END_OF_PARTITION: Final = "_PARTITION_EOF"
+UNKNOWN_PARTITION: Final = "_UNKNOWN_PARTITION"
+LOGIN: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
+_REFUSALS: Final = LOGIN | {
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "INVALID_RECORD",
+    "MSG_SIZE_TOO_LARGE",
+    "POLICY_VIOLATION",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_INVALID_ARG",
+    "_UNKNOWN_TOPIC",
+    UNKNOWN_PARTITION,
+}
+_OUT_OF_RANGE: Final = frozenset({"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"})
+
+
+def error_for(what: str, error: KafkaError | None, complaint: KafkaError | None = None) -> MetadataTopicError:
+    """The error to raise for `what`, which failed by `error`, or without an answer.
+
+    `complaint` is what the client last said of its connections: a wrong password shows in that alone.
+    """
+    for said in (error, complaint):
+        if said is not None and said.name() in _REFUSALS:
+            return MetadataTopicRefusedError(f"{what}: {said.str()}")
+    if error is not None and error.name() in _OUT_OF_RANGE:
+        return MetadataTopicRangeError(f"{what}: {error.str()}")
+    said = error or complaint
+    return MetadataTopicUnavailableError(f"{what}: {'no answer in time' if said is None else said.str()}")

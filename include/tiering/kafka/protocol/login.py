@@ -1,11 +1,28 @@
-"""How a broker is reached and who asks: read from the configuration that a librdkafka client would be given."""
+"""How a broker is reached and who asks: addresses, TLS and SASL, from the configuration of a librdkafka client.
 
+SASL over Kafka's protocol:
+
+SaslHandshake 1, the old encoding (length and count before what they count, int16 and int32): mechanism string
+    -> error int16 | mechanisms string array
+SaslAuthenticate 2: bytes | tags
+    -> error int16 | message nullable string | bytes | session lifetime ms int64 | tags
+
+`Scram` is the client's side of SCRAM (RFC 5802, RFC 7677): it proves a password without sending it, and makes the
+server prove that it knows it too.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
-from include.tiering.errors import BrokersLoginError, SettingError, printable
+from include.tiering.errors import BrokersLoginError, FormatError, SettingError, printable
+from include.tiering.formats.primitive_types import Reader, Writer
+from include.tiering.kafka.protocol.messages import read_int16, read_text
 
 DEFAULT_TIMEOUT_MS: Final = 10_000
 
@@ -19,7 +36,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class BrokerLogin:
     """Its text shows no password."""
 
     servers: tuple[Address, ...]
@@ -42,7 +59,7 @@ class Login:
         return self.protocol.startswith("SASL_")
 
     @classmethod
-    def from_config(cls, config: Mapping[str, str | int]) -> "Login":
+    def from_config(cls, config: Mapping[str, str | int]) -> "BrokerLogin":
         """Of the names of librdkafka those that reach and log in; the others are left alone.
 
         Raises:
@@ -97,3 +114,136 @@ def _address(server: str) -> Address:
 
 def _words(error: OSError) -> str:
     return error.strerror or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeAnswer:
+    error: int
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaslHandshake:
+    name: ClassVar[str] = "SaslHandshake"
+    api_key: ClassVar[int] = 17
+    flexible_request: ClassVar[bool] = False
+    flexible_answer: ClassVar[bool] = False
+    version: ClassVar[int] = 1
+
+    mechanism: str
+
+    def body(self) -> bytes:
+        encoded = self.mechanism.encode()
+        return len(encoded).to_bytes(2) + encoded
+
+    def answer(self, reader: Reader) -> HandshakeAnswer:
+        error, count = read_int16(reader), reader.int32()
+        if count > reader.remaining:
+            raise FormatError(f"{count} mechanisms in {reader.remaining} bytes", reader.position)
+        return HandshakeAnswer(error, tuple(_old_string(reader) for _ in range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticateAnswer:
+    error: int
+    message: str | None
+    token: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticate:
+    name: ClassVar[str] = "SaslAuthenticate"
+    api_key: ClassVar[int] = 36
+    flexible_request: ClassVar[bool] = True
+    flexible_answer: ClassVar[bool] = True
+    version: ClassVar[int] = 2
+
+    token: bytes = field(repr=False)
+
+    def body(self) -> bytes:
+        writer = Writer()
+        writer.nullable_bytes(self.token)
+        writer.tags(())
+        return writer.value()
+
+    def answer(self, reader: Reader) -> AuthenticateAnswer:
+        return AuthenticateAnswer(
+            read_int16(reader), read_text(reader, "message"), reader.nullable_bytes("token") or b""
+        )
+
+
+def _old_string(reader: Reader) -> str:
+    length = read_int16(reader)
+    if length > reader.remaining:
+        raise FormatError(f"text of {length} bytes in {reader.remaining}", reader.position)
+    return bytes(reader.int8() & 0xFF for _ in range(length)).decode("utf-8", errors="replace")
+
+
+HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+LEAST_ITERATIONS: Final = 4_096
+MOST_ITERATIONS: Final = 1_000_000
+_NO_CHANNEL_BINDING: Final = "n,,"
+
+
+class Scram:
+    """One login: `first`, then `final` with the server's answer, then `check` with its last one.
+
+    Args:
+        nonce: printable ASCII without commas, never used before.
+
+    `final` and `check` raise BrokersLoginError for what no server that knows the password would say.
+    """
+
+    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
+        self._hash = HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        escaped = username.replace("=", "=3D").replace(",", "=2C")
+        self._first_bare = f"n={escaped},r={nonce}"
+        self._server_signature = b""
+
+    def first(self) -> bytes:
+        return (_NO_CHANNEL_BINDING + self._first_bare).encode()
+
+    def final(self, server_first: bytes) -> bytes:
+        fields = _fields(server_first)
+        nonce, salt, iterations = fields.get("r", ""), _decoded(fields.get("s", "")), fields.get("i", "")
+        if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
+            raise BrokersLoginError("SCRAM: the broker's first answer has no nonce or salt of its own")
+        if not iterations.isdecimal() or not LEAST_ITERATIONS <= int(iterations[:9]) <= MOST_ITERATIONS:
+            raise BrokersLoginError(
+                f"SCRAM: the broker asks for {iterations[:20]!r} iterations; accepted are {LEAST_ITERATIONS} to "
+                f"{MOST_ITERATIONS}"
+            )
+        without_proof = f"c={base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"
+        signed = ",".join((self._first_bare, server_first.decode(), without_proof)).encode()
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, int(iterations))
+        client_key = self._hmac(salted, b"Client Key")
+        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), signed)
+        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), signed)
+        proof = bytes(key ^ sign for key, sign in zip(client_key, signature, strict=True))
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def check(self, server_final: bytes) -> None:
+        fields = _fields(server_final)
+        signature = _decoded(fields.get("v", ""))
+        if not self._server_signature or not hmac.compare_digest(signature, self._server_signature):
+            raise BrokersLoginError("SCRAM: the broker does not prove that it knows the password: somebody in between?")
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.digest(key, message, self._hash)
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        text = message.decode()
+    except UnicodeDecodeError:
+        raise BrokersLoginError("SCRAM: the broker's answer is not UTF-8") from None
+    return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BrokersLoginError("SCRAM: the broker's answer is not base64") from None

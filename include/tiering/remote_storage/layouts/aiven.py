@@ -28,8 +28,15 @@ from include.tiering.errors import (
     printable,
 )
 from include.tiering.formats.aiven_chunks import IV_BYTES
-from include.tiering.formats.aiven_custom_metadata import MAX_REMOTE_SIZE_BYTES, CustomMetadataField, encode
-from include.tiering.formats.manifest import SegmentManifest, build_manifest, index_positions, parse_manifest
+from include.tiering.formats.aiven_manifest import (
+    MAX_REMOTE_SIZE_BYTES,
+    CustomMetadataField,
+    SegmentManifest,
+    build_manifest,
+    encode_custom_metadata,
+    index_positions,
+    parse_manifest,
+)
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -145,7 +152,7 @@ class AivenLayout:
             CustomMetadataField.OBJECT_PREFIX: self._form.brokers_prefix,
             CustomMetadataField.OBJECT_KEY: _stem(metadata),
         }
-        return encode({field: values[field] for field in self._form.custom_metadata})
+        return encode_custom_metadata({field: values[field] for field in self._form.custom_metadata})
 
     def log(
         self,

@@ -5,7 +5,7 @@ from typing import Final
 
 from include.tiering.errors import SettingError
 from include.tiering.formats.aiven_chunks import MAX_CHUNK_SIZE_BYTES
-from include.tiering.formats.aiven_custom_metadata import CustomMetadataField
+from include.tiering.formats.aiven_manifest import CustomMetadataField
 from include.tiering.remote_storage.layouts.stored_form import MAX_CHUNK_BYTES
 from include.tiering.units import MIB, format_bytes
 

@@ -24,7 +24,7 @@ from include.tiering.formats.aiven_cipher import (
     unwrap,
     wrap,
 )
-from include.tiering.formats.aiven_encryption import Encryption
+from include.tiering.formats.aiven_manifest import Encryption
 
 _MAX_FILE_BYTES: Final = 1 << 16
 _REMEMBERED: Final = 256

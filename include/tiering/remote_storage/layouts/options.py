@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from include.tiering.formats.aiven_custom_metadata import CustomMetadataField
+from include.tiering.formats.aiven_manifest import CustomMetadataField
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.segment_keys import SegmentKeys
 from include.tiering.settings import RemoteStorageSettings

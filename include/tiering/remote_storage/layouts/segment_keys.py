@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from include.tiering.formats.aiven_encryption import Encryption
+from include.tiering.formats.aiven_manifest import Encryption
 
 
 class Cipher(Protocol):

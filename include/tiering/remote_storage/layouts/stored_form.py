@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from include.tiering.errors import FormatError, RemoteResourceNotFoundError, SegmentKeyError, StoredChunkError
-from include.tiering.formats import zstd_frame
+from include.tiering.formats import aiven_chunks
 from include.tiering.formats.aiven_chunks import (
     ENCRYPTION_OVERHEAD_BYTES,
     MAX_CHUNKS,
@@ -16,7 +16,7 @@ from include.tiering.formats.aiven_chunks import (
     chunk_count,
     chunks_over,
 )
-from include.tiering.formats.manifest import IndexPosition, SegmentManifest
+from include.tiering.formats.aiven_manifest import IndexPosition, SegmentManifest
 from include.tiering.model.segment_data import IndexType
 from include.tiering.remote_storage.layouts.contract import ReadObject, StreamObject
 from include.tiering.remote_storage.layouts.segment_keys import Cipher, SegmentKeys
@@ -79,7 +79,7 @@ class StoredForm:
         try:
             content = stored if self._cipher is None else self._cipher.open(stored)
             if self._manifest.compression:
-                content = zstd_frame.decompress(content, most_bytes=chunk.size_bytes)
+                content = aiven_chunks.decompress_frame(content, most_bytes=chunk.size_bytes)
             if len(content) != chunk.size_bytes:
                 raise FormatError(f"{len(content)} bytes came out of it, it has {chunk.size_bytes}")
         except FormatError as error:

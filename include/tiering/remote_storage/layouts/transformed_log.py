@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final
 
 from include.tiering.errors import FormatError, SettingError, SourceChangedError
-from include.tiering.formats import zstd_frame
+from include.tiering.formats import aiven_chunks
 from include.tiering.formats.aiven_chunks import (
     ENCRYPTION_OVERHEAD_BYTES,
     IV_BYTES,
@@ -45,7 +45,7 @@ class Transformation:
     seal: ChunkSeal | None
 
     def stored(self, number: int, content: bytes) -> bytes:
-        stored = zstd_frame.compress(content) if self.compresses else content
+        stored = aiven_chunks.compress_frame(content) if self.compresses else content
         return stored if self.seal is None else self.seal(number, stored)
 
     def index(self, file_size_bytes: int, stored_sizes_bytes: Sequence[int]) -> ChunkIndex:

@@ -7,18 +7,10 @@ from dataclasses import fields
 from typing import Final, NamedTuple
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import (
-    leader_epoch_checkpoint,
-    offset_index,
-    producer_snapshot,
-    time_index,
-    transaction_index,
-)
-from include.tiering.formats.manifest import parse_manifest
-from include.tiering.formats.offset_index import OffsetIndex
+from include.tiering.formats import checkpoints, indexes, producer_state
+from include.tiering.formats.aiven_manifest import parse_manifest
+from include.tiering.formats.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from include.tiering.formats.record_batch import HEADER_SIZE
-from include.tiering.formats.time_index import TimeIndex
-from include.tiering.formats.transaction_index import TransactionIndex
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
@@ -36,20 +28,20 @@ class IndexFaults(NamedTuple):
 
 def offset_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> OffsetIndex:
     """All entries, a zero tail left out."""
-    _check_plausible(data, offset_index.ENTRY_BYTES, _most_batches(metadata))
-    return offset_index.parse(data, base_offset=metadata.start_offset)
+    _check_plausible(data, indexes.OFFSET_ENTRY_BYTES, _most_batches(metadata))
+    return indexes.parse_offset_index(data, base_offset=metadata.start_offset)
 
 
 def time_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TimeIndex:
     """All entries, a zero tail left out."""
-    _check_plausible(data, time_index.ENTRY_BYTES, _most_batches(metadata) + 1)
-    return time_index.parse(data, base_offset=metadata.start_offset)
+    _check_plausible(data, indexes.TIME_ENTRY_BYTES, _most_batches(metadata) + 1)
+    return indexes.parse_time_index(data, base_offset=metadata.start_offset)
 
 
 def transaction_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TransactionIndex:
     """All whole entries."""
-    _check_plausible(data, transaction_index.ENTRY_BYTES, _most_batches(metadata) + 1)
-    return transaction_index.parse(transaction_index.trim(data))
+    _check_plausible(data, indexes.TRANSACTION_ENTRY_BYTES, _most_batches(metadata) + 1)
+    return indexes.parse_transaction_index(indexes.trim_transaction_index(data))
 
 
 def _most_batches(metadata: RemoteLogSegmentMetadata) -> int:
@@ -67,7 +59,7 @@ def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> Inde
     index = offset_entries(data, metadata)
     offsets, positions = index.offsets, index.positions
     return IndexFaults(
-        untrimmed=len(data) - len(offset_index.trim(data)),
+        untrimmed=len(data) - len(indexes.trim_offset_index(data)),
         disorder=int(((offsets[1:] <= offsets[:-1]) | (positions[1:] <= positions[:-1])).sum()),
         outside=int(
             (
@@ -85,7 +77,7 @@ def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexF
     index = time_entries(data, metadata)
     offsets, timestamps = index.offsets, index.timestamps_ms
     return IndexFaults(
-        untrimmed=len(data) - len(time_index.trim(data)),
+        untrimmed=len(data) - len(indexes.trim_time_index(data)),
         disorder=int(((offsets[1:] < offsets[:-1]) | (timestamps[1:] <= timestamps[:-1])).sum()),
         outside=int(
             (
@@ -103,7 +95,7 @@ def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) ->
     entries = transaction_entries(data, metadata).entries
     markers, firsts = entries["last_offset"], entries["first_offset"]
     return IndexFaults(
-        untrimmed=len(data) % transaction_index.ENTRY_BYTES,
+        untrimmed=len(data) % indexes.TRANSACTION_ENTRY_BYTES,
         disorder=int((markers[1:] <= markers[:-1]).sum()),
         outside=int(
             (
@@ -115,13 +107,13 @@ def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 
 def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Producers of the snapshot whose last offset lies after the segment."""
-    return int((producer_snapshot.entries_of(data)["last_offset"] > metadata.end_offset).sum())
+    return int((producer_state.entries_of(data)["last_offset"] > metadata.end_offset).sum())
 
 
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Entries of the stored history, clipped to the segment, that the metadata lacks, and the reverse; and entries
     that start after the segment, which a reader of this segment must not see."""
-    history = leader_epoch_checkpoint.parse(data)
+    history = checkpoints.parse_leader_epochs(data)
     clipped = set(history.range(metadata.start_offset, metadata.end_offset + 1))
     later = sum(entry.start_offset > metadata.end_offset for entry in history)
     return len(clipped ^ set(metadata.segment_leader_epochs)) + later
@@ -131,7 +123,7 @@ def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | Non
     """Entries of the stored history, clipped to the segment that ends right before `start_offset`, that its metadata
     lacks, and the reverse. 0 where another history may be right: behind a gap, in an overlap, where the log start cut
     the history later."""
-    history = leader_epoch_checkpoint.parse(data)
+    history = checkpoints.parse_leader_epochs(data)
     is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)
     if previous is None or previous.end_offset + 1 != start_offset or is_cut:
         return 0

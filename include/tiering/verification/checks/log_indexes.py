@@ -9,9 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from include.tiering.formats.offset_index import OffsetIndex
+from include.tiering.formats.indexes import OffsetIndex, TimeIndex
 from include.tiering.formats.record_batch import MAX_OFFSET, NO_TIMESTAMP
-from include.tiering.formats.time_index import TimeIndex
 from include.tiering.verification.checks.faults import Faults
 from include.tiering.verification.checks.log_table import BatchTable
 

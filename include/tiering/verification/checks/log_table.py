@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from include.tiering.formats.batch_stream import Fields
+from include.tiering.formats.log_batches import Fields
 from include.tiering.formats.record_batch import (
     CONTROL_FLAG,
     HEADER,

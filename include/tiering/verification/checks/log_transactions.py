@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from include.tiering.errors import FormatError
+from include.tiering.formats.indexes import TransactionIndex
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.transaction_index import TransactionIndex
 from include.tiering.verification.checks.faults import Faults
 from include.tiering.verification.checks.log_table import BatchTable
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.batch_stream import DEFAULT_BLOCK_BYTES, BatchStream, Fields
 from include.tiering.formats.codecs import Decompressor
+from include.tiering.formats.log_batches import DEFAULT_BLOCK_BYTES, BatchStream, Fields
 from include.tiering.formats.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import producer_snapshot, transaction_index
+from include.tiering.formats import indexes, producer_state
 from include.tiering.formats.record_batch import NO_TIMESTAMP
 from include.tiering.model.segment_data import IndexType
 from include.tiering.verification.checks.contents import SegmentContents
@@ -114,12 +114,12 @@ class _Followers:
             (_ABORTED, _NOT_ABORTED),
             lambda: SegmentTransactions(transaction_entries(contents.transaction_index(), metadata), start_offset),
         )
-        transactions = aborted or SegmentTransactions(transaction_index.parse(b""), start_offset)
+        transactions = aborted or SegmentTransactions(indexes.parse_transaction_index(b""), start_offset)
         self._add(transactions, {} if aborted is None else {_ABORTED: aborted.strays, _NOT_ABORTED: aborted.missing})
         producers = sheet.attempt(
             (_PRODUCERS,),
             lambda: SnapshotProducers(
-                producer_snapshot.entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
+                producer_state.entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
             ),
         )
         if producers is not None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
-from include.tiering.kafka.cluster.admin_facts import AdminFacts
 from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
 from include.tiering.model.ids import Uuid
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from include.tiering.kafka.cluster.broker_releases import release_of
-from include.tiering.kafka.cluster.brokers_contract import BrokerNode
+from include.tiering.kafka.cluster.contract import BrokerNode, release_of
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from include.tiering.formats.cluster_metadata import (
     TopicRecord,
 )
 from include.tiering.kafka.cluster.contract import PartitionFacts
-from include.tiering.kafka.cluster.image import ClusterImage
+from include.tiering.kafka.cluster.metadata_image import ClusterImage
 from include.tiering.model.ids import Uuid
 
 ORDERS = Uuid(bytes(range(16)))

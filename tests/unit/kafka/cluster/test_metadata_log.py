@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ClusterFactsError, CorruptFileError
-from include.tiering.kafka.cluster import metadata_replica
+from include.tiering.kafka.cluster import metadata_log
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.model.ids import Uuid
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.log_dirs import CLUSTER_ID, ORDERS, BrokerLogDir
@@ -307,7 +307,7 @@ class TestEvidenceOfARemoval:
         self, log_dir: BrokerLogDir, monkeypatch: pytest.MonkeyPatch, searched_bytes: int
     ) -> None:
         """However much of the log is looked at at once."""
-        monkeypatch.setattr(metadata_replica, "_SEARCHED_BYTES", searched_bytes)
+        monkeypatch.setattr(metadata_log, "_SEARCHED_BYTES", searched_bytes)
         log_dir.append_metadata(topic_record("other", OTHER))
         log_dir.append_metadata(remove_topic(ORDERS))
         _checkpoint(log_dir, 4, snapshot([topic_record("other", OTHER)]))

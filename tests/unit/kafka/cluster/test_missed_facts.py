@@ -3,8 +3,7 @@
 import pytest
 
 from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.missed_facts import MissedFacts
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
+from include.tiering.kafka.cluster.facts import MissedFacts, UnknownFacts
 from include.tiering.model.ids import Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))

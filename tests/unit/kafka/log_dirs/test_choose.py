@@ -3,11 +3,11 @@
 import pytest
 
 from include.tiering.kafka.cluster.contract import PartitionFacts
-from include.tiering.kafka.log_dirs.choose import refusals
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
+from include.tiering.kafka.log_dirs.evaluate_replicas import refusals
+from include.tiering.kafka.log_dirs.files import DirectoryState
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica
-from include.tiering.kafka.log_dirs.names import DirectoryState
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.log_dirs import ORDERS, directory_id

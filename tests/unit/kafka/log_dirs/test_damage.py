@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceUnreadableError
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.units import MIB
 from tests.doubles.damage import HOSTILE_FILES, HOSTILE_NAMES
@@ -33,7 +33,7 @@ class Setup:
     partition: PartitionDirectory
 
     def scan(self, *, deep: bool) -> ScanReport:
-        return LogDirSource([LogDir(1, self.dir.path)], MetadataLog([self.dir.path])).scan(deep=deep)
+        return LogDirSource([LogDirLocation(1, self.dir.path)], MetadataLog([self.dir.path])).scan(deep=deep)
 
     def path(self, kind: str, base: int = 10) -> Path:
         return self.partition.file(base, kind)
@@ -333,7 +333,7 @@ def test_an_unreadable_root_does_not_hide_the_others(tmp_path: Path, setup: Setu
     other = BrokerLogDir(tmp_path / "other", broker_id=2)
     (other.path / "meta.properties").unlink()
     (other.path / "meta.properties").mkdir()
-    dirs = [LogDir(2, other.path), LogDir(1, setup.dir.path)]
+    dirs = [LogDirLocation(2, other.path), LogDirLocation(1, setup.dir.path)]
     source = LogDirSource(dirs, MetadataLog([other.path, setup.dir.path]))
     report = source.scan()
     assert [error.error for error in report.errors] == [SourceUnreadableError.__name__]

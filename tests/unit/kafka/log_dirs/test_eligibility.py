@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.kafka.log_dirs.eligibility import (
+from include.tiering.kafka.log_dirs.rules import (
     INTERNAL_TOPICS,
     Candidate,
     ReplicaBounds,

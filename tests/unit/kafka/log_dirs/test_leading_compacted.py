@@ -6,10 +6,10 @@ import pytest
 
 from include.tiering.errors import SourceVanishedError
 from include.tiering.formats.segment_check import check_segment
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.remote_storage.bodies import BytesSource
 from tests.doubles.broker_data import copy_of
@@ -19,7 +19,7 @@ from tests.doubles.record_batches import record_batch
 
 def test_headers_say_of_every_segment_of_real_brokers_what_reading_it_says(tmp_path: Path) -> None:
     brokers = copy_of("public", tmp_path, part="stopped")
-    dirs = [LogDir(broker, brokers / f"broker-{broker}") for broker in (1, 2)]
+    dirs = [LogDirLocation(broker, brokers / f"broker-{broker}") for broker in (1, 2)]
     source = LogDirSource(dirs, MetadataLog([one.path for one in dirs]))
     lacking = []
     for replica in source.scan().replicas:
@@ -46,7 +46,7 @@ class Log:
         broker = BrokerLogDir(tmp_path / "broker")
         self.partition = broker.partition()
         broker.all_current({"orders-0": self.partition.filled(0, 10, 20, 30, 40)})
-        self.source = LogDirSource([LogDir(1, broker.path)], UnknownFacts(), named_topics=["orders"])
+        self.source = LogDirSource([LogDirLocation(1, broker.path)], UnknownFacts(), named_topics=["orders"])
 
     def leave(self, base: int, *batches: int) -> None:
         """Only the batches of five that begin at these offsets."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.formats.log_end import LogEnd
+from include.tiering.formats.log_batches import LogEnd
 from include.tiering.kafka.log_dirs.files import BrokerDirectory
 from include.tiering.kafka.log_dirs.log_tail import find_active_end
 from tests.doubles.disturbed_directory import DisturbedDirectory

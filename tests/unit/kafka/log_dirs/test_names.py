@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.kafka.log_dirs.names import (
+from include.tiering.kafka.log_dirs.files import (
     DirectoryState,
     FileKind,
     PartitionDirectoryName,

@@ -9,7 +9,7 @@ import pytest
 from include.tiering.errors import CorruptFileError, SourceChangedError, SourceVanishedError, TieringError
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
@@ -32,7 +32,7 @@ class Setup:
             path.chmod(0o644)
         self.dir.all_current({"orders-0": end})
         self.facts = MetadataLog([self.dir.path])
-        self.source = LogDirSource([LogDir(1, self.dir.path)], self.facts)
+        self.source = LogDirSource([LogDirLocation(1, self.dir.path)], self.facts)
         self.replica_id = ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(self.dir.directory_id))
         self.log = self.partition.file(10, "log")
 
@@ -246,7 +246,7 @@ def _sound(root: Path) -> tuple[PartitionDirectory, LogDirSource, ReplicaId]:
     log_dir.create_topic()
     partition = log_dir.partition(epochs=((0, 0),))
     log_dir.all_current({"orders-0": partition.filled(0, 10, 20)})
-    source = LogDirSource([LogDir(None, log_dir.path)], MetadataLog([log_dir.path]))
+    source = LogDirSource([LogDirLocation(None, log_dir.path)], MetadataLog([log_dir.path]))
     return partition, source, ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(log_dir.directory_id))
 
 

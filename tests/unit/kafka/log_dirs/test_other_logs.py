@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
-from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDir
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import Uuid
 from tests.doubles.log_dirs import (
@@ -38,7 +38,7 @@ def scan(*log_dirs: BrokerLogDir, deep: bool = False) -> ScanReport:
 
 def source(*log_dirs: BrokerLogDir) -> LogDirSource:
     paths = [log_dir.path for log_dir in log_dirs]
-    return LogDirSource([LogDir(None, path) for path in paths], MetadataLog(paths))
+    return LogDirSource([LogDirLocation(None, path) for path in paths], MetadataLog(paths))
 
 
 def reasons(replica: Replica) -> list[IneligibleReason | None]:
@@ -182,7 +182,7 @@ def test_the_first_uncleaned_offset_makes_a_topic_wait_whatever_its_age(tmp_path
     """It can only keep a topic from being copied, of which nothing else is known."""
     made = Recreated(tmp_path)
     made.wrote(CLEANED, 3_000, -5)
-    named = LogDirSource([LogDir(None, made.log_dir.path)], UnknownFacts(), named_topics=["orders"])
+    named = LogDirSource([LogDirLocation(None, made.log_dir.path)], UnknownFacts(), named_topics=["orders"])
     assert set(reasons(named.scan().replicas[0])) == {IneligibleReason.COMPACTED}
 
 
@@ -271,7 +271,7 @@ def test_a_leader_that_went_on_while_the_followers_directory_was_read(tmp_path: 
             shutil.copytree(grown.partitions[1].path, both.partitions[0].path)
 
     paths = [log_dir.path for log_dir in both.dirs]
-    interrupted = Interrupted([LogDir(None, path) for path in paths], MetadataLog(paths))
+    interrupted = Interrupted([LogDirLocation(None, path) for path in paths], MetadataLog(paths))
     interrupted.before = go_on
     report = interrupted.scan()
     assert report.errors == ()

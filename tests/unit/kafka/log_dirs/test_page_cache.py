@@ -7,9 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from include.tiering.kafka.log_dirs import page_cache
-from include.tiering.kafka.log_dirs.files import BrokerDirectory
-from include.tiering.kafka.log_dirs.page_cache import cold_ranges
+from include.tiering.kafka.log_dirs import files
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, cold_ranges
 from include.tiering.units import MIB
 
 SIZE = 8 * MIB + 7
@@ -67,7 +66,7 @@ def test_what_is_not_read_in_bulk_stays_in_memory(cold_file: Path) -> None:
 def test_where_nobody_can_tell_everything_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_bytes(bytes(SIZE))
-    monkeypatch.setattr(page_cache, "_CACHESTAT", -1)
+    monkeypatch.setattr(files, "_CACHESTAT", -1)
     assert _cold(path) == [(0, 9 * MIB)]
 
 
@@ -77,7 +76,7 @@ def test_of_a_file_that_pretends_to_be_endless_so_much_is_asked_as_a_segment_can
     path = tmp_path / "f"
     with path.open("wb") as sparse:
         sparse.truncate(1 << 42)
-    monkeypatch.setattr(page_cache, "_MOST_BYTES", 2 * MIB)
+    monkeypatch.setattr(files, "_MOST_BYTES", 2 * MIB)
     fd = os.open(path, os.O_RDONLY)
     try:
         assert list(cold_ranges(fd, 1 << 42)) == [(0, 2 * MIB)]

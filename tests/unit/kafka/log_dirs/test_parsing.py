@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import CorruptFileError, FormatError, OldMagicError, SourceVanishedError
+from include.tiering.kafka.log_dirs.dirs import Tail, in_file, last_index_entry, read_meta_properties
 from include.tiering.kafka.log_dirs.files import BrokerDirectory
-from include.tiering.kafka.log_dirs.parsing import Tail, in_file, last_index_entry, read_meta_properties
 
 
 def test_a_format_error_gets_its_path() -> None:

@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceVanishedError
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
-from include.tiering.kafka.log_dirs import size_doubts
+from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.log_dirs import segment_checks
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
-from include.tiering.kafka.log_dirs.dirs import LogDir
-from include.tiering.kafka.log_dirs.local_bytes import (
-    MOST_SEGMENT_BYTES,
-    counted_bytes,
-    local_only_bytes,
-    without_doubtful,
-)
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
+from include.tiering.kafka.log_dirs.rules import MOST_SEGMENT_BYTES, counted_bytes, local_only_bytes, without_doubtful
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
 
@@ -31,7 +26,7 @@ class Log:
         self.partition: PartitionDirectory = self.broker.partition()
         end = self.partition.filled(0, 10, 20, 30)
         self.broker.all_current({"orders-0": end})
-        self.source = LogDirSource([LogDir(1, self.broker.path)], UnknownFacts(), named_topics=["orders"])
+        self.source = LogDirSource([LogDirLocation(1, self.broker.path)], UnknownFacts(), named_topics=["orders"])
 
     @property
     def replica(self) -> Replica:
@@ -98,7 +93,7 @@ def test_a_hole(log) -> None:
 
 def test_a_walk_that_takes_long_is_given_up(log, monkeypatch) -> None:
     log.partition.file(10, "index").write_bytes(b"")
-    monkeypatch.setattr(size_doubts, "_MOST_BATCHES", 1)
+    monkeypatch.setattr(segment_checks, "_MOST_BATCHES", 1)
     assert log.doubts().keys() == {10}
 
 
@@ -147,7 +142,7 @@ class TestCounting:
 
         log = Log(tmp_path)
         log.broker.create_topic(configs={"segment.bytes": "4096"})
-        source = LogDirSource([LogDir(1, log.broker.path)], MetadataLog([log.broker.path]))
+        source = LogDirSource([LogDirLocation(1, log.broker.path)], MetadataLog([log.broker.path]))
         (replica,) = source.scan().replicas
         assert replica.segment_bytes == 4096
         assert log.replica.segment_bytes is None

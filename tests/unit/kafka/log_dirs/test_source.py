@@ -14,10 +14,10 @@ from include.tiering.errors import (
     SourceVanishedError,
 )
 from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.cluster.unknown_facts import UnknownFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import (
@@ -39,7 +39,7 @@ ACTIVE = IneligibleReason.ACTIVE
 
 def _source(*log_dirs: BrokerLogDir, facts: ClusterFacts | None = None, **options: Any) -> LogDirSource:
     paths = [log_dir.path for log_dir in log_dirs]
-    return LogDirSource([LogDir(None, path) for path in paths], facts or MetadataLog(paths), **options)
+    return LogDirSource([LogDirLocation(None, path) for path in paths], facts or MetadataLog(paths), **options)
 
 
 def _reasons(report: ScanReport, broker_id: int = 1) -> list[IneligibleReason | None]:
@@ -121,7 +121,7 @@ def test_what_cannot_be_opened_names_the_host(log_dir: BrokerLogDir) -> None:
 
 
 def test_a_path_that_is_not_there_names_the_host(tmp_path: Path) -> None:
-    report = LogDirSource([LogDir(1, tmp_path / "nowhere")], UnknownFacts()).scan()
+    report = LogDirSource([LogDirLocation(1, tmp_path / "nowhere")], UnknownFacts()).scan()
     (error,) = report.errors
     assert error.error == "SourceVanishedError"
     assert "on host" in error.message
@@ -143,7 +143,7 @@ def test_a_directory_is_believed_after_its_meta_properties(
     path.unlink()
     if meta is not None:
         path.write_text(meta)
-    report = LogDirSource([LogDir(1, log_dir.path)], UnknownFacts()).scan()
+    report = LogDirSource([LogDirLocation(1, log_dir.path)], UnknownFacts()).scan()
     assert report.replicas == ()
     assert [(e.error, message in e.message) for e in report.errors] == [(error, True)]
     assert report.errors[0].path.startswith(str(log_dir.path))
@@ -161,7 +161,9 @@ def test_directories_of_two_clusters_are_not_mixed(tmp_path: Path, log_dir: Brok
 
 def test_a_directory_and_its_copy_are_not_both_read(tmp_path: Path, log_dir: BrokerLogDir) -> None:
     shutil.copytree(log_dir.path, tmp_path / "copy")
-    source = LogDirSource([LogDir(1, log_dir.path), LogDir(1, tmp_path / "copy")], MetadataLog([log_dir.path]))
+    source = LogDirSource(
+        [LogDirLocation(1, log_dir.path), LogDirLocation(1, tmp_path / "copy")], MetadataLog([log_dir.path])
+    )
     report = source.scan()
     assert len(report.replicas) == 1
     assert "both are directory" in report.errors[0].message

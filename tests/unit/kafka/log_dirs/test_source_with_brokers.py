@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import BrokersLoginError, BrokersUnavailableError, SourceChangedError
-from include.tiering.kafka.cluster.admin_facts import AdminFacts
+from include.tiering.kafka.cluster.facts import AdminFacts
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, Replica, ScanReport
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import Uuid
 from tests.doubles.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, LOG_STARTS, ORDERS, BrokerLogDir
@@ -41,7 +41,9 @@ class World:
     def source(self) -> LogDirSource:
         paths = [self.log_dir.path]
         facts = AdminFacts(self.brokers, MetadataLog(paths))
-        return LogDirSource([LogDir(1, path) for path in paths], facts, brokers=self.brokers, named_topics=["orders"])
+        return LogDirSource(
+            [LogDirLocation(1, path) for path in paths], facts, brokers=self.brokers, named_topics=["orders"]
+        )
 
     def scan(self) -> ScanReport:
         return self.source().scan()

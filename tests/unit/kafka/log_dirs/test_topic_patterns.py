@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.kafka.log_dirs.topic_patterns import matches
+from include.tiering.kafka.log_dirs.contract import matches
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.kafka.log_dirs.dirs import LogDir
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.broker_data import broker_data, copy_of, expected
 
@@ -17,7 +17,7 @@ DAY_MS = 1_704_326_400_000
 
 def _source(brokers: Path) -> LogDirSource:
     paths = [brokers / "broker-1", brokers / "broker-2"]
-    return LogDirSource([LogDir(n, path) for n, path in enumerate(paths, 1)], MetadataLog(paths))
+    return LogDirSource([LogDirLocation(n, path) for n, path in enumerate(paths, 1)], MetadataLog(paths))
 
 
 def _replica_id(source: LogDirSource) -> ReplicaId:

@@ -12,12 +12,11 @@ import pytest
 from include.tiering import errors
 from include.tiering.errors import CorruptFileError, SourceError, SourceVanishedError
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.log_dirs.dir_reader import DirReader
-from include.tiering.kafka.log_dirs.dirs import LogDir, identify
-from include.tiering.kafka.log_dirs.files import BrokerDirectory
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, DirectoryState, PartitionDirectoryName
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, UnreadReplica
-from include.tiering.kafka.log_dirs.listing import list_partition
-from include.tiering.kafka.log_dirs.names import DirectoryState, PartitionDirectoryName
+from include.tiering.kafka.log_dirs.partition_directory import list_partition
+from include.tiering.kafka.log_dirs.replica_reader import DirReader
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.disturbed_directory import DisturbedDirectory
 from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
@@ -34,7 +33,7 @@ class Setup:
         self.errors: list[SourceError] = []
 
     def read(self, *, deep: bool = False, **disturbance: Callable[[str], None]) -> FoundReplica:
-        identity = identify(LogDir(1, self.dir.path))
+        identity = identify(LogDirLocation(1, self.dir.path))
         with DisturbedDirectory(str(self.dir.path), **disturbance) as root:
             return DirReader.of(root, identity, self.errors.append).replica("orders-0", NAME, deep=deep)
 
@@ -138,7 +137,7 @@ def test_of_replicas_that_vanish_behind_the_listing_only_a_live_one_is_reported(
             shutil.rmtree(leaving.path)
 
     with DisturbedDirectory(str(setup.dir.path), after_listing=delete) as root:
-        reader = DirReader.of(root, identify(LogDir(1, setup.dir.path)), setup.errors.append)
+        reader = DirReader.of(root, identify(LogDirLocation(1, setup.dir.path)), setup.errors.append)
         found = list(reader.replicas(None, deep=False))
     assert [(type(one), one.name.partition, one.error.error) for one in found] == [
         (UnreadReplica, 0, "SourceVanishedError")
@@ -150,7 +149,7 @@ def test_a_leaving_replica_that_is_damaged_is_reported(setup: Setup) -> None:
     leaving.filled(0, 10)
     (leaving.path / "partition.metadata").write_text("version: 0\ntopic_id: none")
     with DisturbedDirectory(str(setup.dir.path)) as root:
-        reader = DirReader.of(root, identify(LogDir(1, setup.dir.path)), setup.errors.append)
+        reader = DirReader.of(root, identify(LogDirLocation(1, setup.dir.path)), setup.errors.append)
         found = list(reader.replicas(None, deep=False))
     assert [(type(one), one.name.partition) for one in found if isinstance(one, UnreadReplica)] == [(UnreadReplica, 1)]
 
@@ -190,7 +189,7 @@ def test_scans_beside_a_broker_that_never_rests(setup: Setup) -> None:
             shutil.rmtree(aside)
 
     broker = threading.Thread(target=live)
-    source = LogDirSource([LogDir(1, setup.dir.path)], MetadataLog([setup.dir.path]))
+    source = LogDirSource([LogDirLocation(1, setup.dir.path)], MetadataLog([setup.dir.path]))
     broker.start()
     try:
         reports = [source.scan(deep=number % 2 == 1) for number in range(40)]

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import PublicationRefusedError
-from include.tiering.formats.flexible import TaggedField
-from include.tiering.formats.remote_log_conversion import metadata_of, segment_record, update_record
+from include.tiering.formats.primitive_types import TaggedField
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import (
     EpochEntry,
@@ -15,9 +14,12 @@ from include.tiering.formats.remote_log_metadata_records import (
     RemoteLogRecord,
     SegmentRecord,
     SegmentUpdateRecord,
+    metadata_of,
+    segment_record,
+    update_record,
 )
-from include.tiering.kafka.metadata_topic.check import Meant, require_sound
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
+from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import (

@@ -9,7 +9,7 @@ from include.tiering.errors import (
     MetadataTopicRefusedError,
     MetadataTopicUnavailableError,
 )
-from include.tiering.kafka.metadata_topic.kafka_errors import END_OF_PARTITION, LOGIN, UNKNOWN_PARTITION, error_for
+from include.tiering.kafka.metadata_topic.kafka import END_OF_PARTITION, LOGIN, UNKNOWN_PARTITION, error_for
 
 REFUSED, RANGE, AWAY = MetadataTopicRefusedError, MetadataTopicRangeError, MetadataTopicUnavailableError
 

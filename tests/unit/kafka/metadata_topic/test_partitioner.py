@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from include.tiering.kafka.metadata_topic.check import partition_choice
-from include.tiering.kafka.metadata_topic.partitioner import metadata_partition_of
+from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
+from include.tiering.kafka.metadata_topic.record_check import partition_choice
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.broker_data import expected
 

@@ -15,24 +15,23 @@ from include.tiering.errors import (
     BrokersUnavailableError,
     SettingError,
 )
-from include.tiering.kafka.protocol.cluster_connections import ClusterConnections
 from include.tiering.kafka.protocol.cluster_requests import Metadata
-from include.tiering.kafka.protocol.connection import BrokerConnection
-from include.tiering.kafka.protocol.login import Address, Login
+from include.tiering.kafka.protocol.connections import BrokerConnection, ClusterConnections
+from include.tiering.kafka.protocol.login import Address, BrokerLogin
 from tests.doubles.scripted_broker import API_VERSIONS, Script, api_versions, frame, scripted_broker
 
 SECRET = "hunter2"
 METADATA = 3
-NOBODY = Login((), timeout_ms=60_000)
+NOBODY = BrokerLogin((), timeout_ms=60_000)
 WITH_PASSWORD = replace(NOBODY, protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="me", password=SECRET)
 EMPTY_METADATA = bytes(4) + b"\x01" + b"\x04cid" + bytes(4) + b"\x01" + b"\0"
 
 
-def _login(*addresses: Address, timeout_ms: int = 60_000) -> Login:
-    return Login(tuple(addresses), timeout_ms=timeout_ms)
+def _login(*addresses: Address, timeout_ms: int = 60_000) -> BrokerLogin:
+    return BrokerLogin(tuple(addresses), timeout_ms=timeout_ms)
 
 
-def _connection(script: Script, login: Login = NOBODY) -> BrokersError:
+def _connection(script: Script, login: BrokerLogin = NOBODY) -> BrokersError:
     """What connecting, and one question, ends in."""
     with scripted_broker(script) as address:
         connections = ClusterConnections(replace(login, servers=(address,)), SystemClock())
@@ -133,7 +132,7 @@ def test_a_mechanism_that_is_not_enabled_is_named_with_those_that_are() -> None:
 
 
 def test_a_login_is_read_from_a_librdkafka_configuration_and_shows_no_secret() -> None:
-    login = Login.from_config(
+    login = BrokerLogin.from_config(
         {
             "bootstrap.servers": "a:1, [::1]:2",
             "security.protocol": "sasl_ssl",
@@ -153,7 +152,7 @@ def test_a_login_is_read_from_a_librdkafka_configuration_and_shows_no_secret() -
 @pytest.mark.parametrize("servers", ["", "a", "a:", "a:x", "a:70000", ":9"])
 def test_servers_that_are_none(servers: str) -> None:
     with pytest.raises(SettingError, match="host:port"):
-        Login.from_config({"bootstrap.servers": servers})
+        BrokerLogin.from_config({"bootstrap.servers": servers})
 
 
 def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from include.tiering.errors import (
     BrokersUnavailableError,
     UnknownTopicError,
 )
-from include.tiering.kafka.protocol.error_codes import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, refusal
+from include.tiering.kafka.protocol.messages import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, refusal
 from tests.doubles.source_tree import ROOT
 
 

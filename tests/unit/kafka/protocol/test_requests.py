@@ -9,42 +9,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.flexible import Reader
+from include.tiering.formats.cluster_metadata import ResourceType
+from include.tiering.formats.primitive_types import Reader
 from include.tiering.kafka.protocol.cluster_requests import (
+    AlterAnswer,
     ApiVersions,
     ApiVersionsAnswer,
     BrokerAddress,
-    Metadata,
-    MetadataAnswer,
-    PartitionMetadata,
-    TopicMetadata,
-)
-from include.tiering.kafka.protocol.config_requests import (
-    AlterAnswer,
     DescribeConfigs,
     FoundConfig,
     FoundConfigs,
     IncrementalAlterConfigs,
+    Metadata,
+    MetadataAnswer,
+    PartitionMetadata,
     Resource,
-    ResourceType,
+    TopicMetadata,
 )
-from include.tiering.kafka.protocol.fields import Request, framed, parsed
-from include.tiering.kafka.protocol.login_requests import (
-    AuthenticateAnswer,
-    HandshakeAnswer,
-    SaslAuthenticate,
-    SaslHandshake,
-)
-from include.tiering.kafka.protocol.offset_requests import FoundOffset, ListOffsets, OffsetSpec, TopicPartition
-from include.tiering.kafka.protocol.transaction_requests import (
+from include.tiering.kafka.protocol.login import AuthenticateAnswer, HandshakeAnswer, SaslAuthenticate, SaslHandshake
+from include.tiering.kafka.protocol.messages import Request, framed, parsed
+from include.tiering.kafka.protocol.partition_requests import (
     DescribedTransaction,
     DescribeProducers,
     DescribeTransactions,
+    FoundOffset,
     ListedTransaction,
+    ListOffsets,
     ListTransactions,
     ListTransactionsAnswer,
+    OffsetSpec,
     ProducersAnswer,
     ProducerState,
+    TopicPartition,
 )
 from include.tiering.model.ids import Uuid
 

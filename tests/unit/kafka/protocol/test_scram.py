@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.errors import BrokersLoginError
-from include.tiering.kafka.protocol.scram import Scram
+from include.tiering.kafka.protocol.login import Scram
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

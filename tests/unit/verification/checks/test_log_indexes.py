@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.formats.offset_index import OffsetIndex
-from include.tiering.formats.time_index import TimeIndex
+from include.tiering.formats.indexes import OffsetIndex, TimeIndex
 from include.tiering.verification.checks.log_indexes import OffsetIndexEntries, TimeIndexEntries
 from tests.doubles.batch_tables import BATCH_BYTES, Batch, batch, shown
 

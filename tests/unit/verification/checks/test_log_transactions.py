@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import producer_snapshot, transaction_index
-from include.tiering.formats.producer_snapshot import ProducerEntry
+from include.tiering.formats import indexes, producer_state
+from include.tiering.formats.indexes import AbortedTxn
+from include.tiering.formats.producer_state import ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import ControlType, LogBatch
-from include.tiering.formats.transaction_index import AbortedTxn
-from include.tiering.formats.transactions import open_transactions
 from include.tiering.verification.checks import log_transactions
 from include.tiering.verification.checks.log_producers import SnapshotProducers
 from include.tiering.verification.checks.log_transactions import SegmentTransactions
@@ -83,10 +82,10 @@ class Segment:
         entries: Sequence[ProducerEntry] | None = None,
         size: int = 4096,
     ) -> tuple[SegmentTransactions, SnapshotProducers]:
-        index = transaction_index.parse(index_bytes(self.aborted if aborted is None else aborted))
+        index = indexes.parse_transaction_index(index_bytes(self.aborted if aborted is None else aborted))
         transactions = SegmentTransactions(index, self.start)
-        snapshot = producer_snapshot.serialize(self.entries if entries is None else entries)
-        producers = SnapshotProducers(producer_snapshot.entries_of(snapshot), transactions, self.start)
+        snapshot = producer_state.serialize_producer_snapshot(self.entries if entries is None else entries)
+        producers = SnapshotProducers(producer_state.entries_of(snapshot), transactions, self.start)
         for judge in (transactions, producers):
             shown(judge, self.batches, size)
         return transactions, producers

@@ -1,0 +1,350 @@
+"""What the `aiven` layout says about a segment: its `.rsm-manifest` object, and the broker's custom metadata.
+
+The manifest is compact JSON that says how to read a segment's other objects:
+
+    {"version":"1",
+     "chunkIndex":{"type":"fixed","originalChunkSize":n,"originalFileSize":n,
+                   "transformedChunkSize":n,"finalTransformedChunkSize":n},
+     "segmentIndexes":{"offset":{"position":n,"size":n},"timestamp":…,"producerSnapshot":…,"leaderEpoch":…,
+                       "transaction":… or null},
+     "compression":false,
+     "remoteLogSegmentMetadata":{…}}
+
+Written without white space, in exactly this order of members; a compressed segment has a `variable` chunk index
+(`aiven_chunks`), an encrypted one a member `encryption` before the last:
+
+    dataKey    <key pair id>:<base64 of the data key, wrapped for that key pair>
+    aad        base64 of 32 random bytes
+
+Positions and sizes of indexes are those of what is stored. `remoteLogSegmentMetadata` is for people and recovery, the
+plugin never reads it back; brokers of the 4.x line append `txnIdxEmpty` to it.
+
+Custom metadata is what the plugin returns to the broker for a copied segment, which keeps it in the metadata topic: a
+flexible struct of Kafka with nothing but a tagged section:
+
+    unsigned varint    number of fields
+    each field, ascending by tag:
+      unsigned varint  tag
+      unsigned varint  length of the value
+      ..               value
+
+    tag    field            value
+    0      REMOTE_SIZE      varlong: zigzag, base 128
+    1      OBJECT_PREFIX    unsigned varint of the length + 1, UTF-8
+    2      OBJECT_KEY       the same
+
+Source: Aiven's tiered-storage-for-apache-kafka 1.2, segment.format=kafka, `security` and
+`metadata.SegmentCustomMetadataSerde`.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from include.tiering.errors import FormatError
+from include.tiering.formats import strict_json
+from include.tiering.formats.aiven_chunks import (
+    ENCRYPTION_OVERHEAD_BYTES,
+    INT32_MAX,
+    MAX_CHUNK_SIZE_BYTES,
+    ChunkIndex,
+    FixedChunkIndex,
+    VariableChunkIndex,
+    decode_sizes,
+    encode_sizes,
+)
+from include.tiering.formats.primitive_types import write_uvarint, write_varlong
+from include.tiering.formats.strict_json import JsonObject
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.units import MIB
+
+_LONGEST_ID: Final = 256
+_LONGEST_FIELD: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """The `encryption` member of a manifest. The key in it is wrapped: whoever has no private key can do nothing with
+    it."""
+
+    key_pair_id: str
+    wrapped_key: bytes = field(repr=False)
+    aad: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not is_key_pair_id(self.key_pair_id):
+            raise ValueError("the id of a key pair is not blank and holds no colon")
+
+    def data_key_text(self) -> str:
+        return f"{self.key_pair_id}:{base64.b64encode(self.wrapped_key).decode()}"
+
+    def aad_text(self) -> str:
+        return base64.b64encode(self.aad).decode()
+
+    @classmethod
+    def parse(cls, data_key: str, aad: str) -> "Encryption":
+        """Raises FormatError: not one id, one colon and base64, or base64 that is none."""
+        key_pair_id, colon, wrapped = data_key.partition(":")
+        if not colon or ":" in wrapped or not is_key_pair_id(key_pair_id):
+            raise FormatError("encryption.dataKey does not start with the id of a key pair")
+        return cls(key_pair_id, _base64(wrapped, "dataKey"), _base64(aad, "aad"))
+
+
+def is_key_pair_id(text: str) -> bool:
+    """Not blank, without a colon."""
+    return bool(text.strip()) and ":" not in text and text.isprintable() and len(text) <= _LONGEST_ID
+
+
+def _base64(text: str, name: str) -> bytes:
+    if len(text) > _LONGEST_FIELD:
+        raise FormatError(f"encryption.{name} has {len(text)} characters")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise FormatError(f"encryption.{name} is not base64") from None
+
+
+MAX_MANIFEST_BYTES: Final = 16 * MIB
+_INT64_MAX: Final = 2**63 - 1
+_METADATA_MEMBER: Final = "remoteLogSegmentMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPosition:
+    """Where one index lies inside the `.indexes` object."""
+
+    position: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentManifest:
+    """One manifest. `encryption` is None unless the objects are encrypted. `metadata` is None only in a manifest that
+    was read and has none; its state and custom metadata are those of the start of the copy."""
+
+    chunk_index: ChunkIndex
+    indexes: Mapping[IndexType, IndexPosition | None]
+    compression: bool
+    encryption: Encryption | None
+    metadata: RemoteLogSegmentMetadata | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the log object is the segment file, byte for byte."""
+        return not self.compression and self.encryption is None
+
+    @property
+    def stored_indexes_bytes(self) -> int:
+        """Length of the object that holds all indexes, one after another."""
+        return max((index.position + index.size_bytes for index in self.indexes.values() if index), default=0)
+
+
+def index_positions(sizes_bytes: Mapping[IndexType, int | None]) -> dict[IndexType, IndexPosition | None]:
+    """Positions of indexes that are written one after the other in the order of `IndexType`; None stays None."""
+    positions: dict[IndexType, IndexPosition | None] = {}
+    position = 0
+    for index_type in IndexType:
+        size_bytes = sizes_bytes[index_type]
+        positions[index_type] = None if size_bytes is None else IndexPosition(position, size_bytes)
+        position += size_bytes or 0
+    return positions
+
+
+def build_manifest(
+    metadata: RemoteLogSegmentMetadata,
+    indexes: Mapping[IndexType, IndexPosition | None],
+    chunk_index: ChunkIndex,
+    *,
+    encryption: Encryption | None = None,
+    with_txn_index_empty: bool,
+) -> bytes:
+    """Byte for byte as the plugin writes it. A variable index is that of a compressed segment.
+
+    `with_txn_index_empty`: whether the brokers that will read it write that member too.
+    """
+    document: dict[str, object] = {
+        "version": "1",
+        "chunkIndex": _chunk_index_document(chunk_index),
+        "segmentIndexes": {
+            index_type.value: None if index is None else {"position": index.position, "size": index.size_bytes}
+            for index_type, index in ((each, indexes[each]) for each in IndexType)
+        },
+        "compression": isinstance(chunk_index, VariableChunkIndex),
+    }
+    if encryption is not None:
+        document["encryption"] = {"dataKey": encryption.data_key_text(), "aad": encryption.aad_text()}
+    document[_METADATA_MEMBER] = _metadata_document(metadata, with_txn_index_empty)
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _chunk_index_document(chunks: ChunkIndex) -> dict[str, object]:
+    sizes = {
+        "originalChunkSize": chunks.original_chunk_size_bytes,
+        "originalFileSize": chunks.original_file_size_bytes,
+    }
+    if isinstance(chunks, VariableChunkIndex):
+        return {"type": "variable", **sizes, "transformedChunks": encode_sizes(chunks.stored_sizes_bytes)}
+    return {
+        "type": "fixed",
+        **sizes,
+        "transformedChunkSize": chunks.transformed_chunk_size_bytes,
+        "finalTransformedChunkSize": chunks.final_transformed_chunk_size_bytes,
+    }
+
+
+def _metadata_document(metadata: RemoteLogSegmentMetadata, with_txn_index_empty: bool) -> dict[str, object]:
+    partition = metadata.topic_id_partition
+    document: dict[str, object] = {
+        "remoteLogSegmentId": {
+            "topicIdPartition": {
+                "topicId": str(partition.topic_id),
+                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
+            },
+            "id": str(metadata.remote_log_segment_id.id),
+        },
+        "startOffset": metadata.start_offset,
+        "endOffset": metadata.end_offset,
+        "maxTimestampMs": metadata.max_timestamp_ms,
+        "brokerId": metadata.broker_id,
+        "eventTimestampMs": metadata.event_timestamp_ms,
+        "segmentLeaderEpochs": {str(entry.epoch): entry.start_offset for entry in metadata.segment_leader_epochs},
+    }
+    if with_txn_index_empty:
+        document["txnIdxEmpty"] = metadata.txn_index_empty
+    return document
+
+
+def parse_manifest(content: bytes) -> SegmentManifest:
+    """Read any manifest of version 1, as strictly as the plugin does and no further.
+
+    Raises:
+        FormatError: more than `MAX_MANIFEST_BYTES`, not JSON, a member missing, unknown or out of its range.
+    """
+    document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
+    known = {"version", "chunkIndex", "segmentIndexes", "compression", "encryption", _METADATA_MEMBER}
+    document.refuse_members_beyond(known)
+    if str(document.value("version")) != "1":
+        raise FormatError("version is not 1")
+    chunk_index = _parse_chunk_index(document.object("chunkIndex"))
+    compression = document.boolean("compression")
+    encryption = _parse_encryption(document.object("encryption")) if document.has("encryption") else None
+    if not compression:
+        _check_fixed(chunk_index, 0 if encryption is None else ENCRYPTION_OVERHEAD_BYTES)
+    elif isinstance(chunk_index, FixedChunkIndex):
+        raise FormatError("chunkIndex is that of an uncompressed file")
+    described = document.object(_METADATA_MEMBER) if document.has(_METADATA_MEMBER) else None
+    return SegmentManifest(
+        chunk_index=chunk_index,
+        indexes=dict(_parse_indexes(document.object("segmentIndexes"))),
+        compression=compression,
+        encryption=encryption,
+        metadata=None if described is None else _parse_metadata(described, chunk_index.original_file_size_bytes),
+    )
+
+
+def _parse_encryption(document: JsonObject) -> Encryption:
+    return Encryption.parse(document.text("dataKey"), document.text("aad"))
+
+
+def _parse_chunk_index(document: JsonObject) -> ChunkIndex:
+    chunk_size = document.integer("originalChunkSize", 1, MAX_CHUNK_SIZE_BYTES)
+    file_size = document.integer("originalFileSize", 0, INT32_MAX)
+    match document.value("type"):
+        case "fixed":
+            return FixedChunkIndex(
+                chunk_size,
+                file_size,
+                document.integer("transformedChunkSize", 1, INT32_MAX),
+                document.integer("finalTransformedChunkSize", 0, INT32_MAX),
+            )
+        case "variable":
+            sizes = decode_sizes(document.text("transformedChunks"), -(-file_size // chunk_size))
+            return VariableChunkIndex(chunk_size, file_size, sizes)
+        case _:
+            raise FormatError("chunkIndex.type is neither fixed nor variable")
+
+
+def _check_fixed(chunk_index: ChunkIndex, overhead_bytes: int) -> None:
+    expected = FixedChunkIndex.plain(
+        chunk_index.original_chunk_size_bytes, chunk_index.original_file_size_bytes, overhead_bytes
+    )
+    if chunk_index != expected:
+        raise FormatError(f"chunkIndex does not describe an uncompressed file: expected {expected}")
+
+
+def _parse_indexes(document: JsonObject) -> Iterator[tuple[IndexType, IndexPosition | None]]:
+    for index_type in IndexType:
+        if index_type is IndexType.TRANSACTION and document.value(index_type) is None:
+            yield index_type, None
+            continue
+        index = document.object(index_type)
+        position = index.integer("position", 0, INT32_MAX)
+        yield index_type, IndexPosition(position, index.integer("size", 0, INT32_MAX - position))
+
+
+def _parse_metadata(document: JsonObject, segment_size_bytes: int) -> RemoteLogSegmentMetadata:
+    segment = document.object("remoteLogSegmentId")
+    partition = segment.object("topicIdPartition")
+    topic = partition.object("topicPartition")
+    epochs = document.object("segmentLeaderEpochs")
+    try:
+        return RemoteLogSegmentMetadata(
+            remote_log_segment_id=RemoteLogSegmentId(
+                TopicIdPartition(
+                    Uuid.parse(partition.text("topicId")),
+                    topic.integer("partition", 0, INT32_MAX),
+                    topic.text("topic"),
+                ),
+                Uuid.parse(segment.text("id")),
+            ),
+            start_offset=document.integer("startOffset", 0, _INT64_MAX),
+            end_offset=document.integer("endOffset", 0, _INT64_MAX),
+            max_timestamp_ms=document.integer("maxTimestampMs", -1, _INT64_MAX),
+            broker_id=document.integer("brokerId", -1, INT32_MAX),
+            event_timestamp_ms=document.integer("eventTimestampMs", 0, _INT64_MAX),
+            segment_size_bytes=segment_size_bytes,
+            segment_leader_epochs=LeaderEpochs.of(sorted(_parse_epochs(epochs))),
+            txn_index_empty=document.boolean("txnIdxEmpty") if document.has("txnIdxEmpty") else False,
+        )
+    except ValueError as error:
+        raise FormatError(f"{_METADATA_MEMBER}: {error}") from error
+
+
+def _parse_epochs(document: JsonObject) -> Iterator[tuple[int, int]]:
+    for epoch in document.names():
+        if not (epoch.isascii() and epoch.isdigit() and len(epoch) <= len(str(INT32_MAX))):
+            raise FormatError("segmentLeaderEpochs has a member that is no epoch")
+        yield int(epoch), document.integer(epoch, 0, _INT64_MAX)
+
+
+MAX_REMOTE_SIZE_BYTES: Final = 2**33
+"""More than the three objects of a segment can have."""
+
+
+class CustomMetadataField(IntEnum):
+    """By tag."""
+
+    REMOTE_SIZE = 0
+    OBJECT_PREFIX = 1
+    OBJECT_KEY = 2
+
+
+def encode_custom_metadata(values: Mapping[CustomMetadataField, int | str]) -> bytes:
+    """Values of REMOTE_SIZE are integers, those of the others texts."""
+    content = write_uvarint(len(values))
+    for tag, value in sorted(values.items()):
+        encoded = write_varlong(value) if isinstance(value, int) else _compact_string(value)
+        content += write_uvarint(tag) + write_uvarint(len(encoded)) + encoded
+    return content
+
+
+def _compact_string(text: str) -> bytes:
+    content = text.encode()
+    return write_uvarint(len(content) + 1) + content

@@ -1,0 +1,165 @@
+"""`ClusterFacts` from the brokers themselves, and where there is nothing to ask.
+
+- `AdminFacts`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`, where a log
+  directory shows it: that a topic was deleted (an id that brokers do not know says nothing), and in which directory of
+  a broker a replica lies.
+- `UnknownFacts`: without a connection and without a metadata log nothing is known; topics must be named.
+- `MissedFacts`: nothing is known where something was once, so nothing may be decided on the user's word any more.
+
+`metadata_log` has the facts that log directories alone tell.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from include.tiering.errors import ClusterFactsError
+from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts, PartitionFacts, TopicFacts
+from include.tiering.model.ids import Uuid
+
+_LOG = logging.getLogger(__name__)
+
+
+class AdminFacts:
+    """`ClusterFacts` that asks once about each topic after a `refresh`, at the first question about it.
+
+    A question raises BrokersError (a ClusterFactsError) if the brokers do not answer: nothing is answered from before.
+
+    Args:
+        metadata_log: what log directories tell of the same cluster. It is never believed against the brokers, and does
+            without it where it cannot be read or is another cluster's.
+    """
+
+    def __init__(self, brokers: Brokers, metadata_log: ClusterFacts) -> None:
+        self._brokers = brokers
+        self._metadata_log = metadata_log
+        self._cluster_id: str | None = None
+        self._log_is_ours = False
+        self._topics: dict[Uuid, TopicFacts | None] = {}
+        self._ids: dict[str, Uuid | None] = {}
+        self._names: Collection[str] | None = None
+
+    def refresh(self) -> None:
+        self._cluster_id = None
+        self._log_is_ours = False
+        self._topics.clear()
+        self._ids.clear()
+        self._names = None
+        self._cluster_id = self._brokers.cluster_id()
+        try:
+            self._metadata_log.refresh()
+            self._log_is_ours = self._metadata_log.cluster_id() == self._cluster_id
+        except ClusterFactsError as error:
+            _LOG.debug("the metadata log says nothing: %s", error)
+
+    def cluster_id(self) -> str | None:
+        if self._cluster_id is None:
+            self.refresh()
+        return self._cluster_id
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        if topic_id not in self._topics:
+            self._remember(topic_id, self._brokers.topic(topic_id))
+        return self._topics[topic_id]
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        if name not in self._ids:
+            found = self._brokers.topics([name]).get(name)
+            self._ids[name] = None if found is None else found.topic_id
+            if found is not None:
+                self._remember(found.topic_id, found)
+        topic_id = self._ids[name]
+        return None if topic_id is None else self.topic(topic_id)
+
+    def topic_names(self) -> Collection[str]:
+        if self._names is None:
+            self._names = self._brokers.topic_names()
+        return self._names
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return self.topic(topic_id) is None and self._log_is_ours and self._metadata_log.is_removed(topic_id)
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        if self.topic(topic_id) is not None or not self._log_is_ours:
+            return None
+        return self._metadata_log.removal_evidence(topic_id)
+
+    def _remember(self, topic_id: Uuid, found: TopicFacts | None) -> None:
+        self._topics[topic_id] = None if found is None else replace(found, partitions=self._with_directories(found))
+        if found is not None:
+            self._ids[found.topic] = topic_id
+
+    def _with_directories(self, found: TopicFacts) -> Mapping[int, PartitionFacts]:
+        """As the log has them, where it has the same replicas."""
+        logged = self._metadata_log.topic(found.topic_id) if self._log_is_ours else None
+        if logged is None:
+            return found.partitions
+        return {
+            number: replace(facts, directories=known.directories)
+            if (known := logged.partitions.get(number)) is not None and known.replicas == facts.replicas
+            else facts
+            for number, facts in found.partitions.items()
+        }
+
+
+class UnknownFacts:
+    """Answers None to everything: `ClusterFacts` where neither an admin API nor a metadata log can be asked."""
+
+    def refresh(self) -> None:
+        """Nothing can change."""
+
+    def cluster_id(self) -> str | None:
+        return None
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        return None
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        return None
+
+    def topic_names(self) -> Collection[str]:
+        return ()
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return False
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        return None
+
+
+class MissedFacts:
+    """`ClusterFacts` that answers as `unknown` does, unless `were_known` says that this cluster's facts were known.
+
+    Then they are missed: a mount that went away must not turn a deleted, compacted or broker-tiered topic into one that
+    is copied because its name was given. Asked at every `refresh`.
+    """
+
+    def __init__(self, unknown: ClusterFacts, were_known: Callable[[], bool]) -> None:
+        self._unknown = unknown
+        self._were_known = were_known
+
+    def refresh(self) -> None:
+        if self._were_known():
+            raise ClusterFactsError(
+                "no directory of log_dirs shows __cluster_metadata-0, which was read for this cluster before: mount it "
+                "again, or add the log directory of a broker that has it"
+            )
+        self._unknown.refresh()
+
+    def cluster_id(self) -> str | None:
+        return self._unknown.cluster_id()
+
+    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+        return self._unknown.topic(topic_id)
+
+    def topic_named(self, name: str) -> TopicFacts | None:
+        return self._unknown.topic_named(name)
+
+    def topic_names(self) -> Collection[str]:
+        return self._unknown.topic_names()
+
+    def is_removed(self, topic_id: Uuid) -> bool:
+        return self._unknown.is_removed(topic_id)
+
+    def removal_evidence(self, topic_id: Uuid) -> str | None:
+        return self._unknown.removal_evidence(topic_id)

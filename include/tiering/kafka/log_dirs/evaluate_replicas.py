@@ -1,0 +1,323 @@
+"""Found replicas and topic facts together: which segments are eligible, and the reason where not. Pure.
+
+Of the replicas of a partition a copy may read the leader's, in the directory that the cluster says.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from include.tiering.errors import ClusterFactsError, CorruptFileError, printable
+from include.tiering.kafka.cluster.contract import ClusterFacts, OffsetsAnswer, PartitionFacts, TopicFacts
+from include.tiering.kafka.log_dirs.bounds import BoundedReplica, bounded, scan_errors
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError
+from include.tiering.kafka.log_dirs.files import DirectoryState, FileKind, offset_file
+from include.tiering.kafka.log_dirs.found_replica import (
+    FoundReplica,
+    FoundSegment,
+    RecordedName,
+    UnreadReplica,
+    find_misnamed,
+    known_name,
+    misnamed_error,
+    nothing_recorded,
+)
+from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_replicated, segment_reasons, topic_refusal
+from include.tiering.model.ids import TopicIdPartition, Uuid
+
+Retention = Callable[[TopicFacts | None], int | None]
+"""The timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
+
+
+def no_retention(_topic: TopicFacts | None) -> None:
+    """For topics whose retention is not the broker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What the topic facts say of a partition: its leader (None = unknown), and why nobody may copy it, if so."""
+
+    leader: int | None
+    leader_epoch: int | None
+    refusal: IneligibleReason | None
+
+
+def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named: bool, cleaned: bool) -> Ownership:
+    """`facts` None: they could not be read, and nobody's word stands in for them.
+
+    A removal must be seen; absence alone says nothing.
+    """
+    topic = facts.topic(partition.topic_id) if facts else None
+    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    removed = (
+        facts is not None
+        and topic is None
+        and (facts.is_removed(partition.topic_id) or facts.topic_named(partition.topic) is not None)
+    )
+    return Ownership(
+        leader=partition_facts.leader if partition_facts else None,
+        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        refusal=topic_refusal(
+            partition.topic, topic, removed=removed, named=named and facts is not None, cleaned=cleaned
+        ),
+    )
+
+
+NEVER_COPIED: Final = frozenset(
+    {IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED, IneligibleReason.TOPIC_REMOVED}
+)
+"""Of such a topic nothing is ever copied: what is wrong with its files keeps nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedReplicas:
+    """All replicas of one partition. `errors` say why the bounds of one cannot be had and what is wrong with its files,
+    `notes` what is wrong where nothing will be read."""
+
+    replicas: list[Replica]
+    errors: list[ScanError]
+    notes: list[ScanError]
+
+
+def judge(
+    replicas: Sequence[FoundReplica],
+    facts: ClusterFacts | None,
+    offsets: OffsetsAnswer | None,
+    *,
+    named_topics: Collection[str],
+    retention: Retention,
+    recorded: RecordedName = nothing_recorded,
+) -> EvaluatedReplicas:
+    """`replicas` are all that were found of one partition of one topic id; `facts` None: they could not be read.
+
+    `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
+    """
+    topic_id = replicas[0].topic_id_partition.topic_id
+    topic = facts.topic(topic_id) if facts else None
+    known = known_name(topic_id, topic, recorded)
+    misnamed = find_misnamed(replicas, known)
+    rest = [replica for replica in replicas if replica not in misnamed]
+    partition = min(rest or replicas, key=lambda one: one.state is not DirectoryState.LIVE).topic_id_partition
+    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    cleaned = any(replica.cleaned for replica in rest)
+    was_compacted = cleaned or (topic is not None and topic.is_compacted)
+    owned = ownership(partition, facts, named=partition.topic in named_topics, cleaned=cleaned)
+    reasons = iter(refusals(rest, partition_facts))
+    standing = [
+        (BoundedReplica(replica), IneligibleReason.TOPIC_CONTRADICTED)
+        if replica in misnamed
+        else (bounded(replica, partition_facts, offsets, rest), next(reasons))
+        for replica in replicas
+    ]
+    leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in standing)
+    errors: list[ScanError] = [misnamed_error(one, known) for one in misnamed if one.state is DirectoryState.LIVE]
+    notes: list[ScanError] = []
+    for replica, reason in zip(replicas, (reason for _, reason in standing), strict=True):
+        is_not_read = reason is not None and (leader_is_read or replica.state is not DirectoryState.LIVE)
+        into = notes if is_not_read or owned.refusal in NEVER_COPIED else errors
+        into += [*replica.errors, *([] if was_compacted else _lacking_offsets(replica))]
+    errors += scan_errors(one for one, reason in standing if (owned.refusal or reason) is None)
+    return EvaluatedReplicas(
+        [
+            _judged(
+                one,
+                topic,
+                partition_facts,
+                reason if one.found in misnamed else owned.refusal or reason or one.refusal,
+                reason is None,
+                retention,
+                was_compacted=was_compacted,
+            )
+            for one, reason in standing
+        ],
+        errors,
+        notes,
+    )
+
+
+def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterFacts | None) -> bool:
+    """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
+    leads its partition, whose replica is among the `judged` ones.
+
+    Raises:
+        ClusterFactsError: nothing can be asked just now.
+    """
+    name = unread.name
+    if name.state is not DirectoryState.LIVE:
+        return True
+    topic = _named(facts, name.topic)
+    if topic_refusal(name.topic, topic, removed=False, named=True, cleaned=False) in NEVER_COPIED:
+        return True
+    partition = None if topic is None else topic.partitions.get(name.partition)
+    if topic is None or partition is None or partition.leader in (-1, unread.identity.broker_id):
+        return False
+    read = TopicIdPartition(topic.topic_id, name.partition, name.topic)
+    return any(one.chosen and one.topic_id_partition == read for one in judged)
+
+
+def _named(facts: ClusterFacts | None, name: str) -> TopicFacts | None:
+    """None if nothing may be asked about it."""
+    try:
+        return None if facts is None else facts.topic_named(name)
+    except ClusterFactsError as error:
+        if error.retriable:
+            raise
+        return None
+
+
+def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
+    directory = f"{replica.identity.path}/{replica.directory_name}"
+    return [
+        ScanError(
+            printable(f"{directory}/{offset_file(found.base_offset, FileKind.LOG)}"),
+            0,
+            CorruptFileError.__name__,
+            found.what_is_missing,
+            str(replica.topic_id_partition),
+        )
+        for found in replica.segments
+        if found.what_is_missing
+    ]
+
+
+def _judged(
+    bounded_replica: BoundedReplica,
+    topic: TopicFacts | None,
+    partition_facts: PartitionFacts | None,
+    refusal: IneligibleReason | None,
+    chosen: bool,
+    retention: Retention,
+    *,
+    was_compacted: bool,
+) -> Replica:
+    replica = bounded_replica.found
+    epochs = replica.leader_epochs
+    owner_is_broker = topic is not None and topic.is_remote_storage_enabled
+    log_start_offset = replica.log_start_offset
+    if owner_is_broker and replica.checkpointed_log_start is not None:
+        log_start_offset = replica.checkpointed_log_start
+    segment_epochs = [epochs.range(found.base_offset, found.next_base_offset) for found in replica.segments]
+    bounds = ReplicaBounds(
+        log_start_offset=log_start_offset,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        recovery_point=replica.recovery_point,
+        is_replicated=is_replicated(topic, partition_facts),
+        retention_cut_off_ms=retention(topic),
+    )
+    candidates = [
+        _candidate(found, bool(in_segment.entries), was_compacted=was_compacted)
+        for found, in_segment in zip(replica.segments, segment_epochs, strict=True)
+    ]
+    reasons = segment_reasons(candidates, bounds, refusal)
+    return Replica(
+        replica_id=replica.replica_id,
+        log_start_offset=log_start_offset,
+        log_end_offset=replica.log_end_offset,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        recovery_point=replica.recovery_point,
+        bounds=bounded_replica.bounds,
+        leader_epochs=epochs,
+        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        segments=tuple(
+            LogSegment(
+                base_offset=found.base_offset,
+                end_offset=found.next_base_offset - 1,
+                size_bytes=found.size_bytes,
+                max_timestamp_ms=found.max_timestamp_ms,
+                leader_epochs=in_segment,
+                active=found.active,
+                reason=reason,
+                batch_count=found.batch_count,
+                is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
+            )
+            for found, in_segment, reason in zip(replica.segments, segment_epochs, reasons, strict=True)
+        ),
+        chosen=chosen,
+        owner_is_broker=owner_is_broker,
+        segment_bytes=topic.segment_bytes if topic is not None else None,
+        was_compacted=was_compacted,
+    )
+
+
+def _is_corrupt(found: FoundSegment, *, was_compacted: bool) -> bool:
+    return found.is_corrupt or (found.first_missing_offset is not None and not was_compacted)
+
+
+def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bool) -> Candidate:
+    return Candidate(
+        base_offset=found.base_offset,
+        next_base_offset=found.next_base_offset,
+        max_timestamp_ms=found.max_timestamp_ms,
+        active=found.active,
+        has_leader_epoch=has_leader_epoch,
+        has_producer_snapshot=found.has_producer_snapshot,
+        is_corrupt=_is_corrupt(found, was_compacted=was_compacted),
+        is_old_magic=found.is_old_magic,
+        is_compacted=found.first_missing_offset is not None and was_compacted,
+    )
+
+
+_RESERVED_DIRECTORY_IDS: Final = 100
+"""Ids below this number say that a directory is not assigned, lost or changing."""
+
+
+def refusals(replicas: Sequence[FoundReplica], facts: PartitionFacts | None) -> list[IneligibleReason | None]:
+    """For each replica of one partition why it may not be read; None for at most one of them.
+
+    Where a broker holds the partition in two directories, the directory id decides, else all of them are refused.
+    The leader is the one of the facts. Without a leader (a stopped cluster) or without facts it is the replica with
+    the highest (last leader epoch, log end offset), ties by replica order.
+    """
+    reasons = [_own_reason(replica, replicas, facts) for replica in replicas]
+    standing = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
+    leader = _leader(standing, facts)
+    return [
+        reason or (None if replica is leader else IneligibleReason.NOT_LEADER)
+        for replica, reason in zip(replicas, reasons, strict=True)
+    ]
+
+
+def _own_reason(
+    replica: FoundReplica, replicas: Sequence[FoundReplica], facts: PartitionFacts | None
+) -> IneligibleReason | None:
+    if replica.state is DirectoryState.FUTURE:
+        return IneligibleReason.BEING_MOVED
+    if replica.state is not DirectoryState.LIVE:
+        return IneligibleReason.BEING_DELETED
+    broker_id = replica.identity.broker_id
+    assigned = _assigned_directory(facts, broker_id)
+    twins = [
+        other
+        for other in replicas
+        if other.identity.broker_id == broker_id and other.state is DirectoryState.LIVE and other is not replica
+    ]
+    if assigned is not None:
+        if str(assigned) == replica.identity.directory_id:
+            return None
+        return IneligibleReason.AMBIGUOUS_REPLICA if twins else IneligibleReason.NOT_LEADER
+    return IneligibleReason.AMBIGUOUS_REPLICA if twins else None
+
+
+def _assigned_directory(facts: PartitionFacts | None, broker_id: int) -> Uuid | None:
+    """None if the facts do not say."""
+    if facts is None or len(facts.directories) != len(facts.replicas) or broker_id not in facts.replicas:
+        return None
+    directory = facts.directories[facts.replicas.index(broker_id)]
+    return None if int.from_bytes(directory.value) < _RESERVED_DIRECTORY_IDS else directory
+
+
+def _leader(standing: Sequence[FoundReplica], facts: PartitionFacts | None) -> FoundReplica | None:
+    if facts is None:
+        order = sorted(replica.identity.broker_id for replica in standing)
+    elif facts.leader >= 0:
+        order = [facts.leader]
+    else:
+        order = [broker for broker in facts.replicas if not facts.isr or broker in facts.isr]
+    candidates = [replica for replica in standing if replica.identity.broker_id in order]
+    return max(
+        candidates,
+        key=lambda r: (r.last_epoch, r.log_end_offset, -order.index(r.identity.broker_id)),
+        default=None,
+    )

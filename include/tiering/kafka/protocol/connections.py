@@ -1,0 +1,264 @@
+"""Connections to brokers: TCP, TLS, SASL, then one question after the other, each with a deadline.
+
+| what is met | error |
+|---|---|
+| unknown host, refused, reset, closed, no answer in time | BrokersUnavailableError |
+| certificate that is not trusted, of another host, or demanded of us; SASL | BrokersLoginError |
+| bytes that are no answer; an API that the broker is too old for | BrokersRefusedError |
+
+What is met on the wire leaves the connection closed. Nothing that was sent or received is ever part of an error or of a
+log line. `ClusterConnections` makes those to the brokers of one cluster when they are needed, and keeps each until its
+broker closes it.
+"""
+
+import secrets
+import select
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from include.tiering.clock import Clock
+from include.tiering.errors import (
+    BrokersError,
+    BrokersLoginError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    FormatError,
+    printable,
+)
+from include.tiering.kafka.protocol.cluster_requests import ApiVersions, ApiVersionsAnswer, Metadata, MetadataAnswer
+from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, SaslAuthenticate, SaslHandshake, Scram
+from include.tiering.kafka.protocol.messages import Request, framed, parsed, refusal
+
+MOST_FRAME_BYTES: Final = 128 << 20
+_NONCE_BYTES: Final = 18
+
+_Answer = TypeVar("_Answer")
+
+
+class BrokerConnection:
+    """Of one thread. Open with `to`; `versions` is what the broker said of itself."""
+
+    def __init__(self, address: Address, login: BrokerLogin, clock: Clock) -> None:
+        self._address = address
+        self._login = login
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._correlation_id = 0
+        self.versions = ApiVersionsAnswer(0, {}, {}, {})
+
+    @classmethod
+    def to(cls, address: Address, login: BrokerLogin, clock: Clock) -> "BrokerConnection":
+        """Connect, and log in. All of it has the time of one request.
+
+        Raises:
+            BrokersError: see the table above.
+        """
+        connection = cls(address, login, clock)
+        deadline = clock.monotonic() + login.timeout_ms / 1000
+        with connection._failures():
+            connection._connect(deadline)
+            connection._exchange_versions(deadline)
+            if login.has_sasl:
+                connection._authenticate(deadline)
+        return connection
+
+    def is_usable(self) -> bool:
+        """Open, and the broker has not closed it while nobody asked: between questions it has nothing to say."""
+        if self._socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        if poll.poll(0):
+            self.close()
+        return self._socket is not None
+
+    def ask(self, request: Request[_Answer]) -> _Answer:
+        """Raises BrokersError; see the table above. Error codes in an answer are the caller's."""
+        if not self.knows(request.api_key, request.version):
+            raise BrokersRefusedError(
+                f"broker {self._address} does not know {request.name} {request.version}: brokers from Kafka 3.6 on do"
+            )
+        with self._failures():
+            return self._ask(request, self._clock.monotonic() + self._login.timeout_ms / 1000)
+
+    def knows(self, api_key: int, version: int) -> bool:
+        least, greatest = self.versions.apis.get(api_key, (0, -1))
+        return least <= version <= greatest
+
+    def close(self) -> None:
+        """Harmless when repeated."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+        self._socket = None
+
+    def _connect(self, deadline: float) -> None:
+        context = self._login.tls_context() if self._login.has_tls else None
+        raw = socket.create_connection((self._address.host, self._address.port), timeout=self._left(deadline))
+        self._socket = raw
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            raw.settimeout(self._left(deadline))
+            self._socket = context.wrap_socket(raw, server_hostname=self._address.host)
+
+    def _exchange_versions(self, deadline: float) -> None:
+        request = ApiVersions()
+        self.versions = self._ask(request, deadline)
+        if self.versions.error:
+            raise refusal(self.versions.error, f"broker {self._address}, {request.name} {request.version}")
+
+    def _authenticate(self, deadline: float) -> None:
+        mechanism, username, password = self._login.mechanism, self._login.username, self._login.password
+        if mechanism is None or username is None or password is None:
+            raise BrokersLoginError(
+                f"broker {self._address}: sasl.mechanism, sasl.username and sasl.password go together"
+            )
+        handshake = self._ask(SaslHandshake(mechanism), deadline)
+        if handshake.error:
+            enabled = ", ".join(map(printable, handshake.mechanisms)) or "none"
+            raise refusal(handshake.error, f"broker {self._address}, SASL {mechanism}", f"enabled are {enabled}")
+        if mechanism not in HASHES:
+            self._token(f"\0{username}\0{password}".encode(), deadline)
+            return
+        scram = Scram(mechanism, username, password, secrets.token_urlsafe(_NONCE_BYTES))
+        scram.check(self._token(scram.final(self._token(scram.first(), deadline)), deadline))
+
+    def _token(self, token: bytes, deadline: float) -> bytes:
+        answer = self._ask(SaslAuthenticate(token), deadline)
+        if answer.error:
+            user = f"user {printable(self._login.username or '')} by {self._login.mechanism}"
+            raise refusal(answer.error, f"broker {self._address}, {user}", answer.message)
+        return answer.token
+
+    def _ask(self, request: Request[_Answer], deadline: float) -> _Answer:
+        if self._socket is None:
+            raise BrokersUnavailableError(f"broker {self._address}: the connection was closed")
+        self._correlation_id += 1
+        self._socket.settimeout(self._left(deadline))
+        self._socket.sendall(framed(request, self._correlation_id))
+        size = int.from_bytes(self._receive(4, deadline), signed=True)
+        if not 0 <= size <= MOST_FRAME_BYTES:
+            raise BrokersRefusedError(
+                f"{self._address} answers with a frame of {size} bytes: no Kafka broker, or a listener of another "
+                f"protocol than {self._login.protocol}"
+            )
+        return parsed(request, self._correlation_id, self._receive(size, deadline))
+
+    def _receive(self, size: int, deadline: float) -> bytes:
+        received = bytearray()
+        while len(received) < size and self._socket is not None:
+            self._socket.settimeout(self._left(deadline))
+            block = self._socket.recv(min(size - len(received), 1 << 20))
+            if not block:
+                raise ConnectionResetError(0, "closed the connection")
+            received += block
+        return bytes(received)
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Whatever leaves the block leaves the connection closed, and is a BrokersError that names the broker."""
+        try:
+            yield
+        except (OSError, FormatError) as error:
+            self.close()
+            raise self._named(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _named(self, error: OSError | FormatError) -> BrokersError:
+        who = f"broker {self._address}"
+        hint = f"; does its listener speak {self._login.protocol}?"
+        match error:
+            case FormatError():
+                return BrokersRefusedError(f"{who} sends no answer of Kafka's protocol: {error}")
+            case TimeoutError():
+                return BrokersUnavailableError(f"{who}: no answer within {self._login.timeout_ms} ms")
+            case socket.gaierror():
+                return BrokersUnavailableError(f"{who}: its host is not found ({error.strerror})")
+            case ssl.SSLCertVerificationError():
+                return BrokersLoginError(f"{who}: its certificate is refused: {error.verify_message}")
+            case ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
+                return BrokersUnavailableError(f"{who} closed the connection{hint}")
+            case ssl.SSLError():
+                words = (error.reason or "unknown reason").replace("_", " ").lower()
+                return BrokersLoginError(f"{who}: TLS failed: {words}{hint}")
+            case _:
+                return BrokersUnavailableError(f"{who}: {(error.strerror or type(error).__name__).lower()}")
+
+
+class ClusterConnections:
+    """Of one thread at a time. Every method may raise BrokersError, after which it may be called again."""
+
+    def __init__(self, login: BrokerLogin, clock: Clock) -> None:
+        self._login = login
+        self._clock = clock
+        self._first: BrokerConnection | None = None
+        self._addresses: Mapping[int, Address] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+
+    def close(self) -> None:
+        for connection in (*self._connections.values(), self._first):
+            if connection is not None:
+                connection.close()
+        self._connections.clear()
+        self._first = None
+
+    def ask_any(self, request: Request[_Answer]) -> _Answer:
+        """From the bootstrap server that answered last, or the first that does."""
+        if self._first is None or not self._first.is_usable():
+            self._first = self._bootstrap()
+        return self._first.ask(request)
+
+    def ask(self, broker_id: int, request: Request[_Answer]) -> _Answer:
+        return self._to(broker_id).ask(request)
+
+    def metadata(self, request: Metadata) -> MetadataAnswer:
+        """Also remembers where the brokers are."""
+        answer = self.ask_any(request)
+        addresses = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
+        for broker_id in self._connections.keys() - addresses.keys():
+            self._connections.pop(broker_id).close()
+        self._addresses = addresses
+        return answer
+
+    def versions(self, broker_id: int) -> ApiVersionsAnswer:
+        """What that broker speaks, as it said when it was connected to."""
+        return self._to(broker_id).versions
+
+    def knows(self, broker_id: int, request: Request[object]) -> bool:
+        """Whether the broker is new enough to be asked that."""
+        return self._to(broker_id).knows(request.api_key, request.version)
+
+    def _to(self, broker_id: int) -> BrokerConnection:
+        kept = self._connections.get(broker_id)
+        if kept is not None and kept.is_usable():
+            return kept
+        if broker_id not in self._addresses:
+            self.metadata(Metadata())
+        address = self._addresses.get(broker_id)
+        if address is None:
+            known = ", ".join(map(str, sorted(self._addresses))) or "none"
+            raise BrokersRefusedError(f"there is no broker {broker_id}: the cluster has {known}")
+        connection = BrokerConnection.to(address, self._login, self._clock)
+        self._connections[broker_id] = connection
+        return connection
+
+    def _bootstrap(self) -> BrokerConnection:
+        """A server that does not answer is passed over; one that refuses us is believed."""
+        failures = []
+        for address in self._login.servers:
+            try:
+                return BrokerConnection.to(address, self._login, self._clock)
+            except BrokersUnavailableError as error:
+                failures.append(str(error))
+        raise BrokersUnavailableError("no bootstrap server answers: " + "; ".join(failures))

@@ -1,0 +1,139 @@
+"""What all requests and answers share: the frame around them, their fields, and the meaning of error codes.
+
+Requests are values that become bytes, and bytes become answers; no connection is made here. Source: Kafka's protocol
+guide.
+"""
+
+import struct
+from typing import ClassVar, Final, Protocol, TypeVar
+
+from include.tiering.errors import (
+    BrokersError,
+    BrokersForbiddenError,
+    BrokersLoginError,
+    BrokersRefusedError,
+    BrokersUnavailableError,
+    FormatError,
+    UnknownTopicError,
+    printable,
+)
+from include.tiering.formats.primitive_types import Reader, Writer
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+CLIENT_ID: Final = b"kafka-tiering-operations"
+_HEAD: Final = struct.Struct(">hhih")
+
+
+class Request(Protocol[Answer_co]):
+    """One question. `flexible_request` and `flexible_answer`: whether the head ends in tagged fields."""
+
+    name: ClassVar[str]
+    api_key: ClassVar[int]
+    flexible_request: ClassVar[bool]
+    flexible_answer: ClassVar[bool]
+
+    @property
+    def version(self) -> int: ...
+
+    def body(self) -> bytes: ...
+
+    def answer(self, reader: Reader) -> Answer_co:
+        """Raises FormatError for bytes that are no answer to it."""
+        ...
+
+
+def framed(request: Request[object], correlation_id: int) -> bytes:
+    """The request as it goes over the wire, its size before it."""
+    head = _HEAD.pack(request.api_key, request.version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
+    message = head + (b"\0" if request.flexible_request else b"") + request.body()
+    return len(message).to_bytes(4) + message
+
+
+def parsed(request: Request[Answer_co], correlation_id: int, message: bytes) -> Answer_co:
+    """The answer in a frame without its size.
+
+    Raises:
+        FormatError: it answers another request, or breaks the form of this one.
+    """
+    reader = Reader(message)
+    answered = reader.int32()
+    if answered != correlation_id:
+        raise FormatError(f"answer to request {answered}, not {correlation_id}")
+    if request.flexible_answer:
+        reader.tags()
+    return request.answer(reader)
+
+
+def read_int16(reader: Reader) -> int:
+    high = reader.int8()
+    return high * 256 + (reader.int8() & 0xFF)
+
+
+def read_boolean(reader: Reader) -> bool:
+    return reader.int8() != 0
+
+
+def read_text(reader: Reader, what: str) -> str | None:
+    """A nullable string."""
+    found = reader.nullable_bytes(what)
+    return None if found is None else found.decode("utf-8", errors="replace")
+
+
+def read_int32s(reader: Reader, what: str) -> tuple[int, ...]:
+    return reader.array(Reader.int32, what)
+
+
+def write_boolean(writer: Writer, value: bool) -> None:
+    writer.int8(int(value))
+
+
+def write_text(writer: Writer, text: str | None) -> None:
+    """A nullable string."""
+    if text is None:
+        writer.nullable_bytes(None)
+    else:
+        writer.string(text)
+
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+UNKNOWN_TOPIC_ID: Final = 100
+
+_MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
+    -1: ("unknown server error", BrokersRefusedError),
+    UNKNOWN_TOPIC_OR_PARTITION: ("unknown topic or partition", UnknownTopicError),
+    5: ("no leader just now", BrokersUnavailableError),
+    6: ("not the leader any more", BrokersUnavailableError),
+    7: ("timed out on the broker's side", BrokersUnavailableError),
+    8: ("broker not available", BrokersUnavailableError),
+    9: ("replica not available", BrokersUnavailableError),
+    13: ("disconnected on the broker's side", BrokersUnavailableError),
+    14: ("coordinator is loading", BrokersUnavailableError),
+    15: ("coordinator not available", BrokersUnavailableError),
+    16: ("not the coordinator any more", BrokersUnavailableError),
+    17: ("invalid topic name", BrokersRefusedError),
+    29: ("not authorised for this topic", BrokersForbiddenError),
+    31: ("not authorised for the cluster", BrokersForbiddenError),
+    33: ("SASL mechanism not enabled there", BrokersLoginError),
+    34: ("SASL state", BrokersLoginError),
+    35: ("the broker is too old, or too new, for this request", BrokersRefusedError),
+    40: ("invalid config", BrokersRefusedError),
+    41: ("not the controller any more", BrokersUnavailableError),
+    42: ("invalid request", BrokersRefusedError),
+    44: ("refused by a policy of the cluster", BrokersRefusedError),
+    53: ("not authorised for this transactional id", BrokersForbiddenError),
+    56: ("the broker cannot use its disk", BrokersUnavailableError),
+    58: ("login failed", BrokersLoginError),
+    74: ("the leader has changed", BrokersUnavailableError),
+    75: ("the leader is changing", BrokersUnavailableError),
+    78: ("the new leader does not know its high watermark yet", BrokersUnavailableError),
+    89: ("quota of requests used up", BrokersUnavailableError),
+    UNKNOWN_TOPIC_ID: ("unknown topic id", UnknownTopicError),
+    103: ("the topic was re-created", UnknownTopicError),
+}
+
+
+def refusal(code: int, what: str, message: str | None = None) -> BrokersError:
+    """The error for a code other than 0: what was asked from whom, and the broker's own words where it has some."""
+    words, kind = _MEANINGS.get(code, (f"error {code} of Kafka's protocol", BrokersRefusedError))
+    return kind(f"{what}: {words}" + (f" ({printable(message)})" if message else ""))

@@ -9,7 +9,7 @@ from rich.table import Table
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 
 if TYPE_CHECKING:
     from include.tiering.app import App

@@ -15,7 +15,7 @@ import pyarrow as pa
 from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, SegmentFact
 from include.tiering.audit.rules import named_segment_id
 from include.tiering.model.ids import Uuid
-from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 
 LISTED: Final = (
     "segment_id string, key string, size_bytes bigint, last_modified_ms bigint, version_id string, is_latest boolean,"

@@ -10,7 +10,7 @@ from include.tiering.audit.conclude_audit import SeenByAudit
 from include.tiering.audit.finding import FindingKind, PassedOver
 from include.tiering.audit.record import AuditSource
 from include.tiering.audit.service import covered_kinds, seen_at_ms
-from include.tiering.remote_storage.listing import ListingFacts
+from include.tiering.remote_storage.object_store import ListingFacts
 from spark_jobs.audit_summary import read_findings
 
 MOST_RECORDED: Final = 100_000

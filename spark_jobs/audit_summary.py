@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, functions
 
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from spark_jobs.audit_frames import finding_of
 
 _BATCH_ROWS: Final = 10_000

@@ -12,7 +12,7 @@ from include.tiering.app import open_app
 from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
-from include.tiering.remote_storage.strays import StoredStrays, StrayFailure
+from include.tiering.remote_storage.orphan_objects import StoredStrays, StrayFailure
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.audit_operators import (
     AUDIT_RUN_KEY,

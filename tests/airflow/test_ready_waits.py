@@ -35,8 +35,8 @@ from include.tiering.database.transactions import writing
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.remote_storage import file as file_storage
-from include.tiering.remote_storage.marker import marker_to_bytes
+from include.tiering.remote_storage.file import store as file_storage
+from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.sensors import TieringReadySensor

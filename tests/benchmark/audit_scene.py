@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.audit.finding import SegmentFact
-from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.remote_storage.object_store import ListedObject
 from spark_jobs.audit_summary import read_findings
 from tests.benchmark.bench_sizes import watched_memory
 from tests.doubles.audit_stores import BUCKET

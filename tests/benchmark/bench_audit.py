@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.listing import KeyInterval
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
+from include.tiering.remote_storage.object_store import KeyInterval
+from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3.listing import S3Listing
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from tests.benchmark.audit_scene import (
     KIND_BYTES,
     PREFIX,

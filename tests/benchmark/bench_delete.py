@@ -30,9 +30,9 @@ from include.tiering.database.transactions import writing
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.credentials import S3Credentials
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.settings import TieringSettings

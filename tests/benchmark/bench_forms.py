@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing

@@ -16,8 +16,8 @@ from include.tiering.app import App, open_app
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
-from include.tiering.reading.record_readers import RecordReaders
+from include.tiering.reading.fetch import PartitionFetch, RecordReader
+from include.tiering.reading.service import RecordReaders
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
 from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir

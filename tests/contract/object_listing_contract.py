@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.remote_storage.listing import ListedObject, ObjectListing
+from include.tiering.remote_storage.object_store import ListedObject, ObjectListing
 from tests.doubles.storage_backdoor import Backdoor
 
 ODD_KEYS = [

@@ -15,8 +15,7 @@ from include.tiering.errors import (
     SourceChangedError,
 )
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
-from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, ObjectStore, crc32c_of
 from tests.doubles.byte_sources import ShrinkingSource
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import CountingLimiter, some_bytes

@@ -16,7 +16,7 @@ from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
 

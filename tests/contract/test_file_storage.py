@@ -9,13 +9,13 @@ import pytest
 from include.tiering.clock import SystemClock
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
-from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, GuardedStorage
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.contract.remote_storage_contract import (
     MARKER,

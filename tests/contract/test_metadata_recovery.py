@@ -21,7 +21,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker, StorePlace, TopicOwner
 from include.tiering.model.recovered_log import recovered_log
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
+from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

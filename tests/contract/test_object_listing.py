@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import RemoteStorageError
-from include.tiering.remote_storage.file_listing import FileListing
+from include.tiering.remote_storage.file.store import FileListing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX
-from include.tiering.remote_storage.listing import KeyInterval
+from include.tiering.remote_storage.object_store import KeyInterval
 from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.contract.object_listing_contract import ObjectListingContract, keys, listed
 from tests.doubles.s3_server import (

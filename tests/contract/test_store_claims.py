@@ -14,12 +14,11 @@ from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep, StoreClaim
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep, StoreClaim, StoreMove
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.remote_storage.move_store import StoreMove
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_ownership import GuardedStorage
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid

@@ -14,12 +14,11 @@ from include.tiering.errors import (
     RemoteResourceNotFoundError,
 )
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.object_store import ObjectStore
+from include.tiering.remote_storage.object_store import BytesSource, ObjectStore, crc32c_of
+from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayKind
 from include.tiering.remote_storage.s3.store import S3ObjectStore
-from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayKind
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
 from tests.doubles.storage_segments import some_metadata
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 from tests.doubles.aiven_writer import encoded_sizes
 from tests.doubles.audit_worlds import (
     DELETE_STARTED,

@@ -22,8 +22,8 @@ from include.tiering.database.schema import leases, partitions, segments, topics
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.remote_storage.listing import ListedObject
 from include.tiering.remote_storage.location import place_of
+from include.tiering.remote_storage.object_store import ListedObject
 from tests.doubles.audit_worlds import DELETE_STARTED, FINISHED, TOMBSTONE, World
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"

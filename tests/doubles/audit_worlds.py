@@ -12,7 +12,7 @@ from typing import Final
 
 from include.tiering.audit.finding import AuditedTopic, SegmentFact
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.remote_storage.listing import ListedObject, ListedUpload
+from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 
 HOUR_MS: Final = 3_600_000
 LISTED_AT_MS: Final = 1_795_000_000_000

@@ -3,7 +3,7 @@
 from include.tiering.app import App
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 
 
 def require_whole(app: App) -> None:

@@ -29,8 +29,7 @@ from include.tiering.operations.diagnose import Diagnosis
 from include.tiering.operations.partition_readiness import PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
 from include.tiering.quotas.topic_quota import NO_TOPIC_QUOTAS
-from include.tiering.reading.fetch_partition import FetchedSegment
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
 from include.tiering.segments.failed_copies import FailedCopy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from Crypto.PublicKey import RSA
 
-from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles
+from include.tiering.remote_storage.layouts.key_ring import PemKeyPair
 
 # Small, so that they are made quickly; enough for the wrapping of a data key.
 _BITS = 1536
@@ -25,11 +25,11 @@ def public_pem(name: str) -> bytes:
     return key_pair(name).public_key().export_key()
 
 
-def key_files(directory: Path, name: str, *, called: str | None = None) -> KeyPairFiles:
+def key_files(directory: Path, name: str, *, called: str | None = None) -> PemKeyPair:
     """Files of the pair `name`, in the ring under `called`."""
     public, private = directory / f"{name}.pub.pem", directory / f"{name}.pem"
     public.write_bytes(public_pem(name))
     private.touch(mode=0o600)
     private.chmod(0o600)
     private.write_bytes(private_pem(name))
-    return KeyPairFiles(called or name, public, private)
+    return PemKeyPair(called or name, public, private)

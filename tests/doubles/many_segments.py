@@ -16,7 +16,7 @@ from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import BytesSource
+from include.tiering.remote_storage.object_store import BytesSource
 from tests.doubles.copied_segments import rolled_segments
 from tests.doubles.damages.batches import moved
 from tests.doubles.storage_segments import some_uuid

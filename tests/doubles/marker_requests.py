@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.app import App
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.broker_data import broker_data
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, VersityGateway
 

@@ -18,7 +18,7 @@ from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure, StrayKind
+from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure, StrayKind
 from include.tiering.settings import load_settings
 from tests.doubles.storage_segments import some_segment
 

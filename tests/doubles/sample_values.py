@@ -18,7 +18,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionSize
-from include.tiering.reading.fetch_partition import FetchedSegment
+from include.tiering.reading.fetch import FetchedSegment
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan_verification import VerificationPlan

@@ -7,7 +7,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))
 LEADER_EPOCH_CHECKPOINT = b"0\n1\n0 0\n"

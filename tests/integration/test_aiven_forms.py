@@ -14,12 +14,12 @@ from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.recovery.stored_attempts import FaultyAttempt, examine, found_attempts
-from include.tiering.remote_storage.bodies import BytesSource
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.layouts.key_ring import KeyPairFiles, KeyRing
+from include.tiering.remote_storage.layouts.key_ring import KeyRing, PemKeyPair
+from include.tiering.remote_storage.object_store import BytesSource
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
@@ -45,18 +45,18 @@ SUFFIXES = ("log", "indexes", "rsm-manifest")
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> KeyPairFiles:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> PemKeyPair:
     return key_files(tmp_path_factory.mktemp("keys"), "one")
 
 
 @pytest.fixture(params=FORMS)
-def copied(request: pytest.FixtureRequest, tmp_path: Path, pair: KeyPairFiles) -> CopiedPartition:
+def copied(request: pytest.FixtureRequest, tmp_path: Path, pair: PemKeyPair) -> CopiedPartition:
     layout = AivenLayout(FORMS[request.param], KeyRing([pair], "one"))
     return copied_partition(tmp_path, NAME, segments=3, layout=layout)
 
 
 @pytest.fixture
-def encrypted(tmp_path: Path, pair: KeyPairFiles) -> CopiedPartition:
+def encrypted(tmp_path: Path, pair: PemKeyPair) -> CopiedPartition:
     return copied_partition(tmp_path, NAME, segments=1, layout=AivenLayout(FORMS["both"], KeyRing([pair], "one")))
 
 
@@ -106,7 +106,7 @@ def test_it_reads_back_and_is_verified_at_both_depths(copied: CopiedPartition) -
             assert broken_rules(copied.storage, row, depth) == (set(), "")
 
 
-def test_what_an_independent_writer_made_is_opened(tmp_path: Path, pair: KeyPairFiles) -> None:
+def test_what_an_independent_writer_made_is_opened(tmp_path: Path, pair: PemKeyPair) -> None:
     storage = SegmentStorage(FileObjectStore(tmp_path), AivenLayout(keys=KeyRing([pair])))
     plain = copied_partition(tmp_path, NAME, segments=4)
     for number, (row, (_, data)) in enumerate(zip(plain.rows, rolled_segments(NAME), strict=False)):
@@ -147,13 +147,13 @@ def test_a_copy_that_is_found_in_the_store_is_complete_as_its_manifest_says(copi
 
 
 def test_a_key_that_is_not_at_hand_is_named_and_judges_nothing(
-    encrypted: CopiedPartition, tmp_path: Path, pair: KeyPairFiles
+    encrypted: CopiedPartition, tmp_path: Path, pair: PemKeyPair
 ) -> None:
     (row,) = encrypted.rows
     rings = {
         "no keys are set": None,
         "in remote_storage.encryption_key_pairs: two": KeyRing([key_files(tmp_path, "two")]),
-        "names no private key": KeyRing([KeyPairFiles("one", pair.public_key)]),
+        "names no private key": KeyRing([PemKeyPair("one", pair.public_key)]),
     }
     for words, ring in rings.items():
         storage = SegmentStorage(FileObjectStore(encrypted.root), AivenLayout(keys=ring))
@@ -204,7 +204,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_a_chunk_that_changed_is_named(tmp_path: Path, pair: KeyPairFiles, case: str) -> None:
+def test_a_chunk_that_changed_is_named(tmp_path: Path, pair: PemKeyPair, case: str) -> None:
     form, damage, words = DAMAGES[case]
     copied = copied_partition(tmp_path, NAME, segments=1, layout=AivenLayout(FORMS[form], KeyRing([pair], "one")))
     (row,) = copied.rows
@@ -222,7 +222,7 @@ def test_a_chunk_that_changed_is_named(tmp_path: Path, pair: KeyPairFiles, case:
 
 @pytest.mark.parametrize(("form", "damage"), [("encrypted", _swapped), ("compressed", _flip(40))])
 def test_what_no_tag_tells_a_deep_measure_does(
-    tmp_path: Path, pair: KeyPairFiles, form: str, damage: Callable[[bytes], bytes]
+    tmp_path: Path, pair: PemKeyPair, form: str, damage: Callable[[bytes], bytes]
 ) -> None:
     """Chunks that changed places are each what they were; a frame of zstd carries no checksum."""
     copied = copied_partition(tmp_path, NAME, segments=1, layout=AivenLayout(FORMS[form], KeyRing([pair], "one")))
@@ -234,7 +234,7 @@ def test_what_no_tag_tells_a_deep_measure_does(
 
 @pytest.mark.parametrize("form", ["compressed", "encrypted", "both"])
 def test_a_log_that_was_cut_is_named_with_the_chunk_that_is_not_whole(
-    tmp_path: Path, pair: KeyPairFiles, form: str
+    tmp_path: Path, pair: PemKeyPair, form: str
 ) -> None:
     copied = copied_partition(tmp_path, NAME, segments=1, layout=AivenLayout(FORMS[form], KeyRing([pair], "one")))
     (row,) = copied.rows
@@ -277,7 +277,7 @@ def test_a_manifest_cannot_make_a_reader_hold_more_than_a_chunk(tmp_path: Path, 
         read_back(copied.storage, row)
 
 
-def test_a_manifest_cannot_make_a_reader_count_to_billions(tmp_path: Path, pair: KeyPairFiles) -> None:
+def test_a_manifest_cannot_make_a_reader_count_to_billions(tmp_path: Path, pair: PemKeyPair) -> None:
     layout = AivenLayout(FORMS["encrypted"], KeyRing([pair], "one"))
     copied = copied_partition(tmp_path, NAME, segments=1, layout=layout)
     (row,) = copied.rows
@@ -319,7 +319,7 @@ def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3ObjectStore
 @pytest.mark.integration
 @pytest.mark.parametrize("size_bytes", [300_000, 20 * MIB])
 def test_a_server_proves_what_was_transformed_in_one_request_and_in_parts(
-    s3_store: S3ObjectStore, pair: KeyPairFiles, size_bytes: int
+    s3_store: S3ObjectStore, pair: PemKeyPair, size_bytes: int
 ) -> None:
     layout = AivenLayout(AivenForm(3 * MIB, compresses=True, encrypts=True), KeyRing([pair], "one"))
     storage = SegmentStorage(s3_store, layout)

@@ -17,7 +17,7 @@ from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.finding import AuditContext, AuditMoment, ManifestReader
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.marker import marker_to_bytes
+from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     FACTS,

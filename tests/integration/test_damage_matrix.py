@@ -11,8 +11,7 @@ import pytest
 
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.file import FileObjectStore
-from include.tiering.remote_storage.file_listing import FileListing
+from include.tiering.remote_storage.file.store import FileListing, FileObjectStore
 from include.tiering.remote_storage.s3.listing import S3Listing
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.segments.contract import SegmentRow

@@ -10,7 +10,7 @@ from include.tiering.app import App, open_app
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.quotas import NoQuotas

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from include.tiering.broker_process.ports import free_ports
+from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import (
     MetadataTopicRangeError,
     MetadataTopicRefusedError,

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from include.tiering.broker_process.ports import free_ports
+from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import (
     BrokersError,
     BrokersForbiddenError,

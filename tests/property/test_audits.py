@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.listing import KeyInterval, cut
+from include.tiering.remote_storage.object_store import KeyInterval, cut
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_worlds import KINDS, LISTED_AT_MS, OLD_MS, TOMBSTONE, World, text_id
 

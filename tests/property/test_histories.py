@@ -18,7 +18,7 @@ from include.tiering.model.histories import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
+from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.verification.partition_rules import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world

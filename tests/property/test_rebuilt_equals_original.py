@@ -25,8 +25,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.recovery.plan_rebuild import plan_rebuild
-from include.tiering.recovery.rebuild import Rebuild
+from include.tiering.recovery.rebuild import Rebuild, plan_rebuild
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.sql import SqlRemoteLogMetadata

@@ -8,7 +8,7 @@ import pytest
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import DeletionReason
-from include.tiering.reading.fetch_records import PartitionFetch
+from include.tiering.reading.fetch import PartitionFetch
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive
 

@@ -20,7 +20,7 @@ from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.cli.app import cli
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.segments import partition_of

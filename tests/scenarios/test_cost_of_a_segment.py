@@ -15,7 +15,7 @@ from include.tiering.app import open_app
 from include.tiering.copying.copy_one_segment import CopyStep
 from include.tiering.database.engine import WRITES
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.remote_storage.file_tree import FileTree
+from include.tiering.remote_storage.file.tree import FileTree
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 

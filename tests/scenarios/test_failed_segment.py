@@ -16,7 +16,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.database.schema import segments
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.archive import Archive

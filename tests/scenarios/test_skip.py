@@ -15,7 +15,7 @@ from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive

@@ -21,7 +21,7 @@ from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.verification import verify_planned, verify_segments
 from include.tiering.verification.partition_rules import PARTITION_RULES
 from tests.doubles.archive import Archive

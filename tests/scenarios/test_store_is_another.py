@@ -10,8 +10,8 @@ from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.remote_storage.marker import marker_to_bytes
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.verification.plan_verification import Sample
 from tests.doubles.archive import Archive
 

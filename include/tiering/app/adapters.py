@@ -44,16 +44,23 @@ from include.tiering.quotas.shared_quotas import SharedQuotas
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
 from include.tiering.quotas.topic_quota import TopicQuotas
-from include.tiering.recovery.recovery_contract import MetadataRecovery
+from include.tiering.recovery.contract import MetadataRecovery
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.credentials import credentials_of
-from include.tiering.remote_storage.layouts.options import form_of, layout_options
-from include.tiering.remote_storage.listing import ObjectListing
-from include.tiering.remote_storage.location import open_inventory, open_listing, open_storage, open_strays, place_of
-from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.remote_storage.location import (
+    form_of,
+    layout_options,
+    open_inventory,
+    open_listing,
+    open_storage,
+    open_strays,
+    place_of,
+)
+from include.tiering.remote_storage.object_store import ObjectListing
+from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.s3 import credentials_of
+from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection

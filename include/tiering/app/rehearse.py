@@ -21,9 +21,8 @@ from typing import Final
 
 from include.tiering.app.app import App
 from include.tiering.app.rehearse_on import Watcher, rehearse_on
-from include.tiering.broker_process.copy_sample import require_room
 from include.tiering.broker_process.kafka_home import KafkaHome
-from include.tiering.broker_process.sample import PartitionSample, samples_of, size_of
+from include.tiering.broker_process.sample import PartitionSample, require_room, samples_of, size_of
 from include.tiering.broker_process.throw_away import prepared_broker
 from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
 from include.tiering.handover.rehearsal.result import Rehearsal

@@ -21,7 +21,7 @@ from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.recovery.recovery_contract import SegmentAdoption
+from include.tiering.recovery.contract import SegmentAdoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import StoreGenerations
 from include.tiering.runs.approval import PlanQuestions

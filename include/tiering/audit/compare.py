@@ -38,8 +38,8 @@ from include.tiering.audit.rules import (
 from include.tiering.errors import ForeignStoreError, ObjectKeyError
 from include.tiering.model.histories import OffsetRange, written
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.remote_storage.listing import ListedObject, ListedUpload
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.units import format_utc
 
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

@@ -37,7 +37,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import SeenObject
-from include.tiering.remote_storage.strays import NO_VERSION, Stray, StrayKind, StrayStorage
+from include.tiering.remote_storage.orphan_objects import NO_VERSION, Stray, StrayKind, StrayStorage
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import PartitionLease, WorkStore
 from include.tiering.segments.topics import Owners

@@ -10,7 +10,7 @@ from include.tiering.audit.plan_removals import RemovalItem, RemovalOutcome, Rem
 from include.tiering.audit.record import AuditRecord, AuditTally, FindingState, RecordedFinding
 from include.tiering.configs.deletion_limits import Loosening
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
-from include.tiering.remote_storage.unclaimed import unclaimed_withdrawal
+from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.approval import ApprovalQuestion, loosened_lines
 from include.tiering.runs.deletion_limits import BrakeReport
 from include.tiering.units import format_bytes

@@ -35,8 +35,8 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentKey, SegmentLayout
-from include.tiering.remote_storage.listing import ListedObject
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.object_store import ListedObject
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.units import format_utc
 
 _PROBE: Final = re.compile(r"_tiering-probe-[0-9a-f]{16}\Z")

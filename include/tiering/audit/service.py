@@ -36,9 +36,9 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
-from include.tiering.remote_storage.listing import ListedObject, ListingFacts, ObjectListing
+from include.tiering.remote_storage.object_store import ListedObject, ListingFacts, ObjectListing
+from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.runs.batch import around_deletion, deletion_limits
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_limits import BrakeReport

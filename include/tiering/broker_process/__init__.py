@@ -1,1 +1,1 @@
-"""A hand-over rehearsed: the newest bytes of a topic, copied into the log directory of a throw-away broker."""
+"""A throw-away Kafka broker: its jars, its process, and the sample of a topic that it finds."""

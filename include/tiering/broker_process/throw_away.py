@@ -21,12 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from include.tiering.broker_process.broker_process import BrokerProcess
-from include.tiering.broker_process.copy_sample import copy_sample
+from include.tiering.broker_process.broker_process import (
+    BrokerProcess,
+    Ports,
+    free_ports,
+    logging_option,
+    server_properties,
+)
 from include.tiering.broker_process.kafka_home import KafkaHome
-from include.tiering.broker_process.ports import Ports, free_ports
-from include.tiering.broker_process.sample import PartitionSample
-from include.tiering.broker_process.server_properties import logging_option, server_properties
+from include.tiering.broker_process.sample import PartitionSample, copy_sample
 from include.tiering.clock import Clock
 from include.tiering.errors import PortTakenError, RehearsalError
 from include.tiering.formats.checkpoints import serialize_offset_checkpoint

@@ -13,7 +13,7 @@ from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.model.ids import Uuid
-    from include.tiering.recovery.plan_adoption import AdoptionPlan
+    from include.tiering.recovery.adopt import AdoptionPlan
 
 
 def adopt(
@@ -46,7 +46,7 @@ def adopt(
         refusal = None if dry_run else _refusal(plan, approve=approve)
         if refusal is None and not dry_run:
             report = app.recovery.adopt(plan, new_run_id(), author=author())
-    from include.tiering.recovery.adopt_report import present_adopt
+    from include.tiering.recovery.report import present_adopt
 
     finish(present_adopt(plan, report, refusal), as_json=as_json)
 
@@ -61,8 +61,8 @@ def _parsed(text: str) -> "Uuid":
 
 
 def _refusal(plan: "AdoptionPlan", *, approve: bool) -> str | None:
-    from include.tiering.recovery.adopt_report import question
+    from include.tiering.recovery.report import adoption_question
 
     if approve or not plan.segments:
         return None
-    return refusal_of(question(plan))
+    return refusal_of(adoption_question(plan))

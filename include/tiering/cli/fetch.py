@@ -77,7 +77,7 @@ def _from(
     where: tuple[int, int | None, int],
     client: str | None,
 ) -> "Presentation":
-    from include.tiering.reading.fetch_records import PartitionFetch, write_records
+    from include.tiering.reading.fetch import PartitionFetch, write_records
     from include.tiering.reading.report import present_records
 
     offset, epoch, max_bytes = where

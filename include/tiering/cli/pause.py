@@ -42,7 +42,7 @@ def _checked(topic: str | None) -> str | None:
 
 def _claim_store(app: "App") -> None:
     """So that a backup of the database from before is refused. It is paused by now, whatever comes of that."""
-    from include.tiering.remote_storage.unclaimed import unclaimed_words
+    from include.tiering.remote_storage.store_ownership import unclaimed_words
 
     if (not_claimed := app.ownership.claim_if_possible()) is not None:
         typer.echo(unclaimed_words(not_claimed), err=True)

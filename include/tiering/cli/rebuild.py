@@ -13,7 +13,7 @@ from include.tiering.cli.session import author, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
-    from include.tiering.recovery.plan_rebuild import RebuildPlan
+    from include.tiering.recovery.rebuild import RebuildPlan
 
 
 def rebuild(
@@ -55,15 +55,15 @@ def rebuild(
                     on_examined=advance,
                     stop=lambda: interrupt.requested,
                 )
-    from include.tiering.recovery.rebuild_report import present_rebuild
+    from include.tiering.recovery.report import present_rebuild
 
     code = interrupt.exit_code if interrupt.requested else ExitCode.FINDINGS
     finish(present_rebuild(plan, report, refusal), as_json=as_json, otherwise=code)
 
 
 def _refusal(plan: "RebuildPlan", *, approve: bool) -> str | None:
-    from include.tiering.recovery.rebuild_report import question
+    from include.tiering.recovery.report import rebuild_question
 
     if approve:
         return None
-    return refusal_of(question(plan))
+    return refusal_of(rebuild_question(plan))

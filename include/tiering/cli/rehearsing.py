@@ -24,8 +24,7 @@ def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None
     """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
     from include.tiering.app.rehearse import rehearse
     from include.tiering.app.rehearse_on import Watcher
-    from include.tiering.broker_process.java import java
-    from include.tiering.broker_process.kafka_home import kafka_by_maven, kafka_in
+    from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
 
     watcher = Watcher(_told, _step, counted_bytes)
     with _ended_once(keep=keep):

@@ -11,7 +11,7 @@ from include.tiering.configs.mirror_pools import PoolsStatus, PoolStatus
 from include.tiering.configs.pools_report import slots_words, source_of
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
-from include.tiering.remote_storage.unclaimed import unclaimed_words
+from include.tiering.remote_storage.store_ownership import unclaimed_words
 from include.tiering.settings import TieringSettings
 from include.tiering.units import format_utc
 

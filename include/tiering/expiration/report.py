@@ -11,7 +11,7 @@ from include.tiering.errors import UnprovedReplacementError
 from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
-from include.tiering.remote_storage.unclaimed import unclaimed_withdrawal
+from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
 from include.tiering.runs.deletion_run import (
     DeletionItem,

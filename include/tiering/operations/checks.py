@@ -21,7 +21,7 @@ from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_none_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry

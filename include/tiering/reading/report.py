@@ -5,8 +5,7 @@ from pathlib import Path
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, count, labels
-from include.tiering.reading.fetch_partition import FetchedSegment
-from include.tiering.reading.fetch_records import FetchedRecords
+from include.tiering.reading.fetch import FetchedRecords, FetchedSegment
 from include.tiering.units import format_bytes
 
 

@@ -1,5 +1,10 @@
 """Adopt complete copies that the metadata does not know: each becomes FINISHED at once, under the partition's lease.
 
+A plan says which of them may: where they go on with what is known. A row is there before the first object of its
+segment, so an unknown id is no copy under way: it is what a database that was set back has forgotten, or what came with
+a store that had another one. A copy that was begun and is whole counts as unknown, if nobody has the lease to copy its
+partition when it is adopted.
+
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     planned     the run is stored, as that of a copy       a run with work left                nobody has to: no batch
                                                                                                goes on with it
@@ -11,17 +16,36 @@
 There is no step between unknown and FINISHED: as COPY_SEGMENT_STARTED it would be somebody's leftover, and deleted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
-from include.tiering.errors import StateConflictError, TieringError
+from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.histories import newest_history
-from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt, refused_attempt
-from include.tiering.recovery.recovery_contract import SegmentAdoption, StoredSegment
-from include.tiering.recovery.stored_attempts import FoundAttempt, examine, found_attempts
+from include.tiering.model.histories import FIRST_HISTORY, Divergence, SeenDivergence, newest_history, open_divergence
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.recovered_log import (
+    LeftOut,
+    Obstacle,
+    by_offset,
+    continued_log,
+    newest_decision,
+    not_followed,
+)
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.recovery.contract import SegmentAdoption, StoredSegment
+from include.tiering.recovery.rebuild import by_name
+from include.tiering.recovery.stored_attempts import (
+    FoundAttempt,
+    examine,
+    examined,
+    found_attempts,
+    stored_histories,
+    told_apart,
+)
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.contract import (
     Lease,
@@ -31,7 +55,223 @@ from include.tiering.runs.contract import (
     WorkItem,
     WorkStore,
 )
-from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAttempt:
+    """An attempt that stays what it is. `error` is the class name of a TieringError.
+
+    `topic_id_partition` and `start_offset` are None where nothing in the store names the id.
+    """
+
+    segment_id: Uuid
+    topic_id_partition: TopicIdPartition | None
+    start_offset: int | None
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAdoption:
+    """What may be adopted of one partition, by ascending end, as long as its highest copied offset and its newest
+    history are the same. `diverging` is what the store's copies of a later history replace: then there is nothing."""
+
+    topic_id_partition: TopicIdPartition
+    highest_copied_offset: int | None
+    segments: tuple[StoredSegment, ...]
+    history: int = FIRST_HISTORY
+    diverging: SeenDivergence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionPlan:
+    """What may be adopted now, and what may not. `diverging` are partitions of which the store has a later history than
+    the metadata know: a person decides before anything of them is adopted."""
+
+    partitions: tuple[PartitionAdoption, ...]
+    refused: tuple[RefusedAttempt, ...]
+    diverging: tuple[PartitionAdoption, ...] = ()
+
+    @property
+    def segments(self) -> int:
+        return sum(len(one.segments) for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.metadata.segment_size_bytes for one in self.partitions for each in one.segments)
+
+
+def plan_adoption(
+    storage: RemoteStorage,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    ids: Collection[Uuid] | None,
+) -> AdoptionPlan:
+    """Look at every attempt that is not known, or at those with these ids alone. Changes nothing.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer.
+    """
+    adoptions, diverging, refused, seen = [], [], [], set[Uuid]()
+    names = {one.topic_id: one.topic for one in metadata.partitions()}
+    for partition in _partitions(storage):
+        attempts = found_attempts(storage.list_segment_objects(partition))
+        wanted = [one for one in attempts if ids is None or one.segment_id.id in ids]
+        seen.update(one.segment_id.id for one in wanted)
+        rows = metadata.list_segments(partition) if wanted else ()
+        unknown, known = _unknown(wanted, rows, metadata)
+        refused += known if ids is not None else [one for one in known if one.error == StateConflictError.__name__]
+        if not unknown:
+            continue
+        objection = _objection(partition, names.get(partition.topic_id, partition.topic), registry, metadata)
+        if objection is not None:
+            refused += [refused_attempt(one.segment_id, one.start_offset, objection) for one in unknown]
+            continue
+        adoption, others = _adoptable(storage, metadata, partition, rows, unknown)
+        refused += others
+        if adoption.segments:
+            adoptions.append(adoption)
+        if adoption.diverging is not None:
+            diverging.append(adoption)
+    missing = UnknownSegmentError("no object in the store names it")
+    refused += [
+        RefusedAttempt(one, None, None, type(missing).__name__, str(missing)) for one in ids or () if one not in seen
+    ]
+    return AdoptionPlan(tuple(adoptions), tuple(refused), tuple(diverging))
+
+
+def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
+    """Record what the store says of later histories: their partitions wait for a person from now on."""
+    for one in plan.diverging:
+        if one.diverging is not None:
+            metadata.record_divergence(one.topic_id_partition, one.diverging, history=one.history)
+
+
+def _unknown(
+    attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
+) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
+    """Attempts that the metadata never knew, or knows as begun by us, and the others. Deleted ones are conflicts."""
+    begun = {row.metadata.remote_log_segment_id for row in rows if _is_begun(row)}
+    states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
+    unknown, known = [], []
+    for attempt in attempts:
+        state = states.get(attempt.segment_id)
+        if state is None and (row := metadata.segment(attempt.segment_id)) is not None:
+            state = row.metadata.state
+        if state is None or attempt.segment_id in begun:
+            unknown.append(attempt)
+        elif state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
+            deleted = StateConflictError("it was deleted here: its id is never used again")
+            known.append(refused_attempt(attempt.segment_id, attempt.start_offset, deleted))
+        else:
+            there = UnknownSegmentError(f"nothing to adopt: the metadata has it as {state.name}")
+            known.append(refused_attempt(attempt.segment_id, attempt.start_offset, there))
+    return unknown, known
+
+
+def _is_begun(row: SegmentRow) -> bool:
+    is_started = row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return is_started and row.origin is SegmentOrigin.PLATFORM
+
+
+def _objection(
+    partition: TopicIdPartition, known_name: str, registry: TopicRegistry, metadata: RemoteLogMetadata
+) -> StateConflictError | None:
+    """Why nothing of this partition is adopted."""
+    if known_name != partition.topic:
+        return StateConflictError(
+            f"its topic {partition.topic_id} is known as {known_name}, its key says {partition.topic}"
+        )
+    owner = registry.owner(partition.topic_id)
+    if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
+        return StateConflictError(f"the topic's owner is {owner}: what is stored of it is not ours to take")
+    undecided = open_divergence(metadata.divergences(partition))
+    return None if undecided is None else StateConflictError(f"which history it goes on with is not known: {undecided}")
+
+
+def _adoptable(
+    storage: RemoteStorage,
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    rows: Sequence[SegmentRow],
+    unknown: Sequence[FoundAttempt],
+) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
+    stored, faulty = told_apart(examined(storage, unknown))
+    divergences, highest = metadata.divergences(partition), metadata.highest_copied_offset(partition)
+    history, decision = newest_history(divergences), newest_decision(divergences)
+    log_start = metadata.partition_truth(partition).log_start_offset
+    finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
+    others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
+    begun = [one for one in others if one.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+    refused = [
+        RefusedAttempt(one.attempt.segment_id.id, partition, one.attempt.start_offset, one.error, one.message)
+        for one in faulty
+    ]
+    copies, left_out = _of_history([one.metadata for one in stored.values()], decision)
+    told, odd = stored_histories(storage, [one for one in finished if one.end_offset >= log_start], copies)
+    diverging = told.diverging()
+    if diverging is not None:
+        objection = StateConflictError(
+            f"the store has copies of a later history: {diverging}; nobody decided about it: see ./tiering skip"
+        )
+        refused += [refused_attempt(one, stored[one].metadata.start_offset, objection) for one in stored]
+        return PartitionAdoption(partition, highest, (), history, diverging), refused
+
+    continued = partial(
+        continued_log,
+        max(finished, key=lambda one: one.end_offset, default=None),
+        highest,
+        decisions=metadata.skipped_offsets(partition),
+        log_start_offset=log_start,
+        begun_offset=min((one.start_offset for one in begun), default=None),
+        followed_from=None
+        if finished or decision is None or decision.followed is None
+        else decision.followed.from_offset,
+    )
+    log = continued(told.copies)
+    if told.mixes(log.segments):
+        first = told.of_first_history()
+        left_out += [LeftOut(one, Obstacle.LATER_HISTORY) for one in told.copies if one not in first]
+        log = continued(first)
+    left_out += [*log.left_out, *(LeftOut(one, Obstacle.ODD_EPOCHS) for one in odd)]
+    refused += [
+        refused_attempt(one.segment.remote_log_segment_id, one.segment.start_offset, StateConflictError(_why(one)))
+        for one in by_offset(left_out)
+    ]
+    segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
+    return PartitionAdoption(partition, highest, segments, history), refused
+
+
+def _of_history(
+    copies: Sequence[RemoteLogSegmentMetadata], decision: Divergence | None
+) -> tuple[list[RemoteLogSegmentMetadata], list[LeftOut]]:
+    """The copies that may be of the newest history, and the others."""
+    obstacles = [(one, None if decision is None else not_followed(one, decision)) for one in copies]
+    followed = [one for one, obstacle in obstacles if obstacle is None]
+    return followed, [LeftOut(one, obstacle) for one, obstacle in obstacles if obstacle is not None]
+
+
+def _why(one: LeftOut) -> str:
+    said = f"offsets {_offsets(one.segment)}: {one.obstacle}"
+    return said if one.beside is None else f"{said} ({one.beside.remote_log_segment_id.id}, {_offsets(one.beside)})"
+
+
+def _offsets(segment: RemoteLogSegmentMetadata) -> str:
+    return f"{segment.start_offset}..{segment.end_offset}"
+
+
+def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: TieringError) -> RefusedAttempt:
+    partition = segment_id.topic_id_partition
+    return RefusedAttempt(segment_id.id, partition, start_offset, type(error).__name__, str(error))
+
+
+def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
+    """As keys name them: one id under two names is two of them here."""
+    named = (one.segment_id.topic_id_partition for one in storage.list_segment_objects())
+    found = {by_name(partition): partition for partition in named}
+    return [found[name] for name in sorted(found)]
+
 
 _FROM_THE_STORE: Final = "remote storage"
 _NOT_URGENT: Final = 0.0

@@ -8,11 +8,9 @@ from include.tiering.clock import Clock
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.observers import ignore
-from include.tiering.recovery.adopt import Adoption, AdoptionReport
-from include.tiering.recovery.plan_adoption import AdoptionPlan, plan_adoption, record_diverging
-from include.tiering.recovery.plan_rebuild import RebuildPlan, plan_rebuild
-from include.tiering.recovery.rebuild import Rebuild, RebuildReport
-from include.tiering.recovery.recovery_contract import MetadataRecovery, SegmentAdoption
+from include.tiering.recovery.adopt import Adoption, AdoptionPlan, AdoptionReport, plan_adoption, record_diverging
+from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
+from include.tiering.recovery.rebuild import Rebuild, RebuildPlan, RebuildReport, plan_rebuild
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs

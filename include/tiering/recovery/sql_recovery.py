@@ -34,7 +34,7 @@ from include.tiering.model.segment_metadata import (
     RemoteLogSegmentState,
     Verdict,
 )
-from include.tiering.recovery.recovery_contract import RecoveredPartition, StoredSegment
+from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.segments.sql_divergences import add_decided

@@ -1,11 +1,14 @@
-"""Whether what a store holds of one attempt is a complete copy, as its manifest and the store itself say.
+"""Whether what a store holds of one attempt is a complete copy, as its manifest and the store say; and of what history.
 
 Nothing here believes an object: it may be anybody's. What does not hold together is a value with an error class and a
 sentence, and the others go on.
+
+Copies that the metadata does not know are told apart by history beside what is known of their partition. Before a
+manifest makes another history of what others say, the history that its copy carries is asked, as in a rebuild.
 """
 
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,9 +25,11 @@ from include.tiering.formats import checkpoints
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.recovered_histories import is_odd, lateness, recovered_histories
+from include.tiering.model.recovered_log import StoredHistories
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.recovery.recovery_contract import StoredSegment
+from include.tiering.recovery.contract import StoredSegment
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 
 _COMPLETE: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
@@ -198,3 +203,26 @@ def _named_by(attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
         segment_size_bytes=0,
         segment_leader_epochs=LeaderEpochs.of([(0, start_offset)]),
     )
+
+
+def stored_histories(
+    storage: RemoteStorage, known: Sequence[RemoteLogSegmentMetadata], copies: Sequence[RemoteLogSegmentMetadata]
+) -> tuple[StoredHistories, tuple[RemoteLogSegmentMetadata, ...]]:
+    """The histories, and those of the copies whose manifests say other leader epochs than they carry: they are none of
+    the histories.
+
+    Raises:
+        RemoteStorageUnavailableError: the store does not answer.
+    """
+    odd: list[RemoteLogSegmentMetadata] = []
+    left = [*known, *copies]
+    while True:
+        carried = leader_epochs_of(storage, max(left, key=lateness)) if left else LeaderEpochs()
+        contradicting = recovered_histories(left, carried).contradicting
+        found = [one for one in contradicting if is_odd(one, leader_epochs_of(storage, one))]
+        if not found:
+            believed = [one for one in known if one in left]
+            told = StoredHistories(believed, [one for one in copies if one in left], carried)
+            return told, tuple(one for one in copies if one in odd)
+        odd += found
+        left = [one for one in left if one not in found]

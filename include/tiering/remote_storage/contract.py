@@ -1,13 +1,17 @@
-"""KIP-405's RemoteStorageManager, as this platform needs it.
+"""KIP-405's RemoteStorageManager, as this platform needs it, and which objects of a segment are absent.
 
 Every copy attempt has a new segment id, so a copy never overwrites: a key that exists already is an error. Deletes
 tolerate absence. A key is built and parsed in the layout alone. All bytes sent are charged to the limiter first.
+
+Objects of a segment may be absent, or not there yet: a mirror or a restore of the store that is under way shows some
+objects of a segment and not others, or an object of 0 bytes where its bytes are still to come. Both look alike, and
+neither is damage: nothing says that the object was ever other than it should be. An object with wrong bytes is damage.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import StoreMarker
@@ -275,3 +279,15 @@ class RemoteStorage(Protocol):
             RemoteStorageError: what stands in the way.
         """
         ...
+
+
+_MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
+"""Indexes that are objects of their own: a small segment has no entry in them."""
+
+
+def absent_kinds(
+    stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
+) -> tuple[ObjectKind, ...]:
+    """Which of the required objects of a segment are not in the store, or have 0 bytes where they cannot; in order."""
+    there = {one.kind for one in stored if one.size_bytes or one.kind in _MAY_BE_EMPTY}
+    return tuple(sorted(set(required) - there))

@@ -1,4 +1,7 @@
-"""From a URL to a store. A URL names a place and nothing else: credentials come from the environment."""
+"""From settings to a store: what its URL names, opened with the layout, the form and the keys that are set.
+
+A URL names a place and nothing else: credentials come from the environment.
+"""
 
 import re
 from collections.abc import Callable
@@ -8,19 +11,18 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
+from include.tiering.formats.aiven_manifest import CustomMetadataField
 from include.tiering.model.ownership import StorePlace
-from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.file import FileObjectStore
-from include.tiering.remote_storage.file_listing import FileListing
+from include.tiering.remote_storage.file.store import FileListing, FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import PLAIN, AivenLayout
-from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm, SegmentKeys
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
-from include.tiering.remote_storage.layouts.segment_keys import SegmentKeys
-from include.tiering.remote_storage.listing import ObjectListing
-from include.tiering.remote_storage.object_store import ObjectStore, checked_key
+from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, checked_key
+from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.settings import RemoteStorageSettings
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
@@ -153,8 +155,7 @@ def open_inventory(
         SettingError: not such a place, or `url` names no bucket.
     """
     # pyarrow takes a tenth of a second to import: only those who use it wait.
-    from include.tiering.remote_storage.inventory.files import BucketFiles, LocalFiles
-    from include.tiering.remote_storage.inventory.listing import InventoryListing
+    from include.tiering.remote_storage.inventory import BucketFiles, InventoryListing, LocalFiles
 
     place = parse_location(url)
     if not isinstance(place, S3Location):
@@ -219,3 +220,37 @@ def _s3_location(parts: SplitResult) -> S3Location:
     if len(prefix) > _MAX_PREFIX_LENGTH:
         raise SettingError(f"remote_storage.url: a prefix of {len(prefix)} characters exceeds {_MAX_PREFIX_LENGTH}")
     return S3Location(parts.netloc, f"{prefix}/")
+
+
+def layout_options(remote: RemoteStorageSettings) -> dict[str, Any]:
+    """Arguments of `open_storage` that choose the layout, its form and the keys for it. Raises as `form_of` does."""
+    return {"layout": remote.layout, "form": form_of(remote), "keys": _keys(remote)}
+
+
+def form_of(remote: RemoteStorageSettings) -> AivenForm:
+    """The form of new segments.
+
+    Raises:
+        SettingError: a chunk size that cannot be held in memory.
+    """
+    fields = frozenset(CustomMetadataField[name] for name in remote.custom_metadata_fields_include)
+    return AivenForm(
+        chunk_size_bytes=remote.chunk_size,
+        compresses=remote.compression_enabled,
+        unless_compressed=remote.compression_heuristic_enabled,
+        encrypts=remote.encryption_enabled,
+        custom_metadata=fields,
+        custom_metadata_max_bytes=remote.custom_metadata_max_bytes,
+        key_prefix=remote.key_prefix,
+        with_txn_index_empty=remote.brokers_write_txn_idx_empty,
+    )
+
+
+def _keys(remote: RemoteStorageSettings) -> SegmentKeys | None:
+    """None without key pairs."""
+    if not remote.encryption_key_pairs:
+        return None
+    # Ciphers take a tenth of a second to import: only those who use them wait.
+    from include.tiering.remote_storage.layouts.key_ring import KeyRing, PemKeyPair
+
+    return KeyRing([PemKeyPair(*pair) for pair in remote.key_pairs], remote.encryption_key_pair_id)

@@ -1,4 +1,4 @@
-"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`.
+"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`, and a reader of one segment.
 
 Order of a copy, and what a crash leaves (keys are unique to the attempt, so nothing is ever overwritten):
 
@@ -11,6 +11,9 @@ Order of a copy, and what a crash leaves (keys are unique to the attempt, so not
 
 A delete works in the opposite order: first open uploads, then the manifest, the rest, the record bytes last. A crash on
 the way leaves a part of the objects; the metadata still says DELETE_SEGMENT_STARTED, so the delete is repeated.
+
+A reader goes through one segment from front to back: small objects once and whole, the log in ranges, every byte
+charged.
 """
 
 import os
@@ -31,23 +34,131 @@ from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import (
     DeleteFailure,
+    KeptObject,
     ObjectKind,
     ProgressCallback,
     SegmentObject,
     StoredObject,
+    TransformedSizes,
 )
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
-from include.tiering.remote_storage.marker import MARKER_KEY, MAX_MARKER_BYTES, marker_from_bytes, marker_to_bytes
-from include.tiering.remote_storage.object_store import ObjectStat, ObjectStore
-from include.tiering.remote_storage.segment_reader import (
-    StoredSegmentReader,
-    check_positions,
-    no_such_index,
-    read_small,
+from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, ObjectStore, crc32c_of
+from include.tiering.remote_storage.store_ownership import (
+    MARKER_KEY,
+    MAX_MARKER_BYTES,
+    marker_from_bytes,
+    marker_to_bytes,
 )
+from include.tiering.units import MIB
+
+MAX_IN_MEMORY_BYTES: Final = 64 * MIB
+
+
+class StoredSegmentReader:
+    """A `SegmentReader` over a store and a layout.
+
+    What could not be read is not asked for again: the same error comes back, unless it may go away by itself.
+    """
+
+    def __init__(
+        self, store: ObjectStore, layout: SegmentLayout, metadata: RemoteLogSegmentMetadata, limiter: ByteLimiter
+    ) -> None:
+        self.bytes_read = 0
+        self._store = store
+        self._layout = layout
+        self._metadata = metadata
+        self._limiter = limiter
+        self._objects: dict[str, bytes | RemoteStorageError] = {}
+
+    def objects(self) -> tuple[KeptObject, ...]:
+        found = ((kind, key, self._store.stat(key, read_back=False)) for kind, key in self._layout.keys(self._metadata))
+        return tuple(KeptObject(kind, key, stat.size_bytes, stat.crc32c) for kind, key, stat in found if stat)
+
+    def read_crc32c(self, key: str) -> int | None:
+        content = self._objects.get(key)
+        return extend_crc32c(0, content) if isinstance(content, bytes) else None
+
+    def index(self, index_type: IndexType) -> bytes:
+        index = self._layout.index(self._metadata, index_type, self._read_part)
+        if index is None:
+            raise no_such_index(self._metadata, index_type)
+        return index
+
+    def manifest(self) -> bytes | None:
+        key = self._layout.manifest_key(self._metadata)
+        return None if key is None else self._read_part(key, 0, None)
+
+    def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
+        check_positions(self._metadata, start_position, end_position)
+        yield from self._layout.log(
+            self._metadata, start_position, end_position, read=self._read_part, stream=self._counted
+        )
+
+    def transformed_sizes(self) -> TransformedSizes | None:
+        return self._layout.transformed_sizes(self._metadata, self._read_part)
+
+    def whole(self, kind: ObjectKind) -> bytes:
+        return self._layout.whole(self._metadata, kind, self._read_part)
+
+    def _counted(self, key: str, first: int, last: int) -> Iterator[bytes]:
+        for block in self._store.read(key, first, last, limiter=self._limiter):
+            self.bytes_read += len(block)
+            yield block
+
+    def _read_part(self, key: str, first: int, last: int | None) -> bytes:
+        whole = self._whole(key)
+        end = len(whole) if last is None else last + 1
+        if not first <= end <= len(whole):
+            raise RemoteResourceNotFoundError(f"{key}: bytes {first}..{end - 1} of an object of {len(whole)}")
+        return whole[first:end]
+
+    def _whole(self, key: str) -> bytes:
+        if key not in self._objects:
+            try:
+                self._objects[key] = self._read_whole(key)
+            except RemoteStorageError as error:
+                if error.retriable:
+                    raise
+                self._objects[key] = error
+        found = self._objects[key]
+        if isinstance(found, RemoteStorageError):
+            raise found
+        return found
+
+    def _read_whole(self, key: str) -> bytes:
+        content = read_small(self._store, key, limiter=self._limiter)
+        self.bytes_read += len(content)
+        return content
+
+
+def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:
+    """A small object, or a small part of one: whoever wrote it decides how much comes, not how much is taken.
+
+    Raises:
+        RemoteStorageError: more than `MAX_IN_MEMORY_BYTES`.
+    """
+    blocks = []
+    size_bytes = 0
+    for block in store.read(key, first, last, limiter=limiter):
+        size_bytes += len(block)
+        if size_bytes > MAX_IN_MEMORY_BYTES:
+            raise RemoteStorageError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, which no index or manifest has")
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def check_positions(metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> None:
+    """Raises ValueError unless both (inclusive) are inside the segment and in this order."""
+    if not 0 <= start_position <= end_position < metadata.segment_size_bytes:
+        inside = f"0..{metadata.segment_size_bytes - 1}"
+        raise ValueError(f"positions {start_position}..{end_position} are not inside {inside}")
+
+
+def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteResourceNotFoundError:
+    return RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
+
 
 _PROBE: Final = b"written by a check that this store can be written; safe to delete\n"
 _MOST_TRIES: Final = 8

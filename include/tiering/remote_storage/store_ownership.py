@@ -1,16 +1,206 @@
-"""The proof that the remote store is this database's, before anything is written or deleted there."""
+"""Who owns a store: its marker object, the guard that reads the marker before any change, and the proof by both.
 
-from collections.abc import Callable
-from typing import Final
+A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
+delete there. The marker is created once, by a write that refuses to overwrite. From then on it changes in three ways:
+its generation is raised by each run that plans (`claim_store`), a database that is rebuilt from the store puts
+its own in the place of the one it found, and a person lets a database take the store over.
+
+It is read before every delete, and behind the last object of every copy, before that becomes FINISHED: a store may
+change hands while we run, or its disk may go away. A copy begins on what was read at most a second ago, as it can only
+add keys of its own. What the database accepts is read each time too: it may be restored while we run.
+
+A decision may count although the store could not be claimed: then a sentence says what that means for copies of the
+database, with the reason (`not_claimed`).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
 
 from include.tiering.clock import Clock
-from include.tiering.errors import ForeignStoreError, TieringError
-from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.remote_storage.claim_store import ClaimStep, StoreClaim, StoreGenerations
-from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.marker import GuardedStorage
-from include.tiering.remote_storage.move_store import StoreMove
+from include.tiering.errors import ForeignStoreError, FormatError, TieringError
+from include.tiering.formats import strict_json
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.segment_data import IndexType, LogSegmentData
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.remote_storage.claim_store import ClaimStep, StoreClaim, StoreGenerations, StoreMove
+from include.tiering.remote_storage.contract import (
+    DeleteFailure,
+    ObjectKind,
+    ProgressCallback,
+    RemoteStorage,
+    SegmentObject,
+    SegmentReader,
+    StoredObject,
+)
 from include.tiering.telemetry import get_logger
+
+MARKER_KEY: Final = "_tiering-store.json"
+MAX_MARKER_BYTES: Final = 4096
+COPY_TRUST_SECONDS: Final = 1.0
+_PLACE: Final = ("url", "layout", "key_prefix")
+_LAST_GENERATION: Final = 2**31 - 2
+"""The database's column holds one more, which is the next."""
+_LAST_MS: Final = 253_402_300_799_000
+"""The end of the year 9999: what a date can be shown of."""
+
+
+def marker_to_bytes(marker: StoreMarker) -> bytes:
+    """Of version 1 without a token, as the versions before wrote it."""
+    document: dict[str, object] = {
+        "version": 1 if marker.token is None else 2,
+        "cluster_id": marker.cluster_id,
+        "store_id": marker.store_id,
+        "generation": marker.generation,
+    }
+    if marker.token is not None:
+        document["token"] = marker.token
+        if marker.place is not None:
+            document |= {name: getattr(marker.place, name) for name in _PLACE}
+        if marker.raised_by is not None:
+            by = marker.raised_by
+            document["raised_by"] = {"host": by.host, "database": by.database, "at_ms": by.at_ms}
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+@lru_cache(maxsize=8)
+def marker_from_bytes(content: bytes) -> StoreMarker:
+    """What the bytes say, for the same bytes once. Raises ForeignStoreError unless it is a marker that this version
+    understands."""
+    try:
+        document = strict_json.parse_object(content, MAX_MARKER_BYTES)
+        version = document.integer("version", 1, 2)
+        marker = StoreMarker(
+            document.text("cluster_id"), document.text("store_id"), document.integer("generation", 0, _LAST_GENERATION)
+        )
+        return marker if version == 1 else replace(marker, **_of_version_2(document))
+    except FormatError as error:
+        raise ForeignStoreError(f"{MARKER_KEY} is not a marker of this platform: {error}") from error
+
+
+def _of_version_2(document: strict_json.JsonObject) -> dict[str, Any]:
+    found: dict[str, Any] = {"token": document.text("token")}
+    if document.has("url"):
+        found["place"] = StorePlace(*map(document.text, _PLACE))
+    if document.has("raised_by"):
+        by = document.object("raised_by")
+        found["raised_by"] = RaisedBy(by.text("host"), by.text("database"), by.integer("at_ms", 0, _LAST_MS))
+    return found
+
+
+class GuardedStorage:
+    """A `RemoteStorage` that changes nothing unless the store's marker is one that `accepted` answers.
+
+    Args:
+        accepted: what the database accepts now.
+        place: where the settings say that keys lie; None: nothing is compared with it.
+    """
+
+    def __init__(
+        self,
+        storage: RemoteStorage,
+        accepted: Callable[[], AcceptedMarkers],
+        clock: Clock,
+        place: StorePlace | None = None,
+    ) -> None:
+        self._storage = storage
+        self._accepted = accepted
+        self._clock = clock
+        self._place = place
+        self._trusted_until = clock.monotonic()
+
+    @property
+    def required_kinds(self) -> frozenset[ObjectKind]:
+        return self._storage.required_kinds
+
+    def check_marker(self) -> None:
+        """Raises ForeignStoreError if there is no marker, another one, or the settings name another place.
+
+        Both are read again where they disagree, until the database says the same twice: a worker that plans may raise
+        the generation between both.
+        """
+        found, accepted, before = self._storage.read_marker(), self._accepted(), None
+        while not accepted.accepts(found) and accepted != before:
+            before = accepted
+            found, accepted = self._storage.read_marker(), self._accepted()
+        accepted.require(found, self._place)
+        self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
+
+    def copy_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+    ) -> tuple[StoredObject, ...]:
+        if self._clock.monotonic() >= self._trusted_until:
+            self.check_marker()
+        return self._storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
+
+    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
+        self._storage.require_copyable(metadata)
+
+    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
+        return self._storage.custom_metadata(metadata, stored_bytes)
+
+    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
+        return self._storage.stat_log_segment(metadata)
+
+    def fetch_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        start_position: int = 0,
+        end_position: int | None = None,
+        *,
+        limiter: ByteLimiter,
+    ) -> Iterator[bytes]:
+        return self._storage.fetch_log_segment(metadata, start_position, end_position, limiter=limiter)
+
+    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
+        return self._storage.fetch_index(metadata, index_type)
+
+    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
+        return self._storage.fetch_manifest(metadata)
+
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
+        return self._storage.open_log_segment(metadata, limiter=limiter)
+
+    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
+        self.check_marker()
+        return self._storage.delete_log_segments(segments)
+
+    def list_objects(self) -> Iterator[tuple[str, int]]:
+        return self._storage.list_objects()
+
+    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
+        return self._storage.list_segment_objects(partition)
+
+    def read_marker(self) -> StoreMarker | None:
+        return self._storage.read_marker()
+
+    def create_marker(self, marker: StoreMarker) -> StoreMarker:
+        return self._storage.create_marker(marker)
+
+    def replace_marker(
+        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
+    ) -> StoreMarker | None:
+        return self._storage.replace_marker(expected, marker, conditional=conditional)
+
+    def replaces_conditionally(self) -> bool:
+        return self._storage.replaces_conditionally()
+
+    def clock_ms(self) -> int | None:
+        return self._storage.clock_ms()
+
+    def check_writable(self) -> None:
+        self.check_marker()
+        self._storage.check_writable()
+
 
 _log: Final = get_logger(__name__)
 
@@ -100,3 +290,18 @@ class StoreOwnership:
 
     def store_move(self, generations: StoreGenerations | None = None) -> StoreMove:
         return StoreMove(self.store_claim(generations), self._open_place)
+
+
+def unclaimed_words(not_claimed: str) -> str:
+    """In one sentence."""
+    return (
+        "warning: a backup of the database from before this would not be refused, as the store could not be claimed"
+        f" (the same command again tries it again): {not_claimed}"
+    )
+
+
+def unclaimed_withdrawal(not_claimed: str | None) -> str:
+    """What goes behind the sentence about a withdrawn run; empty if the store was claimed."""
+    if not_claimed is None:
+        return ""
+    return f"; a copy of this database may go on with it, the store could not be claimed: {not_claimed}"

@@ -27,8 +27,14 @@ from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes
-from include.tiering.remote_storage.absent import absent_kinds
-from include.tiering.remote_storage.contract import KeptObject, ObjectKind, RemoteStorage, SegmentReader, StoredObject
+from include.tiering.remote_storage.contract import (
+    KeptObject,
+    ObjectKind,
+    RemoteStorage,
+    SegmentReader,
+    StoredObject,
+    absent_kinds,
+)
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 

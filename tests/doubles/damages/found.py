@@ -13,11 +13,9 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.listing import KeyInterval, ObjectListing
-from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.remote_storage.object_store import ObjectStore
-from include.tiering.remote_storage.segment_reader import read_small
-from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.object_store import KeyInterval, ObjectListing, ObjectStore
+from include.tiering.remote_storage.segment_storage import SegmentStorage, read_small
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.sizes.compare_stored import settle_stored

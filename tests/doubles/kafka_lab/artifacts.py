@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.broker_process import kafka_home
-from include.tiering.broker_process.java import java
-from include.tiering.broker_process.kafka_home import KAFKA, LOG4J_2
-from include.tiering.broker_process.maven import Artifact, fetch, run
+from include.tiering.broker_process.kafka_home import KAFKA, LOG4J_2, Artifact, fetch, java, run
 from include.tiering.errors import KafkaMissingError
 
 VERSIONS: Final = (kafka_home.RELEASE, "3.9.2", "4.4.0")

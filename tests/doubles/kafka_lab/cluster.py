@@ -21,8 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from include.tiering.broker_process.ports import Ports, free_ports
-from include.tiering.broker_process.server_properties import logging_option, server_properties
+from include.tiering.broker_process.broker_process import Ports, free_ports, logging_option, server_properties
 from include.tiering.errors import PortTakenError
 from tests.doubles.kafka_lab.artifacts import class_path
 from tests.doubles.kafka_lab.broker import KafkaBroker

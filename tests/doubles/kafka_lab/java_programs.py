@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from include.tiering.broker_process.java import java
+from include.tiering.broker_process.kafka_home import java
 from include.tiering.errors import KafkaMissingError
 from tests.doubles.kafka_lab.artifacts import class_path
 

@@ -7,7 +7,7 @@ from include.tiering.audit.record import Guard
 from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.invariants.decision_closing import DecisionClosing
 from tests.simulation.invariants.guard_closing import GuardClosing
 from tests.simulation.invariants.handover_closing import HandoverClosing

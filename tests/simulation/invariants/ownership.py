@@ -6,7 +6,7 @@ What is asked is who planned and who wrote, not which numbers a marker holds.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_from_bytes
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_from_bytes
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.object_store import StoreState
 from tests.simulation.world.sides import Side

@@ -9,7 +9,7 @@ from include.tiering.audit.finding import AuditMoment
 from include.tiering.audit.service import AuditService
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
-from include.tiering.remote_storage.strays import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.segments import sql_verdicts
 from include.tiering.segments.topics import SeenOwners
 from include.tiering.segments.values import Look, QualityResult

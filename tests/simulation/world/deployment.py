@@ -30,9 +30,9 @@ from include.tiering.quotas.topic_quota import Admission
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
-from include.tiering.remote_storage.layouts.options import form_of
+from include.tiering.remote_storage.location import form_of
+from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.strays import StoredStrays
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from include.tiering.remote_storage.listing import KeyInterval, ListedObject, ListedUpload, ListingFacts
+from include.tiering.remote_storage.object_store import KeyInterval, ListedObject, ListedUpload, ListingFacts
 from tests.simulation.world.object_store import ModelStore
 
 _PAGE_KEYS: Final = 24

@@ -17,10 +17,16 @@ from include.tiering.errors import (
 )
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quotas.contract import ByteLimiter
-from include.tiering.remote_storage.bodies import blocks_of
 from include.tiering.remote_storage.contract import ProgressCallback
-from include.tiering.remote_storage.marker import MARKER_KEY
-from include.tiering.remote_storage.object_store import KeyFailure, ListedObject, ObjectStat, OpenUpload, SeenObject
+from include.tiering.remote_storage.object_store import (
+    KeyFailure,
+    ObjectEntry,
+    ObjectStat,
+    OpenUpload,
+    SeenObject,
+    blocks_of,
+)
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Killed, Process, Scheduler, Verdict
 from tests.simulation.world.records import crc32c
@@ -234,11 +240,11 @@ class ModelStore:
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
         return self.request("store.delete", _shown(keys), "delete", lambda: self._delete(keys), self._delete_some(keys))
 
-    def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         found = self.request("store.list", prefix, "store read", lambda: sorted(self.state.objects.items()))
         hidden = self.state.hidden
         return (
-            ListedObject(key, len(content)) for key, content in found if key.startswith(prefix) and key not in hidden
+            ObjectEntry(key, len(content)) for key, content in found if key.startswith(prefix) and key not in hidden
         )
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:

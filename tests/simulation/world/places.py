@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import ForeignStoreError
-from include.tiering.remote_storage.marker import MARKER_KEY
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.kernel.choices import Choices
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.object_store import StoreState

@@ -17,7 +17,7 @@ from include.tiering.configs.topic_retention import TopicRetention
 from include.tiering.errors import TieringError
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.remote_storage.marker import MARKER_KEY, marker_to_bytes
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -25,11 +25,11 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
+from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.strays import StoredStrays, Stray, StrayFailure
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.store import SqlWorkStore

@@ -16,7 +16,7 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
 )
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.remote_storage.object_store import ListedObject
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_worlds import (
     DELETE_STARTED,

@@ -10,7 +10,7 @@ import pytest
 
 from include.tiering.errors import RemoteChecksumError, RemoteObjectExistsError
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
+from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.units import MIB
 from tests.benchmark.quota_trace import Trace

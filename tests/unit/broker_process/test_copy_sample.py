@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.broker_process.copy_sample import copy_sample, require_room
+from include.tiering.broker_process.sample import copy_sample, require_room
 from include.tiering.errors import HostileNameError, RehearsalRoomError, SourceChangedError, SourceVanishedError
 from include.tiering.formats import checkpoints
 from include.tiering.kafka.log_dirs.contract import LogSegment

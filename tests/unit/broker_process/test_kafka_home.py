@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.broker_process.java import java
-from include.tiering.broker_process.kafka_home import kafka_by_maven, kafka_in
-from include.tiering.broker_process.maven import fetch
+from include.tiering.broker_process.kafka_home import fetch, java, kafka_by_maven, kafka_in
 from include.tiering.errors import KafkaMissingError
 
 BROKER, STORAGE, TEST_STORAGE = "kafka_2.13-4.1.0.jar", "kafka-storage-4.1.0.jar", "kafka-storage-4.1.0-test.jar"

@@ -15,7 +15,7 @@ from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.diagnose import Cause, Diagnosis
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome
 from include.tiering.verification.judge import QualityFinding

@@ -17,11 +17,9 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut, Obstacle
-from include.tiering.recovery.adopt import AdoptionReport
-from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption, RefusedAttempt
-from include.tiering.recovery.plan_rebuild import ListedPartition, OtherName, RebuildPlan
-from include.tiering.recovery.rebuild import RebuildReport, RebuiltPartition
-from include.tiering.recovery.recovery_contract import StoredSegment
+from include.tiering.recovery.adopt import AdoptionPlan, AdoptionReport, PartitionAdoption, RefusedAttempt
+from include.tiering.recovery.contract import StoredSegment
+from include.tiering.recovery.rebuild import ListedPartition, OtherName, RebuildPlan, RebuildReport, RebuiltPartition
 from include.tiering.recovery.stored_attempts import FaultyAttempt, FoundAttempt
 from tests.doubles.segments import partition_of, segment_of, uuid
 

@@ -49,7 +49,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Any:
             return outcome
 
         monkeypatch.setattr("include.tiering.app.rehearse.rehearse", rehearse)
-        monkeypatch.setattr("include.tiering.broker_process.java.java", lambda: "/bin/java")
+        monkeypatch.setattr("include.tiering.broker_process.kafka_home.java", lambda: "/bin/java")
         monkeypatch.setattr(
             "include.tiering.broker_process.kafka_home.kafka_by_maven", lambda _: KafkaHome("4.3.1", "jars")
         )

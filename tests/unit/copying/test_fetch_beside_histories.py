@@ -17,7 +17,7 @@ from include.tiering.model.histories import (
     same_before,
 )
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.reading.fetch_records import PartitionFetch, RecordReader
+from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 

@@ -21,7 +21,7 @@ from include.tiering.operations.partition_readiness import NotReady, PartitionRe
 from include.tiering.operations.readiness import Check, Readiness
 from include.tiering.operations.ready_report import present_ready, waiting_lines
 from include.tiering.operations.status_report import Activity, present_status
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome

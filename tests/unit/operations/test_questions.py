@@ -11,10 +11,9 @@ from include.tiering.expiration import report as expire
 from include.tiering.expiration.plan import Truncation
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.recovery import adopt_report as adopt
-from include.tiering.recovery import rebuild_report as rebuild
-from include.tiering.recovery.plan_adoption import AdoptionPlan, PartitionAdoption
-from include.tiering.recovery.plan_rebuild import ListedPartition, RebuildPlan
+from include.tiering.recovery.adopt import AdoptionPlan, PartitionAdoption
+from include.tiering.recovery.rebuild import ListedPartition, RebuildPlan
+from include.tiering.recovery.report import adoption_question, rebuild_question
 from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
@@ -50,9 +49,9 @@ def test_how_much_would_expire() -> None:
 
 def test_how_much_is_rebuilt() -> None:
     listed = (ListedPartition(ORDERS, 1_200, 2_048), ListedPartition(PAYMENTS, 34, 1_024))
-    asked = rebuild.question(RebuildPlan(MARKER, None, listed, ()))
+    asked = rebuild_question(RebuildPlan(MARKER, None, listed, ()))
     assert asked.startswith("Rebuild metadata of 1,234 attempts (3.0 KiB) of 2 partitions in the database that is set?")
-    begun = rebuild.question(RebuildPlan(MARKER, MARKER, listed[1:], ()))
+    begun = rebuild_question(RebuildPlan(MARKER, MARKER, listed[1:], ()))
     assert begun == "Go on to rebuild metadata of 34 attempts (1.0 KiB) of 1 partition?"
 
 
@@ -67,7 +66,7 @@ def test_how_much_is_adopted() -> None:
         ),
         (),
     )
-    assert adopt.question(plan) == "Adopt 3 segments (2.0 KiB) of 2 partitions?"
+    assert adoption_question(plan) == "Adopt 3 segments (2.0 KiB) of 2 partitions?"
 
 
 def test_how_many_offsets_are_skipped() -> None:

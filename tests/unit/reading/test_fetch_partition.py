@@ -12,7 +12,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import ByteLimiter
-from include.tiering.reading.fetch_partition import FetchedSegment, fetch_partition
+from include.tiering.reading.fetch import FetchedSegment, fetch_partition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from tests.doubles.quotas import NoQuotas
 

@@ -11,7 +11,7 @@ from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch, RecordReader, write_records
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader, write_records
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock

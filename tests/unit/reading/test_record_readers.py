@@ -7,8 +7,8 @@ import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, RemoteStorageUnavailableError
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.reading.fetch_records import FetchedRecords, PartitionFetch
-from include.tiering.reading.record_readers import RecordReaders
+from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
+from include.tiering.reading.service import RecordReaders
 from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.segments import partition_of, segment_of
 

@@ -21,12 +21,11 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_log import Obstacle
-from include.tiering.recovery.plan_rebuild import plan_rebuild
-from include.tiering.recovery.rebuild import Rebuild, RebuildReport, RebuildStep
+from include.tiering.recovery.rebuild import Rebuild, RebuildReport, RebuildStep, plan_rebuild
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.remote_storage.marker import GuardedStorage
+from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock

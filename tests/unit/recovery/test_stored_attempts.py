@@ -13,7 +13,7 @@ from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.recovery.recovery_contract import StoredSegment
+from include.tiering.recovery.contract import StoredSegment
 from include.tiering.recovery.stored_attempts import (
     FaultyAttempt,
     FoundAttempt,
@@ -24,7 +24,7 @@ from include.tiering.recovery.stored_attempts import (
     told_apart,
 )
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage

@@ -20,12 +20,11 @@ from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_c
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import crc32c_of
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import PlannedObject
-from include.tiering.remote_storage.object_store import checked_key
+from include.tiering.remote_storage.object_store import checked_key, crc32c_of
 from tests.doubles.storage_segments import some_metadata, some_segment
 
 LAYOUT = AivenLayout()

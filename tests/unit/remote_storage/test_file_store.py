@@ -22,11 +22,10 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
-from include.tiering.remote_storage.file import FileObjectStore
-from include.tiering.remote_storage.file_tree import translated
+from include.tiering.remote_storage.file.store import FileObjectStore
+from include.tiering.remote_storage.file.tree import translated
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.object_store import OpenUpload
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, OpenUpload, crc32c_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import GIB, KIB, MIB
 from tests.doubles.storage_segments import some_bytes, some_segment

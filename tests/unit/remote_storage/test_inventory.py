@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteStorageError, SettingError
-from include.tiering.remote_storage.file import FileObjectStore
-from include.tiering.remote_storage.inventory.files import BucketFiles, LocalFiles
-from include.tiering.remote_storage.inventory.listing import SETTLED_MS, InventoryListing
-from include.tiering.remote_storage.inventory.manifest import parse_inventory_manifest
-from include.tiering.remote_storage.listing import ListedObject
+from include.tiering.remote_storage.file.store import FileObjectStore
+from include.tiering.remote_storage.inventory import (
+    SETTLED_MS,
+    BucketFiles,
+    InventoryListing,
+    LocalFiles,
+    parse_inventory_manifest,
+)
 from include.tiering.remote_storage.location import open_inventory
+from include.tiering.remote_storage.object_store import ListedObject
 from tests.doubles.audit_stores import BUCKET, write_inventory, write_manifest
 
 CREATED_MS = 1_795_000_000_000

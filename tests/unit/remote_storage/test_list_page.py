@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteStorageError
-from include.tiering.remote_storage.listing import milliseconds
-from include.tiering.remote_storage.s3.list_page import parse_page
+from include.tiering.remote_storage.object_store import milliseconds
+from include.tiering.remote_storage.s3.listing import parse_page
 
 HEAD = b'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
 OBJECTS = (

@@ -20,11 +20,11 @@ from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_data import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.remote_storage.file_listing import FileListing
+from include.tiering.remote_storage.file.store import FileListing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
 from include.tiering.remote_storage.location import open_listing, open_storage, open_strays
 from include.tiering.remote_storage.object_store import checked_key
-from include.tiering.remote_storage.strays import Stray, StrayKind
+from include.tiering.remote_storage.orphan_objects import Stray, StrayKind
 from tests.doubles.storage_segments import CountingLimiter, some_metadata, some_segment
 
 LAYOUT = LocalTieredStorageLayout()

@@ -10,9 +10,10 @@ from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.marker import (
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_ownership import (
     COPY_TRUST_SECONDS,
     MARKER_KEY,
     MAX_MARKER_BYTES,
@@ -20,7 +21,6 @@ from include.tiering.remote_storage.marker import (
     marker_from_bytes,
     marker_to_bytes,
 )
-from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor

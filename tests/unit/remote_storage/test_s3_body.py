@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteChecksumError, SendingStoppedError, SourceChangedError
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
-from include.tiering.remote_storage.s3.body import PacedBody, SendingFailed, crc32c_of_part
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, crc32c_of
+from include.tiering.remote_storage.s3.client import PacedBody, SendingFailed, crc32c_of_part
 from tests.doubles.byte_sources import ShrinkingSource
 from tests.doubles.storage_segments import CountingLimiter, some_bytes
 

@@ -24,8 +24,7 @@ from include.tiering.errors import (
     RemoteStoreMissingError,
     SendingStoppedError,
 )
-from include.tiering.remote_storage.s3.body import SendingFailed
-from include.tiering.remote_storage.s3.errors import is_retriable_code, translated, was_retried
+from include.tiering.remote_storage.s3.client import SendingFailed, is_retriable_code, translated, was_retried
 
 SECRET = "StringToSign:AKIA123:s3cr3t"
 

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
-from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.listing import KeyInterval, ListedUpload
+from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload
+from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3 import listing as s3_listing
-from include.tiering.remote_storage.s3 import raw_answers
 from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY
 from tests.doubles.scripted_s3 import Answer, ScriptedS3, scripted_s3
@@ -169,7 +168,7 @@ def test_passing_trouble_is_tried_again_and_lasting_trouble_is_typed(
 
 
 def test_an_endless_answer_is_not_taken(listed: Listed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_answers, "MAX_ANSWER_BYTES", 1_000)
+    monkeypatch.setattr(s3_listing, "MAX_ANSWER_BYTES", 1_000)
     with pytest.raises(RemoteStorageError, match="no page of keys"):
         listed(WHOLE, (200, page(*(f"p/{number}" for number in range(100)))))
 

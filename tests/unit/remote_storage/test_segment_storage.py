@@ -10,11 +10,10 @@ from include.tiering.errors import RemoteStorageError, RemoteStorageFullError, R
 from include.tiering.model.segment_data import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStat, OpenUpload
-from include.tiering.remote_storage.segment_reader import MAX_IN_MEMORY_BYTES
-from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.segment_storage import MAX_IN_MEMORY_BYTES, SegmentStorage
 from include.tiering.units import GIB
 from tests.doubles.storage_segments import some_segment
 

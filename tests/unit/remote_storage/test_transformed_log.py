@@ -13,10 +13,9 @@ from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkI
 from include.tiering.formats.aiven_cipher import SegmentCipher
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource, LogSegmentData
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
-from include.tiering.remote_storage.layouts import transformed_log
-from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.layouts.transformed_log import StoredLog, stored_log
+from include.tiering.remote_storage.layouts import aiven_form
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm, StoredLog, stored_log
+from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.units import MIB
 from tests.doubles.aiven_reader import decompressed, opened
 from tests.doubles.record_batches import record_batch
@@ -77,7 +76,7 @@ def test_any_reads_give_the_same_bytes_and_they_hold_the_log(
     content: bytes, chunk_size: int, compresses: bool, encrypts: bool, step: int, kept_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transformed_log, "KEPT_BYTES", kept_bytes)
+        patch.setattr(aiven_form, "KEPT_BYTES", kept_bytes)
         log = stored(content, AivenForm(chunk_size, compresses=compresses, encrypts=encrypts))
         sent = body_of(log, step)
         assert sent == body_of(log, 10_000)
@@ -117,7 +116,7 @@ def test_a_small_log_is_compressed_once_and_a_large_one_in_bounded_memory(monkey
     source = WatchedSource(content)
     body_of(stored(content, AivenForm(1000, compresses=True), source), 700)
     assert source.reads == [(at, 1000) for at in range(0, 10_000, 1000)]
-    monkeypatch.setattr(transformed_log, "KEPT_BYTES", 2_500)
+    monkeypatch.setattr(aiven_form, "KEPT_BYTES", 2_500)
     source = WatchedSource(content)
     body_of(stored(content, AivenForm(1000, compresses=True), source), 700)
     again = source.reads[10:]
@@ -133,7 +132,7 @@ def test_a_log_that_is_not_what_was_checked_is_not_sent() -> None:
 
 def test_a_chunk_that_changed_since_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """An initialisation vector would be used for two contents."""
-    monkeypatch.setattr(transformed_log, "KEPT_BYTES", 0)
+    monkeypatch.setattr(aiven_form, "KEPT_BYTES", 0)
     content = some_bytes(1000)
     source = WatchedSource(content, later=b"x" + content[1:])
     log = stored(content, AivenForm(100, encrypts=True), source)

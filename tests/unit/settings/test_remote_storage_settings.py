@@ -8,7 +8,7 @@ import pytest
 from include.tiering.errors import SettingError
 from include.tiering.formats.aiven_manifest import CustomMetadataField
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.layouts.options import layout_options
+from include.tiering.remote_storage.location import layout_options
 from include.tiering.settings import TieringSettings, load_settings, to_environment
 from include.tiering.settings.remote_storage import KeyPairFiles
 

@@ -10,10 +10,10 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
-from include.tiering.remote_storage.file import FileObjectStore
+from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.marker import MARKER_KEY, GuardedStorage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, GuardedStorage
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.verification import verify_segments as module
 from include.tiering.verification.judge import Judge

@@ -40,20 +40,20 @@ from include.tiering.formats.aiven_manifest import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
-from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey, StreamObject
-from include.tiering.remote_storage.layouts.key_names import (
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm, Cipher, SegmentKeys, StoredForm, stored_log
+from include.tiering.remote_storage.layouts.contract import (
     PARTITION_PATTERN,
     SEGMENT_PATTERN,
     TOPIC_ID_PATTERN,
     TOPIC_PATTERN,
+    PlannedObject,
+    ReadObject,
+    SegmentKey,
+    StreamObject,
     segment_key,
 )
-from include.tiering.remote_storage.layouts.segment_keys import Cipher, SegmentKeys
-from include.tiering.remote_storage.layouts.stored_form import StoredForm
-from include.tiering.remote_storage.layouts.transformed_log import stored_log
+from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 
 PLAIN: Final = AivenForm()
 _KINDS: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)

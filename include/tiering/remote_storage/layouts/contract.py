@@ -1,10 +1,15 @@
-"""What a layout decides: which objects a segment has, under which keys, in which form, and where its indexes are."""
+"""What a layout decides: which objects a segment has, under which keys, in which form, and where its indexes are.
 
+What the keys of all layouts have in common is here too: names of segments in text, and what a matching pattern says.
+"""
+
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.errors import ObjectKeyError, printable
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_data import ByteSource, IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
@@ -133,3 +138,29 @@ class SegmentLayout(Protocol):
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:
         """Key of the manifest; None if this layout writes none."""
         ...
+
+
+TOPIC_PATTERN = r"(?P<topic>[a-zA-Z0-9._-]{1,249})"
+TOPIC_ID_PATTERN = r"(?P<topic_id>[A-Za-z0-9_-]{22})"
+PARTITION_PATTERN = r"(?P<partition>0|[1-9][0-9]{0,9})"
+SEGMENT_PATTERN = r"(?P<start_offset>[0-9]{20})-(?P<segment_id>[A-Za-z0-9_-]{22})"
+
+
+def segment_key(pattern: re.Pattern[str], key: str, layout: str) -> SegmentKey:
+    """What `key` says; `pattern` has the groups of the patterns above and `kind`.
+
+    Raises:
+        ObjectKeyError: it does not match, or names an impossible topic, partition or offset.
+    """
+    matched = pattern.match(key)
+    if matched is None:
+        raise ObjectKeyError(f"{printable(key)!r} is not a key of the {layout} layout")
+    try:
+        partition = TopicIdPartition(Uuid.parse(matched["topic_id"]), int(matched["partition"]), topic=matched["topic"])
+        segment_id = RemoteLogSegmentId(partition, Uuid.parse(matched["segment_id"]))
+    except ValueError as error:
+        raise ObjectKeyError(f"{key!r} is not a key of the {layout} layout: {error}") from error
+    start_offset = int(matched["start_offset"])
+    if start_offset >= 2**63:
+        raise ObjectKeyError(f"{key!r} is not a key of the {layout} layout: the offset exceeds 2^63-1")
+    return SegmentKey(segment_id, start_offset, ObjectKind(matched["kind"]))

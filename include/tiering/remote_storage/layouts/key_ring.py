@@ -32,7 +32,7 @@ _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPairFiles:
+class PemKeyPair:
     """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private one nothing can be read back."""
 
     key_pair_id: str
@@ -45,7 +45,7 @@ class KeyRing:
 
     def __init__(
         self,
-        pairs: Sequence[KeyPairFiles],
+        pairs: Sequence[PemKeyPair],
         active: str | None = None,
         *,
         random_bytes: Callable[[int], bytes] = os.urandom,

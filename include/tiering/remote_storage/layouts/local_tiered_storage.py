@@ -24,16 +24,19 @@ from include.tiering.errors import RemoteChecksumError, RemoteResourceNotFoundEr
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.remote_storage.bodies import BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
-from include.tiering.remote_storage.layouts.contract import PlannedObject, ReadObject, SegmentKey, StreamObject
-from include.tiering.remote_storage.layouts.key_names import (
+from include.tiering.remote_storage.layouts.contract import (
     PARTITION_PATTERN,
     SEGMENT_PATTERN,
     TOPIC_ID_PATTERN,
     TOPIC_PATTERN,
+    PlannedObject,
+    ReadObject,
+    SegmentKey,
+    StreamObject,
     segment_key,
 )
+from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 
 ROOT: Final = "kafka-tiered-storage"
 STAGING_PREFIX: Final = "_tiering-staging/"

@@ -1,4 +1,4 @@
-"""One boto3 client, set up for large objects that carry their own checksum.
+"""Requests to S3: one boto3 client for large objects that carry their own checksum, paced bodies, errors as ours.
 
 setting                                  why
 request_checksum_calculation             botocore would read every body once more for a CRC-32; ours is CRC-32C
@@ -11,17 +11,53 @@ standard retries, bounded                a body rewinds, is charged again, and t
 no validation of parameters              every argument is built here, and typed; it is 3 % of a small request
 classic client, never CRT                CRT ignores an own endpoint, and takes no paced body
 a fixed User-Agent                       botocore would compose it anew for every request: a tenth of a small one
+
+A body is read by botocore straight from a byte source. Texts of errors carry codes and places, never a server's own
+words: those may repeat keys and signatures.
 """
 
+import contextlib
+import io
+from collections.abc import Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 import boto3
 from botocore.client import BaseClient
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSLError,
+)
+from botocore.exceptions import (
+    ConnectionError as BotoConnectionError,
+)
+from urllib3.exceptions import HTTPError as Urllib3Error
 
-from include.tiering.errors import SettingError
-from include.tiering.remote_storage.credentials import S3Credentials
+from include.tiering.errors import (
+    RemoteAccessDeniedError,
+    RemoteChecksumError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageFullError,
+    RemoteStorageUnavailableError,
+    RemoteStoreMissingError,
+    SettingError,
+    printable,
+)
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.model.segment_data import ByteSource
+from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.remote_storage.contract import ProgressCallback
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, blocks_of, filled_block
+from include.tiering.remote_storage.s3 import S3Credentials
 
 DEFAULT_REGION = "us-east-1"
 USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
@@ -99,3 +135,189 @@ def _check_endpoint(endpoint_url: str) -> None:
         raise SettingError("remote_storage.endpoint_url holds credentials: give them through the environment instead")
     if not usable:
         raise SettingError("remote_storage.endpoint_url must be http://host[:port] or https://host[:port]")
+
+
+class SendingFailed(BaseException):
+    """Carries an error of the source, the limiter or the callback through the HTTP client.
+
+    botocore takes every Exception raised while it sends for a broken connection, wraps it and tries again; what must
+    end the request at once is therefore no Exception. Never seen outside this package.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class PacedBody:
+    """Bytes `first` to `first + size_bytes` (exclusive) of a source, as a file that can only be read and rewound.
+
+    `read` ignores the size it is asked for and returns a block of up to 1 MiB, as much as the limiter grants at once:
+    urllib3 asks for 16 KiB at a time, which would cost 64 times as many steps through Python. Every block is valid
+    until the next one.
+    A retry rewinds: what is sent again is charged again, and taken back from the progress.
+    """
+
+    def __init__(
+        self, source: ByteSource, first: int, size_bytes: int, limiter: ByteLimiter, on_sent: ProgressCallback
+    ) -> None:
+        self._source = source
+        self._first = first
+        self._size_bytes = size_bytes
+        self._limiter = limiter
+        self._on_sent = on_sent
+        self._position = 0
+        self._reported_bytes = 0
+        self._buffer = memoryview(bytearray(min(BLOCK_BYTES, size_bytes)))
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size_bytes: int = -1) -> memoryview | bytes:
+        wanted_bytes = min(len(self._buffer), self._size_bytes - self._position)
+        if wanted_bytes <= 0:
+            return b""
+        try:
+            granted_bytes = self._limiter.take(wanted_bytes)
+            block = filled_block(self._source, self._first + self._position, self._buffer[:granted_bytes])
+        except Exception as error:
+            raise SendingFailed(error) from error
+        self._position += len(block)
+        self._report()
+        return block
+
+    def report_rest(self) -> None:
+        """All of it has arrived after all: a store may answer before it has read the last try to its end."""
+        self._position = self._size_bytes
+        self._report()
+
+    def _report(self) -> None:
+        """Bring the sum of what was reported to the position."""
+        change_bytes = self._position - self._reported_bytes
+        self._reported_bytes = self._position
+        try:
+            if change_bytes:
+                self._on_sent(change_bytes)
+        except Exception as error:
+            raise SendingFailed(error) from error
+
+
+def crc32c_of_part(source: ByteSource, first: int, size_bytes: int) -> int:
+    """CRC-32C of bytes `first` to `first + size_bytes` (exclusive) of a source, by reading them."""
+    crc32c = 0
+    for block in blocks_of(source, first, size_bytes):
+        crc32c = extend_crc32c(crc32c, block)
+    return crc32c
+
+
+_NO_SUCH_BUCKET: Final = frozenset({"NoSuchBucket", "InvalidBucketName"})
+_NOT_FOUND: Final = frozenset({"NoSuchKey", "NoSuchUpload", "InvalidRange", "404", "416"})
+_CHECKSUM: Final = frozenset(
+    {"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "ChecksumMismatch"}
+)
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "AccountProblem",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "NotSignedUp",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "XAdminUserNotFound",
+        "401",
+        "403",
+    }
+)
+_FULL: Final = frozenset({"QuotaExceeded", "InsufficientStorage", "StorageFull", "XMinioStorageFull"})
+_UNAVAILABLE: Final = frozenset(
+    {
+        "ConditionalRequestConflict",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+    }
+)
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "Unknown"))
+
+
+def http_status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def was_retried(error: ClientError) -> bool:
+    """Whether an earlier try of the same request may have succeeded, its answer lost."""
+    return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
+
+
+def is_retriable_code(code: str) -> bool:
+    return code in _UNAVAILABLE
+
+
+@contextlib.contextmanager
+def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
+    """Turns what botocore raises into the storage error that names the object and the way out."""
+    place = f"cannot {verb} s3://{bucket}/{printable(key)}"
+    try:
+        yield
+    except SendingFailed as failure:
+        raise failure.cause from None
+    except ClientError as error:
+        raise _of_answer(error, place, bucket) from error
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        raise RemoteStorageError(
+            f"{place}: no usable credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+            " or name a profile with AWS_PROFILE"
+        ) from error
+    except SSLError as error:
+        raise RemoteStorageUnavailableError(
+            f"{place}: TLS failed: check the endpoint's certificate, or name its authority with AWS_CA_BUNDLE"
+        ) from error
+    except (BotoConnectionError, HTTPClientError, IncompleteReadError, Urllib3Error, TimeoutError) as error:
+        raise RemoteStorageUnavailableError(
+            f"{place}: no answer from the store, or a broken one ({type(error).__name__})"
+        ) from error
+    except BotoCoreError as error:
+        raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
+
+
+def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageError:
+    code, status = error_code(error), http_status(error)
+    answer = f"{place}: the store answered {printable(code)[:64]} ({status})"
+    if code in _FULL or status == 507:
+        return RemoteStorageFullError(f"{answer}: free space in bucket {bucket} or raise its quota")
+    if code in _DENIED or status in (401, 403):
+        return RemoteAccessDeniedError(
+            f"{answer}: check the credentials, the clock, and that they allow s3:PutObject, s3:GetObject,"
+            f" s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket on bucket {bucket}"
+        )
+    if code in _NO_SUCH_BUCKET:
+        return RemoteStoreMissingError(f"{answer}: create bucket {bucket} or correct remote_storage.url")
+    if code in _CHECKSUM:
+        return RemoteChecksumError(f"{answer}: what arrived is not what was read from the source")
+    if code == "PreconditionFailed" or status == 412:
+        return RemoteObjectExistsError(f"{answer}: the object exists already and is left as it is")
+    if code in _UNAVAILABLE or status in (429, 500, 502, 503, 504):
+        return RemoteStorageUnavailableError(f"{answer}, and again after the last retry")
+    if code in _NOT_FOUND or status in (404, 416):
+        return RemoteResourceNotFoundError(answer)
+    return RemoteStorageError(answer)

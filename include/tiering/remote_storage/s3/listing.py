@@ -4,28 +4,232 @@ A part is an interval of keys, listed flat: `start-after` or a key marker begins
 borders come from a look at the "directories" (topic, then partition); a key that is in none of those, or in one that
 came later, is in an interval all the same. Intervals need a server that lists in the order of keys, as S3 promises:
 that is checked.
+
+botocore signs, sends again and judges errors, but does not parse: turning a page of 1,000 keys into dicts takes it ten
+times as long as everything else about it. Its `before-send` event lets somebody else send the signed request: here the
+answer is read, bounded and to its declared end, and kept; botocore gets an empty document in its place. Answers that
+are errors it gets as they are. One page is read from its XML:
+
+    <ListBucketResult>           or ListVersionsResult, ListMultipartUploadsResult
+      <IsTruncated>true</…>      required; with true a marker of the next page
+      <NextContinuationToken>…   or NextKeyMarker with NextVersionIdMarker or NextUploadIdMarker
+      <EncodingType>url</…>      keys and key markers are percent-encoded; a server may leave them plain, and says so
+      <Contents>                 or Version, DeleteMarker, Upload: one entry
+        <Key>…  <Size>…  <LastModified>…  <VersionId>…  <IsLatest>…  <UploadId>…  <Initiated>…
+      <CommonPrefixes><Prefix>…  with a delimiter: one "directory"
+
+Expat calls back for each element and its text, and nothing is built but the fields above: no tree of the page. Names
+without a namespace's prefix are what S3 and all its likes send. A document type, and with it every entity but XML's
+own, is refused.
 """
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from xml.parsers import expat
 
-from botocore.exceptions import ClientError
+import botocore.session
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.httpsession import URLLib3Session
+from botocore.utils import get_environ_proxies
+from urllib3.exceptions import HTTPError
 
 from include.tiering.errors import RemoteStorageError, printable
-from include.tiering.remote_storage.credentials import S3Credentials
-from include.tiering.remote_storage.listing import (
+from include.tiering.remote_storage.object_store import (
     KeyInterval,
     ListedObject,
     ListedUpload,
     ListingFacts,
     cut,
+    decoded_key,
     milliseconds,
 )
-from include.tiering.remote_storage.s3.client import s3_client
-from include.tiering.remote_storage.s3.errors import error_code, http_status, translated
-from include.tiering.remote_storage.s3.list_page import ListPage, parse_page
-from include.tiering.remote_storage.s3.raw_answers import RawAnswers
+from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.s3.client import error_code, http_status, s3_client, translated
+from include.tiering.units import KIB, MIB, format_bytes
+
+_ENTRIES: Final = frozenset({"Contents", "Version", "DeleteMarker", "Upload"})
+_ENTRY_FIELDS: Final = frozenset({"Key", "Size", "LastModified", "VersionId", "IsLatest", "UploadId", "Initiated"})
+_PAGE_FIELDS: Final = frozenset(
+    {
+        "IsTruncated",
+        "EncodingType",
+        "KeyCount",
+        "NextContinuationToken",
+        "NextKeyMarker",
+        "NextVersionIdMarker",
+        "NextUploadIdMarker",
+        "Prefix",
+    }
+)
+_DIRECTORY: Final = "CommonPrefixes"
+
+
+@dataclass(slots=True)
+class ListPage:
+    """`entries`: element name and fields of each, keys decoded; `directories`: common prefixes, decoded."""
+
+    entries: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    directories: list[str] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.fields["IsTruncated"] == "true"
+
+    def marker(self, name: str) -> str:
+        """A field that tells where the next page begins, decoded if it is a key; empty if there is none."""
+        found = self.fields.get(name, "")
+        return decoded_key(found) if name == "NextKeyMarker" and self._is_encoded else found
+
+    @property
+    def _is_encoded(self) -> bool:
+        return self.fields.get("EncodingType") == "url"
+
+    def decode(self) -> None:
+        if self._is_encoded:
+            for _, entry in self.entries:
+                entry["Key"] = decoded_key(entry["Key"])
+            self.directories = [decoded_key(directory) for directory in self.directories]
+
+
+def parse_page(body: bytes) -> ListPage:
+    """A whole page.
+
+    Raises:
+        RemoteStorageError: not XML, cut off, with a document type, an entry without its key, other entries than it
+            counts, or nothing about whether it is the last.
+    """
+    page = ListPage()
+    try:
+        _parse(body, page)
+    except (expat.ExpatError, LookupError) as error:
+        raise RemoteStorageError(f"a page of the listing cannot be parsed: {error}") from error
+    if any("Key" not in entry for _, entry in page.entries):
+        raise RemoteStorageError("a page of the listing has an entry without a key")
+    if page.fields.get("IsTruncated") not in ("true", "false"):
+        raise RemoteStorageError("a page of the listing does not say whether it is the last: it is not believed")
+    counted = page.fields.get("KeyCount")
+    found = len(page.entries) + len(page.directories)
+    if counted and counted != str(found):
+        raise RemoteStorageError(f"a page of the listing has {found} keys and says that it has {counted[:20]}")
+    page.decode()
+    return page
+
+
+def _parse(body: bytes, page: ListPage) -> None:
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse_document_type
+    texts: list[str] = []
+    entry: dict[str, str] = {}
+
+    def started(_: str, __: object) -> None:
+        texts.clear()  # white space between elements
+
+    def ended(name: str) -> None:
+        nonlocal entry
+        if name in _ENTRY_FIELDS:
+            entry[name] = "".join(texts)
+        elif name in _ENTRIES:
+            page.entries.append((name, entry))
+            entry = {}
+        elif name in _PAGE_FIELDS:
+            page.fields[name] = "".join(texts)
+        elif name == _DIRECTORY:
+            page.directories.append(page.fields["Prefix"])
+
+    parser.CharacterDataHandler = texts.append
+    parser.StartElementHandler = started
+    parser.EndElementHandler = ended
+    parser.Parse(body, True)
+
+
+def _refuse_document_type(*_: object) -> NoReturn:
+    raise RemoteStorageError("a page of the listing has a document type: no store sends one")
+
+
+MAX_ANSWER_BYTES: Final = 16 * MIB
+"""A page has at most 1,000 keys of at most 1,024 bytes, three times that when encoded, and some hundred bytes each."""
+
+_OPERATIONS: Final = ("ListObjectsV2", "ListObjectVersions", "ListMultipartUploads")
+_NOTHING_TO_PARSE: Final = b"<Answer/>"
+_ERROR: Final = b"<Error>"
+_HEAD_BYTES: Final = 256
+_BLOCK_BYTES: Final = 256 * KIB
+_TIMEOUT_SECONDS: Final = (10, 60)
+
+
+class RawAnswers:
+    """Takes over the sending of the listing operations of one client."""
+
+    def __init__(self, client: BaseClient) -> None:
+        self._kept = threading.local()
+        self._http = URLLib3Session(
+            verify=botocore.session.get_session().get_config_variable("ca_bundle") or True,
+            proxies=get_environ_proxies(client.meta.endpoint_url),
+            timeout=_TIMEOUT_SECONDS,
+        )
+        for operation in _OPERATIONS:
+            client.meta.events.register(f"before-send.s3.{operation}", self._send)
+
+    def take(self) -> bytes:
+        """The whole answer to what this thread asked last."""
+        answer: bytes = self._kept.answer
+        self._kept.answer = b""
+        return answer
+
+    def _send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        request.stream_output = True
+        answer = self._http.send(request)
+        content = _whole(answer, request.url.partition("?")[0])
+        # S3 may send an error under status 200, too.
+        if answer.status_code < 300 and _ERROR not in content[:_HEAD_BYTES]:
+            self._kept.answer, content = content, _NOTHING_TO_PARSE
+        return AWSResponse(request.url, answer.status_code, answer.headers, _ReadBody(content))
+
+
+class _ReadBody:
+    """What `AWSResponse` takes its content from."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def stream(self, **_: object) -> Iterator[bytes]:
+        yield self._content
+
+
+def _whole(answer: AWSResponse, place: str) -> bytes:
+    """Raises ConnectionClosedError, after which botocore tries again, if it ends before its declared length."""
+    try:
+        content = _bounded(answer.raw.stream(_BLOCK_BYTES))
+    except HTTPError as error:
+        raise ConnectionClosedError(endpoint_url=place) from error
+    except RemoteStorageError:
+        answer.raw.close()
+        raise
+    declared = answer.headers.get("Content-Length")
+    if declared is not None and declared != str(len(content)):
+        raise ConnectionClosedError(endpoint_url=place)
+    return content
+
+
+def _bounded(blocks: Iterator[bytes]) -> bytes:
+    taken = []
+    size_bytes = 0
+    for block in blocks:
+        size_bytes += len(block)
+        if size_bytes > MAX_ANSWER_BYTES:
+            raise RemoteStorageError(
+                f"the store answers a listing with more than {format_bytes(MAX_ANSWER_BYTES)}: that is no page of keys"
+            )
+        taken.append(block)
+    return b"".join(taken)
+
 
 _MAX_ATTEMPTS: Final = 8
 _PAGE_KEYS: Final = 1_000

@@ -8,13 +8,13 @@ from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
-from include.tiering.remote_storage.absent import absent_kinds
 from include.tiering.remote_storage.contract import (
     KeptObject,
     ObjectKind,
     RemoteStorage,
     StoredObject,
     TransformedSizes,
+    absent_kinds,
 )
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.remote_storage.bodies import BytesSource
+from include.tiering.remote_storage.object_store import BytesSource
 from tests.doubles.broker_data import copy_of
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.record_batches import record_batch

@@ -1,4 +1,4 @@
-"""Objects as files below one directory: the embedded store.
+"""Objects as files below one directory, the embedded store, and the listing of all of them.
 
 How one object is written, and what a crash leaves:
 
@@ -18,8 +18,11 @@ no such name, in the same directories below `staging_prefix`.
 Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
 store can lead out of it. The root itself may be a link: it is the operator's to choose. It is held open from its first
 use on, which is the read of the marker wherever anything may be changed; if its path names another directory later,
-every call is refused (see `file_tree`). `~` is no legal character of a key, so a temporary file is never taken for an
+every call is refused (see `tree`). `~` is no legal character of a key, so a temporary file is never taken for an
 object, nor the other way round.
+
+A listing has all files in parts by name. Temporary files are open uploads; directories and what is no regular file (a
+link, a socket) are no objects.
 """
 
 import contextlib
@@ -28,8 +31,9 @@ import stat as stat_bits
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from include.tiering.errors import (
     RemoteChecksumError,
@@ -41,18 +45,33 @@ from include.tiering.errors import (
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import ByteSource
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.remote_storage.bodies import BLOCK_BYTES, BytesSource, crc32c_of
 from include.tiering.remote_storage.contract import ProgressCallback
-from include.tiering.remote_storage.file_content import MAX_RECORD_BYTES, read_small_file, version_of, write_new_file
-from include.tiering.remote_storage.file_tree import TEMPORARY_MARK, FileTree, is_temporary, translated
+from include.tiering.remote_storage.file.tree import (
+    MAX_RECORD_BYTES,
+    TEMPORARY_MARK,
+    FileTree,
+    is_temporary,
+    read_small_file,
+    translated,
+    version_of,
+    write_new_file,
+)
 from include.tiering.remote_storage.object_store import (
+    BLOCK_BYTES,
+    BytesSource,
     KeyFailure,
+    KeyInterval,
     ListedObject,
+    ListedUpload,
+    ListingFacts,
+    ObjectEntry,
     ObjectStat,
     OpenUpload,
     SeenObject,
     checked_key,
     checked_prefix,
+    crc32c_of,
+    cut,
 )
 from include.tiering.units import MIB, format_bytes
 
@@ -220,11 +239,11 @@ class FileObjectStore:
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
         return tuple(KeyFailure(key, "a directory keeps no versions", retriable=False) for key, _ in versions)
 
-    def list_objects(self, prefix: str = "") -> Iterator[ListedObject]:
+    def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         for parent, name, size_bytes in self._files(prefix):
             key = f"{parent}{name}"
             if key.startswith(prefix) and not is_temporary(key, self._staging_prefix):
-                yield ListedObject(key, size_bytes)
+                yield ObjectEntry(key, size_bytes)
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
         for parent, name, _ in self._files(self._staging_prefix + prefix):
@@ -293,3 +312,99 @@ class FileObjectStore:
 def _split(key: str) -> tuple[tuple[str, ...], str]:
     *parents, name = checked_key(key).split("/")
     return tuple(parents), name
+
+
+_PAGE_OBJECTS: Final = 1_000
+
+
+class _Entry(NamedTuple):
+    """One name in one directory. `parent` ends in a slash or is empty."""
+
+    parent: str
+    name: str
+    status: os.stat_result
+
+    @property
+    def key(self) -> str:
+        return _text(self.parent + self.name)
+
+    @property
+    def modified_ms(self) -> int:
+        return self.status.st_mtime_ns // 1_000_000
+
+
+class FileListing:
+    """An `ObjectListing` below `root`; `staging_prefix` as in `FileObjectStore`."""
+
+    def __init__(self, root: Path, staging_prefix: str = "") -> None:
+        self._root = root
+        self._staging_prefix = staging_prefix
+        self._tree = FileTree(root)
+
+    def describe(self) -> str:
+        return self._root.as_uri()
+
+    def facts(self) -> ListingFacts:
+        return ListingFacts(shows_versions=False, shows_open_uploads=True)
+
+    def parts(self, wanted: int) -> Sequence[KeyInterval]:
+        return cut(self._directories, wanted)
+
+    def pages(self, part: KeyInterval) -> Iterator[Sequence[ListedObject]]:
+        objects = (
+            ListedObject(found.key, found.status.st_size, found.modified_ms)
+            for found in self._files(part)
+            if part.holds(found.key) and not is_temporary(found.key, self._staging_prefix)
+        )
+        while page := list(islice(objects, _PAGE_OBJECTS)):
+            yield page
+
+    def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
+        uploads = (
+            ListedUpload(
+                _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]).removeprefix(self._staging_prefix),
+                _text(found.name),
+                found.modified_ms,
+                found.status.st_size,
+            )
+            for found in self._files(KeyInterval())
+            if is_temporary(found.key, self._staging_prefix)
+        )
+        while page := list(islice(uploads, _PAGE_OBJECTS)):
+            yield page
+
+    def _directories(self, below: str) -> Iterator[str]:
+        for found in self._entries(below):
+            if stat_bits.S_ISDIR(found.status.st_mode):
+                yield f"{found.key}/"
+
+    def _files(self, part: KeyInterval) -> Iterator[_Entry]:
+        """Regular files of all directories that may have a key of the part."""
+        pending = [""]
+        while pending:
+            for found in self._entries(pending.pop()):
+                if stat_bits.S_ISREG(found.status.st_mode):
+                    yield found
+                elif stat_bits.S_ISDIR(found.status.st_mode) and _may_hold(part, f"{found.key}/"):
+                    pending.append(f"{found.parent}{found.name}/")
+
+    def _entries(self, directory: str) -> Iterator[_Entry]:
+        """Raises RemoteStorageError if the root is not there: an empty store has one."""
+        if not directory and not self._root.is_dir():
+            raise RemoteStorageError(f"{self.describe()} is not a directory: is its disk mounted?")
+        with translated(self._root, directory, "list"):
+            entries = self._tree.entries(tuple(directory.split("/")[:-1]))
+        for name, status in entries:
+            yield _Entry(directory, name, status)
+
+
+def _may_hold(part: KeyInterval, directory: str) -> bool:
+    """Whether a key below `directory` (which ends in a slash) can be in the part."""
+    if part.until is not None and directory > part.until:
+        return False
+    return part.after is None or directory >= part.after or part.after.startswith(directory)
+
+
+def _text(name: str) -> str:
+    """A name as a key: bytes that are no UTF-8 are escaped."""
+    return os.fsencode(name).decode(errors="backslashreplace")

@@ -1,14 +1,15 @@
-"""What a rebuild made of a store, what it left, and what no store can tell."""
+"""What recovery made of a store: what a rebuild gave, left, and could not know; and which copies were adopted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut
 from include.tiering.presentation import Document, Presentation, Table, count, labels
-from include.tiering.recovery.plan_rebuild import OtherName, RebuildPlan
-from include.tiering.recovery.rebuild import RebuildReport, RebuiltPartition
+from include.tiering.recovery.adopt import AdoptionPlan, AdoptionReport, RefusedAttempt
+from include.tiering.recovery.contract import StoredSegment
+from include.tiering.recovery.rebuild import OtherName, RebuildPlan, RebuildReport, RebuiltPartition
 from include.tiering.recovery.stored_attempts import FaultyAttempt
 from include.tiering.units import format_bytes
 
@@ -43,16 +44,16 @@ _MOST_ROWS: Final = 200
 def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Presentation:
     """`report` is None if it was refused. Not `ok`: refused, cut short, or a person has to look at something."""
     return Presentation(
-        lambda: _document(plan, report, refusal),
-        lambda: _tables(report),
-        _summary(plan, report, refusal),
+        lambda: _rebuild_document(plan, report, refusal),
+        lambda: _rebuild_tables(report),
+        _rebuild_summary(plan, report, refusal),
         ok=report is not None and not report.interrupted and not _findings(report),
     )
 
 
-def question(plan: RebuildPlan) -> str:
+def rebuild_question(plan: RebuildPlan) -> str:
     """What a person is to agree to."""
-    what = f"metadata of {_planned(plan)}"
+    what = f"metadata of {_planned_rebuild(plan)}"
     if plan.begun is not None:
         return f"Go on to rebuild {what}?"
     return (
@@ -61,7 +62,7 @@ def question(plan: RebuildPlan) -> str:
     )
 
 
-def _planned(plan: RebuildPlan) -> str:
+def _planned_rebuild(plan: RebuildPlan) -> str:
     size = f"{count(plan.attempts, 'attempt')} ({format_bytes(plan.log_bytes)})"
     return f"{size} of {count(len(plan.partitions), 'partition')}"
 
@@ -70,9 +71,9 @@ def _findings(report: RebuildReport) -> int:
     return sum(one.not_taken + len(one.holes) + len(one.decided) for one in report.partitions) + len(report.other_names)
 
 
-def _summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> str:
+def _rebuild_summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> str:
     if report is None:
-        return f"nothing is rebuilt: {refusal}. There are {_planned(plan)}"
+        return f"nothing is rebuilt: {refusal}. There are {_planned_rebuild(plan)}"
     size_bytes = sum(one.size_bytes for one in report.partitions)
     rebuilt = sum(1 for one in report.partitions if one.segments)
     what = f"{count(report.segments, 'segment')} of {count(rebuilt, 'partition')}"
@@ -91,7 +92,7 @@ def _summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | Non
     )
 
 
-def _document(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Document:
+def _rebuild_document(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Document:
     partitions = () if report is None else report.partitions
     return {
         "found": _marker(plan.found),
@@ -161,7 +162,7 @@ def _faulty(faulty: FaultyAttempt) -> Document:
     }
 
 
-def _tables(report: RebuildReport | None) -> tuple[Table, ...]:
+def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
     """What was rebuilt, then what a person has to look at, then what nobody could know."""
     if report is None:
         return ()
@@ -237,3 +238,108 @@ def _faulty_row(faulty: FaultyAttempt) -> tuple[str, ...]:
 
 def _name_row(one: OtherName) -> tuple[str, ...]:
     return (str(one.topic_id), one.name, str(one.objects))
+
+
+def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Presentation:
+    """`report` is None where nothing was tried: a dry run (without `refusal`), or a refusal. Not `ok`: refused, or
+    something that was asked for was not adopted."""
+    refused = plan.refused if report is None else report.refused
+    return Presentation(
+        lambda: _adoption_document(plan, report, refusal),
+        lambda: _adoption_tables(plan, report),
+        _adoption_summary(plan, report, refusal),
+        ok=refusal is None and not refused,
+    )
+
+
+def adoption_question(plan: AdoptionPlan) -> str:
+    """What a person is to agree to."""
+    return f"Adopt {_planned_adoption(plan)}?"
+
+
+def _planned_adoption(plan: AdoptionPlan) -> str:
+    partitions = count(len(plan.partitions), "partition")
+    return f"{count(plan.segments, 'segment')} ({format_bytes(plan.size_bytes)}) of {partitions}"
+
+
+def _adoption_summary(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> str:
+    if refusal is not None:
+        return f"nothing is adopted: {refusal}. {_planned_adoption(plan)} could be"
+    if report is None:
+        return f"{_planned_adoption(plan)} could be adopted, {len(plan.refused)} could not; nothing was changed"
+    served = "; nothing of it is served before ./tiering verify passed it" if report.adopted else ""
+    return f"adopted {count(len(report.adopted), 'segment')}, {len(report.refused)} refused{served}"
+
+
+def _adoption_document(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Document:
+    return {
+        "adoptable": [_segment(one) for one in _adoptable(plan)],
+        "adopted": [] if report is None else [_segment(one) for one in report.adopted],
+        "refused": [_refused(one) for one in (plan.refused if report is None else report.refused)],
+        "refusal": refusal,
+    }
+
+
+def _adoptable(plan: AdoptionPlan) -> list[StoredSegment]:
+    return [each for one in plan.partitions for each in one.segments]
+
+
+def _segment(one: StoredSegment) -> Document:
+    metadata = one.metadata
+    return {
+        **labels(metadata.topic_id_partition),
+        "segment_id": str(metadata.remote_log_segment_id.id),
+        "start_offset": metadata.start_offset,
+        "end_offset": metadata.end_offset,
+        "bytes": metadata.segment_size_bytes,
+    }
+
+
+def _refused(one: RefusedAttempt) -> Document:
+    where = one.topic_id_partition
+    named = {"topic": None, "topic_id": None, "partition": None} if where is None else labels(where)
+    return {
+        **named,
+        "segment_id": str(one.segment_id),
+        "start_offset": one.start_offset,
+        "error": one.error,
+        "message": one.message,
+    }
+
+
+def _adoption_tables(plan: AdoptionPlan, report: AdoptionReport | None) -> tuple[Table, ...]:
+    title, segments = ("adoptable", _adoptable(plan)) if report is None else ("adopted", report.adopted)
+    refused = plan.refused if report is None else report.refused
+    tables = (
+        Table(title, _ADOPTION_COLUMNS, _rows(segments)),
+        Table("refused", _REFUSED_COLUMNS, _refused_rows(refused)),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+_ADOPTION_COLUMNS: Final = ("partition", "segment id", "offsets", "bytes>")
+_REFUSED_COLUMNS: Final = ("partition", "segment id", "start offset>", "why")
+
+
+def _rows(segments: Sequence[StoredSegment]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (
+            str(one.metadata.topic_id_partition),
+            str(one.metadata.remote_log_segment_id.id),
+            f"{one.metadata.start_offset}..{one.metadata.end_offset}",
+            format_bytes(one.metadata.segment_size_bytes),
+        )
+        for one in segments
+    )
+
+
+def _refused_rows(refused: Sequence[RefusedAttempt]) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        (
+            "" if one.topic_id_partition is None else str(one.topic_id_partition),
+            str(one.segment_id),
+            "" if one.start_offset is None else str(one.start_offset),
+            one.message,
+        )
+        for one in refused
+    )

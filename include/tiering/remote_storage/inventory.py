@@ -1,0 +1,365 @@
+"""An S3 Inventory as a listing: what was below a prefix of a bucket when it was made.
+
+Nothing of it is believed before it was checked: the manifest against its checksum, each file against length and MD5 of
+the manifest, each row against the bucket's name. An inventory cannot show open uploads, and old versions only if it was
+set up with all versions. It is made once a day at most and lists what S3 had settled by then, so what changed within a
+day before it may be missing.
+
+Its manifest says which files hold the listing of which bucket, and of when it is:
+
+    {"sourceBucket": "orders-archive", "destinationBucket": "arn:aws:s3:::inventories", "version": "2016-11-30",
+     "creationTimestamp": "1514944800000", "fileFormat": "CSV" or "Parquet",
+     "fileSchema": "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, …" (CSV: the order of the
+                   columns; Parquet: a message type, and the columns are named in the files),
+     "files": [{"key": "inv/orders-archive/daily/data/….csv.gz", "size": 12345, "MD5checksum": "f111…"}, …]}
+
+Keys of files are relative to the destination bucket: they are in the bucket that S3 writes them to, or in a copy of it
+on this host. Beside the manifest lies `manifest.checksum`, the MD5 of its bytes in hex.
+
+Rows come batch by batch: a file of any length is read in the memory of one batch. CSV: gzip, no header, every field in
+quotes, keys percent-encoded, an empty field for what is not there. Parquet: named columns, typed, keys as they are.
+
+Source: Amazon S3 User Guide, "Amazon S3 Inventory list" and "Locating your inventory list".
+"""
+
+import gzip
+import hashlib
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import repeat
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError, printable
+from include.tiering.formats import strict_json
+from include.tiering.formats.strict_json import JsonObject
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.object_store import (
+    ListedObject,
+    ListedUpload,
+    ListingFacts,
+    ObjectStore,
+    checked_key,
+    decoded_key,
+    milliseconds,
+)
+from include.tiering.units import MIB
+
+MAX_MANIFEST_BYTES: Final = 16 * MIB
+_LATEST_MS: Final = 2**53
+_LARGEST_FILE_BYTES: Final = 2**50
+_MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
+_PARQUET_COLUMN: Final = re.compile(r"(?:required|optional)\s+\w+\s+(\w+)")
+
+
+class FileFormat(StrEnum):
+    """ORC is a third; it is refused."""
+
+    CSV = "CSV"
+    PARQUET = "Parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryFile:
+    """One file of the listing. A part of an inventory."""
+
+    key: str
+    size_bytes: int
+    md5: str
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryManifest:
+    """`columns` are those of the files, in order, by `plain_name`: the formats spell them differently."""
+
+    source_bucket: str
+    created_ms: int
+    file_format: FileFormat
+    columns: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+
+    @property
+    def shows_versions(self) -> bool:
+        return "islatest" in self.columns
+
+
+def plain_name(column: str) -> str:
+    """``LastModifiedDate`` and ``last_modified_date`` -> ``lastmodifieddate``."""
+    return column.strip().replace("_", "").lower()
+
+
+def parse_inventory_manifest(content: bytes) -> InventoryManifest:
+    """A whole manifest.
+
+    Raises:
+        FormatError: not one, of a format that is not read here, or without a column that is needed.
+    """
+    document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
+    named = document.text("fileFormat")
+    try:
+        file_format = FileFormat(named)
+    except ValueError as error:
+        raise FormatError(f"fileFormat is {named[:20]!r}: CSV and Parquet are read here") from error
+    columns = tuple(map(plain_name, _columns(document.text("fileSchema"), file_format)))
+    if missing := {"bucket", "key", "size", "lastmodifieddate"} - set(columns):
+        raise FormatError(f"fileSchema has no {', '.join(sorted(missing))}: add these fields to the inventory")
+    if "islatest" in columns and not {"versionid", "isdeletemarker"} <= set(columns):
+        raise FormatError("fileSchema has IsLatest and not VersionId and IsDeleteMarker")
+    return InventoryManifest(
+        source_bucket=document.text("sourceBucket"),
+        created_ms=_milliseconds(document.text("creationTimestamp")),
+        file_format=file_format,
+        columns=columns,
+        files=tuple(map(_file, document.objects("files"))),
+    )
+
+
+def _columns(schema: str, file_format: FileFormat) -> list[str]:
+    return schema.split(",") if file_format is FileFormat.CSV else _PARQUET_COLUMN.findall(schema)
+
+
+def _milliseconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LATEST_MS))):
+        raise FormatError("creationTimestamp is not a number of milliseconds")
+    return int(text)
+
+
+def _file(document: JsonObject) -> InventoryFile:
+    md5 = document.text("MD5checksum").lower()
+    if _MD5.match(md5) is None:
+        raise FormatError("MD5checksum is not an MD5 in hex")
+    return InventoryFile(document.text("key"), document.integer("size", 0, _LARGEST_FILE_BYTES), md5)
+
+
+_BATCH_ROWS: Final = 20_000
+_CSV_BLOCK_BYTES: Final = 4 * MIB
+_WANTED: Final = ("bucket", "key", "versionid", "islatest", "isdeletemarker", "size", "lastmodifieddate")
+
+Columns = dict[str, list[Any]]
+"""Values by plain name. `lastmodifieddate` is text in CSV and milliseconds in Parquet, the others are text in CSV."""
+
+
+def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
+    """Raises RemoteStorageError if it is no such file, or has other columns than the manifest says."""
+    reading = _csv if manifest.file_format is FileFormat.CSV else _parquet
+    try:
+        yield from reading(content, manifest)
+    except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+        raise RemoteStorageError(f"a file of the inventory cannot be read ({type(error).__name__})") from error
+
+
+def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
+    wanted = [name for name in manifest.columns if name in _WANTED]
+    with gzip.GzipFile(fileobj=content) as unpacked:
+        if not unpacked.read(1):  # Arrow takes a file without a row for a broken one
+            return
+    content.seek(0)
+    reader = pyarrow.csv.open_csv(
+        pa.CompressedInputStream(pa.PythonFile(content, mode="r"), "gzip"),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=_CSV_BLOCK_BYTES, column_names=list(manifest.columns)
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(manifest.columns, pa.string()), include_columns=wanted
+        ),
+    )
+    for batch in reader:
+        yield batch.to_pydict()
+
+
+def _parquet(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
+    file = pq.ParquetFile(content)
+    names = {plain_name(name): name for name in file.schema_arrow.names}
+    if missing := set(manifest.columns) - set(names):
+        raise RemoteStorageError(f"a file of the inventory has no {', '.join(sorted(missing))}, which its schema names")
+    wanted = {name: names[name] for name in manifest.columns if name in _WANTED}
+    for batch in file.iter_batches(_BATCH_ROWS, columns=list(wanted.values()), use_threads=False):
+        columns = {name: batch.column(stored) for name, stored in wanted.items()}
+        columns["lastmodifieddate"] = columns["lastmodifieddate"].cast(pa.timestamp("ms")).cast(pa.int64())
+        yield {name: column.to_pylist() for name, column in columns.items()}
+
+
+class InventoryFiles(Protocol):
+    """Files by the keys that a manifest gives them."""
+
+    def describe(self) -> str: ...
+
+    def read(self, key: str) -> Iterator[bytes]:
+        """Blocks of a file.
+
+        Raises:
+            RemoteResourceNotFoundError: no such file.
+            ObjectKeyError: no key of a file.
+        """
+        ...
+
+
+class BucketFiles:
+    """Files in the destination bucket of the inventory."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def describe(self) -> str:
+        return self._store.describe().rstrip("/")
+
+    def read(self, key: str) -> Iterator[bytes]:
+        return self._store.read(key, limiter=UnlimitedBytes())
+
+
+class LocalFiles:
+    """Files of a copy. The manifest is in `directory`; keys begin where the bucket would, which is one of the
+    directories above it: the nearest that has the file. `store_at` opens one of these."""
+
+    def __init__(self, directory: Path, store_at: Callable[[Path], ObjectStore]) -> None:
+        self._directory = directory
+        self._store_at = store_at
+
+    def describe(self) -> str:
+        return self._directory.as_uri()
+
+    def read(self, key: str) -> Iterator[bytes]:
+        checked_key(key)
+        for root in (self._directory, *self._directory.parents):
+            if (root / key).is_file():
+                return self._store_at(root).read(key, limiter=UnlimitedBytes())
+        raise RemoteResourceNotFoundError(f"{key} is neither in {self._directory} nor below a directory above it")
+
+
+SETTLED_MS: Final = 24 * 60 * 60 * 1000
+_CHECKSUM_BYTES: Final = 256
+
+
+class InventoryListing:
+    """An `ObjectListing` of `bucket` below `prefix`, from the inventory whose manifest is `manifest_key` of `files`."""
+
+    def __init__(self, files: InventoryFiles, manifest_key: str, bucket: str, prefix: str) -> None:
+        self._files = files
+        self._manifest_key = manifest_key
+        self._bucket = bucket
+        self._prefix = prefix
+
+    def describe(self) -> str:
+        return f"{self._files.describe()}/{self._manifest_key}"
+
+    def facts(self) -> ListingFacts:
+        return ListingFacts(
+            shows_versions=self._manifest.shows_versions,
+            shows_open_uploads=False,
+            taken_at_ms=self._manifest.created_ms,
+            settled_ms=SETTLED_MS,
+        )
+
+    def parts(self, wanted: int) -> Sequence[InventoryFile]:
+        """The files, whatever is wanted."""
+        return self._manifest.files
+
+    def pages(self, part: InventoryFile) -> Iterator[Sequence[ListedObject]]:
+        with self._whole(part) as content:
+            try:
+                for columns in file_columns(content, self._manifest):
+                    if page := list(self._below_prefix(columns)):
+                        yield page
+            except (RemoteStorageError, ValueError, TypeError) as error:
+                raise RemoteStorageError(f"{self.describe()}: file {printable(part.key)}: {error}") from error
+
+    def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
+        """None: no inventory shows them."""
+        return iter(())
+
+    @cached_property
+    def _manifest(self) -> InventoryManifest:
+        content = b"".join(self._bounded(self._manifest_key, MAX_MANIFEST_BYTES))
+        self._check_manifest(content)
+        try:
+            manifest = parse_inventory_manifest(content)
+        except FormatError as error:
+            raise RemoteStorageError(f"{self.describe()}: {error}") from error
+        if manifest.source_bucket != self._bucket:
+            raise RemoteStorageError(
+                f"{self.describe()} is an inventory of bucket {printable(manifest.source_bucket)[:80]},"
+                f" the store is in bucket {self._bucket}"
+            )
+        return manifest
+
+    def _check_manifest(self, content: bytes) -> None:
+        """Against the checksum that lies beside it; S3 writes it last."""
+        beside = f"{self._manifest_key.rpartition('.')[0]}.checksum"
+        try:
+            said = b"".join(self._bounded(beside, _CHECKSUM_BYTES)).decode(errors="replace").strip().lower()
+        except RemoteResourceNotFoundError as error:
+            raise RemoteStorageError(
+                f"{self.describe()}: {beside} is missing: the inventory is not complete"
+            ) from error
+        if said != hashlib.md5(content, usedforsecurity=False).hexdigest():
+            raise RemoteStorageError(f"{self.describe()} does not have the MD5 that {beside} says")
+
+    def _bounded(self, key: str, most_bytes: int) -> Iterator[bytes]:
+        size_bytes = 0
+        for block in self._files.read(key):
+            size_bytes += len(block)
+            if size_bytes > most_bytes:
+                raise RemoteStorageError(f"{self.describe()}: {key} has more than {most_bytes} bytes")
+            yield block
+
+    @contextmanager
+    def _whole(self, part: InventoryFile) -> Iterator[IO[bytes]]:
+        """The file, fetched and checked before a row of it is read."""
+        digest = hashlib.md5(usedforsecurity=False)
+        with tempfile.TemporaryFile() as content:
+            for block in self._bounded(part.key, part.size_bytes):
+                digest.update(block)
+                content.write(block)
+            if content.tell() != part.size_bytes or digest.hexdigest() != part.md5:
+                raise RemoteStorageError(
+                    f"{self.describe()}: file {printable(part.key)} has not the length and MD5 of the manifest"
+                )
+            content.seek(0)
+            yield content
+
+    def _below_prefix(self, columns: Columns) -> Iterator[ListedObject]:
+        if other := set(columns["bucket"]) - {self._bucket}:
+            raise RemoteStorageError(f"it has rows of bucket {printable(str(min(map(str, other))))[:80]}")
+        is_csv = self._manifest.file_format is FileFormat.CSV
+        times = columns["lastmodifieddate"]
+        nothing = repeat(None)
+        for key, size, at, version, is_latest, is_marker in zip(
+            columns["key"],
+            columns["size"],
+            map(milliseconds, times) if is_csv else times,
+            columns.get("versionid", nothing),
+            columns.get("islatest", nothing),
+            columns.get("isdeletemarker", nothing),
+            strict=False,
+        ):
+            full_key = decoded_key(key) if is_csv else key
+            if full_key.startswith(self._prefix):
+                yield ListedObject(
+                    full_key[len(self._prefix) :],
+                    int(size or 0) if _is(is_marker, default=False) else int(size),
+                    at,
+                    version or None,
+                    _is(is_latest, default=True),
+                    _is(is_marker, default=False),
+                )
+
+
+def _is(value: str | bool | None, *, default: bool) -> bool:
+    """A flag of either format; what an inventory of current objects does not say is the default."""
+    if value is None or value == "":
+        return default
+    if value in (True, "true"):
+        return True
+    if value in (False, "false"):
+        return False
+    raise ValueError(f"{value!r} is neither true nor false")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from airflow.sdk import BaseOperator
 
-from include.tiering.configs.alter_configs import AlteredConfigs
-from include.tiering.configs.config_rules import checked_entity
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues
-from include.tiering.configs.deletion_limits import loosened_limits
 from include.tiering.configs.report import alteration_words
+from include.tiering.configs.rules import checked_entity, loosened_limits
+from include.tiering.configs.service import AlteredConfigs
 from include.tiering.errors import ConfigNotTakenError, LimitRefusedError, SettingError
 from include.tiering.settings import TieringSettings
 from plugins.tiering_airflow import configuration

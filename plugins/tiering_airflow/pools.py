@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from include.tiering.configs.pools_contract import COPIER_POOL as COPIER_POOL
-from include.tiering.configs.pools_contract import EXPIRATION_POOL as EXPIRATION_POOL
-from include.tiering.configs.pools_contract import POOLS
-from include.tiering.configs.pools_contract import READER_POOL as READER_POOL
+from include.tiering.configs.pools import COPIER_POOL as COPIER_POOL
+from include.tiering.configs.pools import EXPIRATION_POOL as EXPIRATION_POOL
+from include.tiering.configs.pools import POOLS
+from include.tiering.configs.pools import READER_POOL as READER_POOL
 from include.tiering.errors import TieringError
 from plugins.tiering_airflow.hook import TieringHook
 

@@ -9,12 +9,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 
-from include.tiering.errors import (
-    AnswerRefusedError,
-    ApprovalRequiredError,
-    HandoverForgottenError,
-    SettingError,
-)
+from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, HandoverForgottenError, SettingError
 from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from plugins.tiering_airflow import approval, handover_operators

@@ -6,19 +6,7 @@ from pathlib import Path
 import pytest
 
 QUOTA = Path(__file__).parents[2] / "include/tiering/quotas"
-OF_SHARES = (
-    "book_ledger",
-    "book_text",
-    "demand",
-    "limiter",
-    "liveness",
-    "pacer",
-    "process_pacing",
-    "share_holder",
-    "shared_quotas",
-    "shares",
-    "sql_ledger",
-)
+OF_SHARES = ("process_pacing", "shared_quotas", "shares", "sql_ledger")
 WALL_CLOCK = re.compile(r"\bnow_ms\b|\btime\.time|\bdatetime\b|clock_timestamp|func\.now|CURRENT_TIMESTAMP|unixepoch")
 
 

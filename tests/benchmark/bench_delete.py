@@ -23,10 +23,9 @@ from pydantic import SecretStr
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.database.clock import database_now_ms
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.database.transactions import writing
+from include.tiering.database.transactions import database_now_ms, writing
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata

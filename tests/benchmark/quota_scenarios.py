@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import Scope
 from include.tiering.units import MIB
 from tests.benchmark.quota_scene import EACH_BROKER, TOTAL, Scene, Worker, begin, end, summary
 from tests.benchmark.quota_trace import (

@@ -14,14 +14,14 @@ from typing import Any, Final, TypedDict
 from urllib.request import Request, urlopen
 
 from include.tiering.app import App, open_app
-from include.tiering.configs.alter_configs import AlteredConfigs
 from include.tiering.configs.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.service import AlteredConfigs
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.model.ids import Uuid
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings
 from tests.benchmark.bench_upload import BUCKET, sink

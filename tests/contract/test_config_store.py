@@ -8,8 +8,6 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.clock import SystemClock
-from include.tiering.configs.alter_configs import alter_configs
-from include.tiering.configs.config_rules import check_rules, quotas_in_force
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
     ConfigEntity,
@@ -18,10 +16,12 @@ from include.tiering.configs.config_store import (
     ConfigValues,
     EntityType,
 )
+from include.tiering.configs.rules import check_rules, quotas_in_force
+from include.tiering.configs.service import alter_configs
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.engine import open_engine
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.quotas.book_ledger import AnnouncingLedger
+from include.tiering.quotas.shared_quotas import AnnouncingLedger
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore

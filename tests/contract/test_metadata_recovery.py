@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from include.tiering.database.rebuild_state import is_being_rebuilt
 from include.tiering.database.schema import events, partitions, segments, topics
-from include.tiering.database.store_identity import StoreIdentities, known_clusters, require_whole
-from include.tiering.errors import (
-    IllegalTransitionError,
-    LeaseLostError,
-    MetadataUnavailableError,
-    StateConflictError,
-)
+from include.tiering.database.store_identity import StoreIdentities, is_being_rebuilt, known_clusters, require_whole
+from include.tiering.errors import IllegalTransitionError, LeaseLostError, MetadataUnavailableError, StateConflictError
 from include.tiering.model.histories import OffsetRange, SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker, StorePlace, TopicOwner

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.database.schema import events
 from tests.doubles.databases import SHARED
 

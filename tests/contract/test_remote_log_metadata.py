@@ -3,12 +3,7 @@
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.errors import (
-    IllegalTransitionError,
-    LeaseLostError,
-    StateConflictError,
-    UnknownSegmentError,
-)
+from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, UnknownSegmentError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict

@@ -8,11 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from include.tiering.errors import (
-    ForeignStoreError,
-    ObjectKeyError,
-    RemoteResourceNotFoundError,
-)
+from include.tiering.errors import ForeignStoreError, ObjectKeyError, RemoteResourceNotFoundError
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

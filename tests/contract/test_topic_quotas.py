@@ -5,16 +5,19 @@ from fractions import Fraction
 import pytest
 from sqlalchemy import Engine, select
 
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.configs.config_store import (
+    ALL_BROKERS,
+    TOPIC_QUOTAS_ENABLE,
+    ConfigEntity,
+    EntityType,
+    FreshTopicQuotaConfigs,
+)
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.topic_quota_configs import ENABLE, FreshTopicQuotaConfigs
 from include.tiering.database.schema import topic_meters
 from include.tiering.errors import QuotaExceededError
-from include.tiering.quotas.ewma import ALPHA
-from include.tiering.quotas.sql_topic_meters import SHARING_MS, SqlTopicQuotas
-from include.tiering.quotas.topic_meters import MeterKind
-from include.tiering.quotas.topic_quota import BrokerUsage, TopicUsage
-from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.quotas.sql_topic_quotas import SHARING_MS, SqlTopicQuotas
+from include.tiering.quotas.topic_meters import ALPHA, MeterKind
+from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, BrokerUsage, TopicUsage
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID
@@ -35,7 +38,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def store(engine: Engine) -> SqlConfigStore:
     store = SqlConfigStore(engine, CLUSTER_ID)
-    store.alter(ALL_BROKERS, {ENABLE: "true", TOTAL_THRESHOLD: "1000"}, author="test")
+    store.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "true", TOTAL_THRESHOLD: "1000"}, author="test")
     return store
 
 
@@ -189,7 +192,7 @@ def test_a_change_is_seen_after_half_a_second(quotas, now, store, clock):
 
 def test_nothing_is_counted_while_they_are_off(quotas, store, clock, engine):
     admitted_before = quotas.admit(1, "orders", size_bytes=10, records=1)
-    store.alter(ALL_BROKERS, {ENABLE: None}, author="test")
+    store.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: None}, author="test")
     clock.advance(0.5)
     admitted_after = quotas.admit(1, "orders", size_bytes=7, records=1)
     for admission in (admitted_before, admitted_after):

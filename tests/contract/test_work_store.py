@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import select
 
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
-from include.tiering.database.live_leases import MARGIN_MS
+from include.tiering.configs.sql_configs import SqlPoolMirror
+from include.tiering.database.partitions import LEASE_MARGIN_MS
 from include.tiering.database.schema import events, leases
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
@@ -208,7 +208,7 @@ class TestClaim:
         work.save_plan("run-1", [planned(A)])
         work.save_plan("run-2", [planned(A)])
         assert _claim(work, run_id="run-1") is not None
-        now.now_ms -= MARGIN_MS
+        now.now_ms -= LEASE_MARGIN_MS
         assert _claim(work, run_id="run-2") is None
         assert work.holder(A, LeaseRole.COPY) is not None
         now.now_ms -= 1
@@ -224,7 +224,7 @@ class TestClaim:
     def test_of_a_lease_from_before_lengths_were_recorded_an_hour_is_believed(self, work, now, engine):
         work.save_plan("run-1", [planned(A)])
         assert work.claim("run-1", "batch-1", lease_ms=HOUR_MS) is not None
-        for ahead_ms, is_held in ((HOUR_MS, True), (HOUR_MS + MARGIN_MS + 1, False)):
+        for ahead_ms, is_held in ((HOUR_MS, True), (HOUR_MS + LEASE_MARGIN_MS + 1, False)):
             with engine.begin() as connection:
                 connection.execute(leases.update().values(lease_ms=None, expires_at_ms=now.now_ms + ahead_ms))
             assert (work.holder(A, LeaseRole.COPY) is not None) is is_held

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from include.tiering.configs.pools_contract import POOLS
+from include.tiering.configs.pools import POOLS
 
 
 class AirflowApiServer(ThreadingHTTPServer):

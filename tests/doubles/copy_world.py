@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from include.tiering.clock import SystemClock
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.configs.sql_configs import SqlPoolMirror
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
 from include.tiering.copying.copy_plan import CopyPlan

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Engine
 
-from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence

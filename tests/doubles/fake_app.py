@@ -7,10 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from include.tiering.configs.alter_configs import AlteredConfigs, alter_configs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
-from include.tiering.configs.mirror_pools import PoolsStatus, look_at_pools, mirrored_pools
-from include.tiering.configs.resize_pools import asks_for_pools, resize_pools
+from include.tiering.configs.pools import PoolsStatus, look_at_pools, mirrored_pools
+from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.copy_segments import BatchResult, FailedSegment
 from include.tiering.copying.follow_source import FollowSource
@@ -28,7 +27,7 @@ from include.tiering.operations.broker_configs_report import BrokerListing
 from include.tiering.operations.diagnose import Diagnosis
 from include.tiering.operations.partition_readiness import PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
-from include.tiering.quotas.topic_quota import NO_TOPIC_QUOTAS
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem

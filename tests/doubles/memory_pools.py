@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from include.tiering.configs.pools_contract import POOLS, PoolUsage, SeenPool
+from include.tiering.configs.pools import POOLS, PoolUsage, SeenPool
 
 
 def usage(slots: int, *, running: int = 0, queued: int = 0, scheduled: int = 0, deferred: int = 0) -> PoolUsage:

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
-from include.tiering.database.clock import NowMs, database_now_ms
+from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher, PublishObserver
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore

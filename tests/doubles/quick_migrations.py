@@ -17,7 +17,7 @@ _statements: dict[str, list[str]] = {}
 
 @contextmanager
 def quick_migrations() -> Iterator[None]:
-    """For tests of anything else: a hundred of them would make the same tables in the same seventeen steps."""
+    """For tests of anything else: a hundred of them would make the same tables."""
     with patch.object(migrations, "command", SimpleNamespace(upgrade=_upgrade)):
         yield
 

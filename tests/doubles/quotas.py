@@ -4,9 +4,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from include.tiering.quotas import share_holder
-from include.tiering.quotas.book_ledger import Book, BookChange
+from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes, Scope, UnlimitedBytes
+from include.tiering.quotas.shared_quotas import Book, BookChange
 
 if TYPE_CHECKING:
     import pytest
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def ask_the_ledger_at_once(patch: "pytest.MonkeyPatch") -> None:
     """Whoever has no share has one a moment later. Else a process spares the ledger: every topic that it copies for
     the first time waits up to 0.6 s for the next round, of which a test that is not about quotas learns nothing."""
-    patch.setattr(share_holder, "_OUT_OF_TURN_SECONDS", 0.0)
-    patch.setattr(share_holder, "_ROUNDS_AHEAD", 1_000_000)
+    patch.setattr(shared_quotas, "_OUT_OF_TURN_SECONDS", 0.0)
+    patch.setattr(shared_quotas, "_ROUNDS_AHEAD", 1_000_000)
 
 
 @dataclass

@@ -7,12 +7,12 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.clock import SystemClock
+from include.tiering.configs.config_store import FreshTopicQuotaConfigs
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
-from include.tiering.database.clock import NowMs
 from include.tiering.database.engine import open_engine
+from include.tiering.database.transactions import NowMs
 from include.tiering.errors import QuotaExceededError
-from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_meters import MeterKind
 from tests.doubles.segments import CLUSTER_ID
 

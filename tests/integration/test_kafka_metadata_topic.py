@@ -8,11 +8,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from include.tiering.broker_process.broker_process import free_ports
-from include.tiering.errors import (
-    MetadataTopicRangeError,
-    MetadataTopicRefusedError,
-    MetadataTopicUnavailableError,
-)
+from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError, MetadataTopicUnavailableError
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until

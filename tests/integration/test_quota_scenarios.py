@@ -19,9 +19,8 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
-from include.tiering.quotas.liveness import LEASE_SECONDS
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.shares import FILL, WorkerEntry
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.shares import FILL, LEASE_SECONDS, WorkerEntry
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.units import GIB, MIB
 from tests.benchmark.quota_outages import outage_of

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.configs.pools_contract import COPIER_POOL
+from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionOutcome

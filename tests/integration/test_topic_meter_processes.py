@@ -9,13 +9,11 @@ import pytest
 from sqlalchemy import Engine
 
 from include.tiering.clock import SystemClock
-from include.tiering.configs.config_store import ALL_BROKERS
+from include.tiering.configs.config_store import ALL_BROKERS, FreshTopicQuotaConfigs
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
-from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quota import TopicQuotaReport
-from include.tiering.quotas.topic_thresholds import TOTAL_THRESHOLD
+from include.tiering.quotas.topic_quotas import TOTAL_THRESHOLD, TopicQuotaReport
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.metadata_workers import run_together, worker_context

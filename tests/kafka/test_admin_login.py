@@ -17,12 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from include.tiering.broker_process.broker_process import free_ports
-from include.tiering.errors import (
-    BrokersError,
-    BrokersForbiddenError,
-    BrokersLoginError,
-    BrokersUnavailableError,
-)
+from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersLoginError, BrokersUnavailableError
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.brokers_world import open_brokers

@@ -39,7 +39,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], tuple[str, str]]] = {
 _BOOLEAN: Final[dict[type[ast.boolop], tuple[str, str]]] = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
 _LOG_METHODS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 _LOGGER: Final = re.compile(r"_?log(ger)?|for_\w+", re.IGNORECASE)
-_COLUMNS: Final = re.compile(r"Column|\w*Constraint")
+_COLUMNS: Final = re.compile(r"[Cc]olumn|\w*Constraint")
 _SHOWN: Final = 60
 
 

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.configs.alter_configs import alter_configs
 from include.tiering.configs.config_store import ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.service import alter_configs
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.quotas.contract import UNLIMITED
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 

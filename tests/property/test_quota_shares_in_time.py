@@ -13,14 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.quotas.book_ledger import AnnouncingLedger, BookChange
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.demand import ALL_THERE_IS
-from include.tiering.quotas.liveness import SILENT_SECONDS
+from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
 from include.tiering.quotas.process_pacing import ProcessPacing
-from include.tiering.quotas.scopes import Scope, copy_scopes
-from include.tiering.quotas.share_holder import PERIOD_SECONDS, ShareHolder
-from include.tiering.quotas.shares import FILL, NO_QUOTAS, Book
+from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AnnouncingLedger, BookChange, ShareHolder
+from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, Book
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.quotas import MemoryBookLedger
 

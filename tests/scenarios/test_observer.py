@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.configs.pools_contract import READER_POOL
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import TopicRetention
+from include.tiering.configs.pools import READER_POOL
 from include.tiering.copying.plan_leftovers import leftovers_of
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner

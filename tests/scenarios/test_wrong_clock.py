@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.database.events import record_event
+from include.tiering.database.transactions import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of

@@ -16,10 +16,9 @@ from sqlalchemy import Engine
 from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.app.stores import Stores
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.configs.config_rules import quotas_in_force
-from include.tiering.configs.effective_configs import EffectiveConfigs
-from include.tiering.configs.pools_contract import Pools
-from include.tiering.configs.topic_quota_configs import FreshTopicQuotaConfigs
+from include.tiering.configs.config_store import EffectiveConfigs, FreshTopicQuotaConfigs
+from include.tiering.configs.pools import Pools
+from include.tiering.configs.rules import quotas_in_force
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
@@ -35,15 +34,12 @@ from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
-from include.tiering.quotas.book_ledger import AnnouncingLedger
-from include.tiering.quotas.contract import QuotaLedger, QuotaObserver, Quotas, QuotasInForce
-from include.tiering.quotas.counted_topic_quotas import CountedTopicQuotas
-from include.tiering.quotas.metrics import process_quota_metrics
-from include.tiering.quotas.scopes import QuotaKind
-from include.tiering.quotas.shared_quotas import SharedQuotas
+from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas, QuotasInForce
+from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
-from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
-from include.tiering.quotas.topic_quota import TopicQuotas
+from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
+from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.recovery.contract import MetadataRecovery
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep
@@ -64,7 +60,7 @@ from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
-from include.tiering.telemetry.recorder import declare, process_recorder
+from include.tiering.telemetry.metrics import declare, process_recorder
 from include.tiering.verification.judge import Judge
 from include.tiering.verification.late_judge import LateJudge
 from include.tiering.verification.measures import SegmentMeasure

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from include.tiering.app.adapters import Adapters
 from include.tiering.audit.record import StandingGuards
 from include.tiering.audit.service import AuditService
-from include.tiering.configs.effective_configs import EffectiveConfigs
+from include.tiering.configs.config_store import EffectiveConfigs
 from include.tiering.configs.service import ConfigService
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.copying.service import CopyService

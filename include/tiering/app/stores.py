@@ -10,11 +10,9 @@ from include.tiering.audit.record import AuditStore
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.configs.config_store import ConfigStore
-from include.tiering.configs.pools_contract import PoolMirror
-from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
-from include.tiering.database.facts_memory import FactsMemory
-from include.tiering.database.store_identity import StoreIdentities
+from include.tiering.configs.pools import PoolMirror
+from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
+from include.tiering.database.store_identity import FactsMemory, StoreIdentities
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.handover.handover_contract import HandoverStore
 from include.tiering.handover.sql_handovers import SqlHandoverStore

@@ -5,8 +5,7 @@ from typing import Final
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import RecordedFinding
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 AUDIT_FINDINGS: Final = Metric(
     "tiering_audit_findings",

@@ -8,7 +8,7 @@ from typing import Final
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import RemovalItem, RemovalOutcome, RemovalPlan, WithdrawnRemovals
 from include.tiering.audit.record import AuditRecord, AuditTally, FindingState, RecordedFinding
-from include.tiering.configs.deletion_limits import Loosening
+from include.tiering.configs.rules import Loosening
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.approval import ApprovalQuestion, loosened_lines

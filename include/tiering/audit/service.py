@@ -47,7 +47,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import SeenOwners
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 
 _log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"

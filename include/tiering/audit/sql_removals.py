@@ -29,9 +29,8 @@ from sqlalchemy import (
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalTotals, removal_hash
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import (
+from include.tiering.database.partitions import (
+    hold_fence,
     in_partition,
     key_of,
     lock_or_create_partition,
@@ -39,8 +38,7 @@ from include.tiering.database.partition_rows import (
     partition_from,
 )
 from include.tiering.database.schema import leases, pauses, planned_removals, segments
-from include.tiering.database.statements import stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, stored_text, writing
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

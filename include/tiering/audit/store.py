@@ -52,12 +52,20 @@ from include.tiering.audit.record import (
     StandingGuard,
     stands,
 )
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.live_leases import is_live
+from include.tiering.database.partitions import is_live_lease
 from include.tiering.database.schema import audit_findings, audits, leases, segments, standing_guards, topics
-from include.tiering.database.statements import insert_for, insert_if_absent, serialise_writers, stored_text, upsert
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_for,
+    insert_if_absent,
+    reading,
+    record_event,
+    serialise_writers,
+    stored_text,
+    upsert,
+    writing,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
@@ -105,7 +113,7 @@ class SqlAuditedMetadata:
     def worked_on(self) -> frozenset[PartitionText]:
         with reading(self._engine) as connection:
             live = select(leases.c.topic_id, leases.c.partition).where(
-                leases.c.cluster_id == self._cluster_id, is_live(literal(self._now_ms(connection)))
+                leases.c.cluster_id == self._cluster_id, is_live_lease(literal(self._now_ms(connection)))
             )
             return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
 

@@ -142,9 +142,9 @@ def _shown(
 def _described(
     app: "App", entity_type: str | None, entity: "ConfigEntity | None", *, whole_history: bool
 ) -> "Presentation":
-    from include.tiering.configs.config_rules import checked_entity
     from include.tiering.configs.config_store import ALL_BROKERS
     from include.tiering.configs.report import describe, entities_with_configs, present_configs
+    from include.tiering.configs.rules import checked_entity
 
     values = app.adapters.stores.configs.snapshot().values
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
@@ -158,7 +158,7 @@ def _described(
 
 def _entity(entity_type: str | None, name: str | None, default: bool) -> "ConfigEntity | None":
     """None if no single entity is named."""
-    from include.tiering.configs.config_rules import checked_entity
+    from include.tiering.configs.rules import checked_entity
 
     if name is not None and default:
         raise SettingError("--entity-name and --entity-default exclude each other")

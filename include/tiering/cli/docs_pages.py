@@ -15,8 +15,8 @@ from include.tiering.handover.checks_page import checks_page
 from include.tiering.quotas.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings
-from include.tiering.settings.section import Loosens
-from include.tiering.telemetry.metric import MetricKind
+from include.tiering.settings.fields import Loosens
+from include.tiering.telemetry.metrics import MetricKind
 
 DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 _COMMAND: Final = "python -m include.tiering.cli.docs_pages"

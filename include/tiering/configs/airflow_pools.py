@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from include.tiering.configs.airflow_api import AirflowApi, Login, Token, member
-from include.tiering.configs.pools_contract import POOLS, UNLIMITED_SLOTS, PoolUsage
+from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolUsage
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 
 _NAMES: Final = frozenset(spec.name for spec in POOLS)

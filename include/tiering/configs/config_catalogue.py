@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.configs.pools_contract import POOLS, UNLIMITED_SLOTS, PoolSpec
-from include.tiering.configs.topic_retention import KEPT_FOR_EVER, RETENTION_BYTES, RETENTION_MS
+from include.tiering.configs.config_store import KEPT_FOR_EVER, RETENTION_BYTES, RETENTION_MS, ConfigEntity, EntityType
+from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolSpec
 from include.tiering.errors import SettingError, printable
-from include.tiering.quotas.contract import UNLIMITED
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
-from include.tiering.settings.catalogue import Setting, nearest
-from include.tiering.settings.dynamic import canonical_value, dynamic_settings
-from include.tiering.settings.section import Loosens
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.settings.catalogue import Setting, canonical_value, dynamic_settings, nearest
+from include.tiering.settings.fields import Loosens
 
 COPY_QUOTA: Final = "remote.log.manager.copy.max.bytes.per.second"
 FETCH_QUOTA: Final = "remote.log.manager.fetch.max.bytes.per.second"

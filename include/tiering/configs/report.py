@@ -1,19 +1,25 @@
-"""Dynamic configs as a person sees them: what is in force and why, who changed what, and who has taken a change."""
+"""Dynamic configs, Airflow's pools and topic quotas as a person sees them.
+
+Configs: what is in force and why, who changed what, and who has taken a change. Pools: sizes, what is in use, and who
+of us works in them. Topic quotas: what topics bring in and what they may, by broker.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
-from include.tiering.configs.alter_configs import AlteredConfigs
 from include.tiering.configs.config_catalogue import DynamicConfig, configs_of
 from include.tiering.configs.config_store import ConfigChange, ConfigEntity, ConfigValues, EntityType
-from include.tiering.configs.mirror_pools import PoolsStatus, PoolStatus
-from include.tiering.configs.pools_report import slots_words, source_of
+from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStatus
+from include.tiering.configs.service import AlteredConfigs
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
+from include.tiering.quotas.topic_meters import TopicMeters
+from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
 from include.tiering.remote_storage.store_ownership import unclaimed_words
 from include.tiering.settings import TieringSettings
-from include.tiering.units import format_utc
+from include.tiering.units import format_bytes, format_utc
 
 _DEFAULT_SOURCE: Final = "default"
 
@@ -175,3 +181,137 @@ def _worker_document(worker: QuotaWorker) -> Document:
 
 def _entity_document(entity: ConfigEntity) -> Document:
     return {"entity_type": str(entity.entity_type), "entity_name": entity.entity_name or None}
+
+
+FROM_AIRFLOW: Final = "Airflow pool"
+FROM_MIRROR: Final = "Airflow pool, as seen last"
+NEVER_SEEN: Final = "never seen"
+
+
+def present_pools(status: PoolsStatus) -> Presentation:
+    """Ok also without Airflow: the mirror is what batches go by."""
+    live = sum(len(pool.live_batches) for pool in status.pools)
+    summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
+    paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
+    if paused:
+        summary += f"; paused by a size of 0: {', '.join(paused)}"
+    if status.unavailable is not None:
+        summary += f"; Airflow could not be asked, sizes are as seen last: {status.unavailable}"
+    return Presentation(
+        lambda: {**pools_document(status), "airflow": status.unavailable or "answers"},
+        lambda: (pools_table(status),),
+        summary,
+    )
+
+
+def pools_document(status: PoolsStatus) -> Document:
+    """`slots` and the other figures are null where they are not known; unlimited `slots` are -1, as in Airflow."""
+    return {"pools": list(map(_pool_document, status.pools))}
+
+
+def pools_table(status: PoolsStatus) -> Table:
+    heads = ("pool", "slots>", "running>", "queued>", "live batches>", "from")
+    return Table("pools", heads, tuple(map(_pool_row, status.pools)))
+
+
+def slots_words(slots: int | None) -> str:
+    if slots is None:
+        return "not known"
+    return "unlimited" if slots == UNLIMITED_SLOTS else str(slots)
+
+
+def source_of(pool: PoolStatus) -> str:
+    """Where its size comes from."""
+    if pool.usage is not None:
+        return FROM_AIRFLOW
+    return NEVER_SEEN if pool.seen is None else FROM_MIRROR
+
+
+def _pool_document(pool: PoolStatus) -> Document:
+    usage = pool.usage
+    return {
+        "name": pool.spec.name,
+        "config": pool.spec.config_name,
+        "slots": -1 if pool.slots == UNLIMITED_SLOTS else pool.slots,
+        "running": None if usage is None else usage.running,
+        "queued": None if usage is None else usage.queued + usage.scheduled,
+        "deferred": None if usage is None else usage.deferred,
+        "live_batches": list(pool.live_batches),
+        "source": source_of(pool),
+        "seen_at_ms": None if pool.seen is None else pool.seen.seen_at_ms,
+    }
+
+
+def _pool_row(pool: PoolStatus) -> tuple[str, ...]:
+    usage = pool.usage
+    in_use = ("", "") if usage is None else (str(usage.running), str(usage.queued + usage.scheduled))
+    return (pool.spec.name, slots_words(pool.slots), *in_use, str(len(pool.live_batches)), source_of(pool))
+
+
+def topic_quotas_document(report: TopicQuotaReport) -> Document:
+    """Rates and thresholds in bytes (records) a second; counts are those ever made, by kind of meter."""
+    return {
+        "topic_quotas": {
+            "enabled": report.enabled,
+            "total_thresholds": dict(report.totals),
+            "topic_thresholds": dict(report.explicit),
+            "brokers": [_broker_document(usage) for usage in report.brokers],
+        }
+    }
+
+
+def topic_quotas_table(report: TopicQuotaReport) -> tuple[Table, ...]:
+    """No table while they are off, or nothing was ever counted."""
+    if not report.enabled or not report.brokers:
+        return ()
+    rows = [row for usage in report.brokers for row in _topic_quota_rows(usage)]
+    return (Table("topic quotas", ("broker", "topic", "bytes in/s>", "threshold/s>", "which is"), tuple(rows)),)
+
+
+def _broker_document(usage: BrokerUsage) -> Document:
+    return {
+        "broker_id": usage.broker_id,
+        "bytes_in_per_second": round(usage.meters.bytes_in_per_second, 3),
+        "threshold": usage.threshold,
+        "meters": _meters_document(usage.meters),
+        "topics": [_topic_document(topic) for topic in usage.topics],
+    }
+
+
+def _topic_document(usage: TopicUsage) -> Document:
+    return {
+        "topic": usage.topic,
+        "bytes_in_per_second": round(usage.meters.bytes_in_per_second, 3),
+        "threshold": None if usage.threshold is None else round(float(usage.threshold), 3),
+        "threshold_is": _kind_of_threshold(usage),
+        "meters": _meters_document(usage.meters),
+    }
+
+
+def _meters_document(meters: TopicMeters) -> Document:
+    return {
+        str(kind): {
+            "bytes": meter.bytes.count,
+            "records": meter.records.count,
+            "bytes_per_second": round(meter.bytes.per_second, 3),
+            "records_per_second": round(meter.records.per_second, 3),
+        }
+        for kind, meter in meters.kinds.items()
+    }
+
+
+def _topic_quota_rows(usage: BrokerUsage) -> list[tuple[str, ...]]:
+    def row(topic: str, meters: TopicMeters, threshold: Fraction | int | None, kind: str) -> tuple[str, ...]:
+        limit = "none" if threshold is None else format_bytes(int(threshold))
+        return (str(usage.broker_id), topic, format_bytes(round(meters.bytes_in_per_second)), limit, kind)
+
+    return [
+        row("all topics", usage.meters, usage.threshold, "the total" if usage.threshold is not None else ""),
+        *(row(one.topic, one.meters, one.threshold, _kind_of_threshold(one) or "") for one in usage.topics),
+    ]
+
+
+def _kind_of_threshold(usage: TopicUsage) -> str | None:
+    if usage.threshold is None:
+        return None
+    return "explicit" if usage.explicit else "shared"

@@ -1,17 +1,23 @@
-"""The dynamic configs in SQL, with the history of who changed what.
+"""The dynamic configs and the mirror of Airflow's pools in SQL, with the one history of who changed what.
 
-| step of `alter` | what a crash after it leaves |
+The history is append only, and its last number is the configs' version.
+
+| step of `SqlConfigStore.alter` | what a crash after it leaves |
 |---|---|
 | check | nothing |
 | values and history, in one transaction | the new version, complete; whoever announces next puts it in force |
+
+A change of a pool's size is stored with its history and its event in one transaction: a crash leaves all of it or
+nothing, and then the next look at Airflow finds the same difference again.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, Engine, Row, bindparam, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, delete, func, insert, select, update
 
 from include.tiering.configs.config_store import (
+    ALL_BROKERS,
     ConfigAlteration,
     ConfigChange,
     ConfigCheck,
@@ -20,11 +26,53 @@ from include.tiering.configs.config_store import (
     EntityType,
     accept_all,
 )
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.config_history import append_change, one_change_at_a_time
-from include.tiering.database.schema import dynamic_config_changes, dynamic_configs
-from include.tiering.database.statements import stored_text, upsert
-from include.tiering.database.transactions import reading, writing
+from include.tiering.configs.pools import POOLS, SeenPool
+from include.tiering.database.schema import dynamic_config_changes, dynamic_configs, pools
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    serialise_writers,
+    stored_text,
+    upsert,
+    writing,
+)
+
+_APPEND: Final = insert(dynamic_config_changes)
+
+
+def one_change_at_a_time(connection: Connection, cluster_id: str) -> None:
+    """Until this transaction ends nobody else appends: who saw a version never misses a change below it."""
+    serialise_writers(connection, f"dynamic configs of {cluster_id}")
+
+
+def append_change(
+    connection: Connection,
+    cluster_id: str,
+    *,
+    entity_type: str,
+    entity_name: str,
+    name: str,
+    old_value: str | None,
+    new_value: str | None,
+    author: str,
+    changed_at_ms: int,
+) -> None:
+    """After `one_change_at_a_time`, in the same transaction."""
+    values = {
+        "cluster_id": cluster_id,
+        "entity_type": entity_type,
+        "entity_name": entity_name,
+        "name": name,
+        "old_value": old_value,
+        "new_value": new_value,
+        "author": author,
+        "changed_at_ms": changed_at_ms,
+    }
+    connection.execute(_APPEND, values)
+
 
 _CHANGES: Final = dynamic_config_changes.c.cluster_id == bindparam("of_cluster")
 _VERSION: Final = select(func.max(dynamic_config_changes.c.change_id)).where(_CHANGES)
@@ -123,3 +171,55 @@ class SqlConfigStore:
 
 def _entity(row: Row[tuple[str, ...]]) -> ConfigEntity:
     return ConfigEntity(EntityType(row.entity_type), row.entity_name)
+
+
+_CONFIG_NAMES: Final = {spec.name: spec.config_name for spec in POOLS}
+
+
+class SqlPoolMirror:
+    """`PoolMirror` over an engine."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def seen(self) -> Mapping[str, SeenPool]:
+        query = select(pools).where(pools.c.cluster_id == self._cluster_id)
+        with reading(self._engine) as connection:
+            return {row.pool: SeenPool(row.slots, row.updated_at_ms) for row in connection.execute(query)}
+
+    def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
+        with writing(self._engine, durable=seen != slots) as connection:
+            now_ms = self._now_ms(connection)
+            values = {"cluster_id": self._cluster_id, "pool": pool, "slots": slots, "updated_at_ms": now_ms}
+            if seen is None:
+                insert_if_absent(connection, pools, values)
+                return False
+            if seen != slots:
+                one_change_at_a_time(connection, self._cluster_id)
+            stored = (
+                update(pools).where(self._is(pool), pools.c.slots == seen).values(slots=slots, updated_at_ms=now_ms)
+            )
+            changed = bool(connection.execute(stored).rowcount) and seen != slots
+            if changed:
+                self._write_down(connection, pool, seen, slots, stored_text(author), now_ms)
+            return changed
+
+    def _is(self, pool: str) -> ColumnElement[bool]:
+        return and_(pools.c.cluster_id == self._cluster_id, pools.c.pool == pool)
+
+    def _write_down(self, connection: Connection, pool: str, old: int, new: int, author: str, now_ms: int) -> None:
+        record_event(connection, self._cluster_id, "pool size", pool, f"{old} -> {new}", author, now_ms)
+        if pool in _CONFIG_NAMES:
+            append_change(
+                connection,
+                self._cluster_id,
+                entity_type=ALL_BROKERS.entity_type,
+                entity_name=ALL_BROKERS.entity_name,
+                name=_CONFIG_NAMES[pool],
+                old_value=str(old),
+                new_value=str(new),
+                author=author,
+                changed_at_ms=now_ms,
+            )

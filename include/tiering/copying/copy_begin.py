@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
-from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
+from include.tiering.configs.config_store import FOR_EVER, TopicRetention
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.rules import counted_bytes

@@ -31,7 +31,7 @@ from include.tiering.errors import (
 )
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
-from include.tiering.quotas.topic_quota import NO_TOPIC_QUOTAS, TopicQuotas
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
 from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.stored_copies import WholeCopy

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 COPY_BYTES: Final = Metric(
     "RemoteCopyBytesPerSec",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import TopicRetention
 from include.tiering.copying.copy_begin import left_out
 from include.tiering.copying.copy_fork import undecided_offsets, way_on
 from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition

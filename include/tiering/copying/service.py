@@ -22,7 +22,7 @@ from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
-from include.tiering.quotas.topic_quota import TopicQuotas
+from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import gate_and_heartbeat
@@ -33,7 +33,7 @@ from include.tiering.segments.failed_copies import FailedCopies, by_partition, p
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 
 
 class CopyService:

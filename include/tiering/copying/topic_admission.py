@@ -9,7 +9,7 @@ from include.tiering.clock import Clock
 from include.tiering.errors import QuotaExceededError, TieringError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.quotas.topic_quota import Admission, TopicQuotas
+from include.tiering.quotas.topic_quotas import Admission, TopicQuotas
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.telemetry import get_logger
 

@@ -1,24 +1,117 @@
-"""Which remote store this database belongs to: what the store's marker object must say before a write or delete.
+"""What the database says of itself: which store it belongs to, whether it is being rebuilt, whether facts were known.
 
-The row is written before the marker object is. From then on both change together, with a generation that is pending
-in the row while the marker is replaced (`claim_store`): a database that was restored, cloned or pointed at
-another bucket disagrees with the marker as soon as the one in use has planned, and is refused.
+**Store identity** is what the store's marker object must say before a write or delete. The row is written before the
+marker object is. From then on both change together, with a generation that is pending in the row while the marker is
+replaced (`claim_store`): a database that was restored, cloned or pointed at another bucket disagrees with the marker as
+soon as the one in use has planned, and is refused.
+
+**Rebuild**: a mark in that row says that the database is being rebuilt from the store. The row is there from the
+beginning of a rebuild on, with the mark; taking the mark away is the last step. As long as it is there nobody but the
+rebuild uses the database, because half of the metadata would make orphans of all other objects.
+
+**Facts**: whether the facts about a cluster's topics were ever read is one event, written once.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, bindparam, select, update
+from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.rebuild_state import current_marker, is_being_rebuilt
-from include.tiering.database.schema import segments, stores
-from include.tiering.database.statements import insert_if_absent
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.schema import events, metadata, segments, stores
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    serialise_writers,
+    writing,
+)
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
+
+_SERIAL: Final = "rebuild of the tiering database"
+
+
+def is_being_rebuilt(engine: Engine) -> bool:
+    with reading(engine) as connection:
+        rebuilding = select(stores.c.cluster_id).where(stores.c.rebuilding_since_ms.is_not(None))
+        return connection.execute(rebuilding.limit(1)).one_or_none() is not None
+
+
+def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | None:
+    """The marker that the store is to have, of a rebuild that was begun before; None if the database is empty.
+
+    Raises:
+        StateConflictError: with the rows that are there, or the other cluster.
+    """
+    rows = connection.execute(select(stores)).all()
+    if len(rows) == 1 and rows[0].rebuilding_since_ms is not None:
+        if rows[0].cluster_id != found.cluster_id:
+            raise StateConflictError(
+                f"the database is being rebuilt for cluster {rows[0].cluster_id}, the store belongs to"
+                f" {found.cluster_id}: correct remote_storage.url, or use another database"
+            )
+        return current_marker(rows[0])
+    if there := rows_by_table(connection):
+        counted = ", ".join(f"{table} {number}" for table, number in there.items())
+        raise StateConflictError(
+            f"the database is not empty (rows: {counted}): metadata are rebuilt in an empty one alone;"
+            " what a database in use does not know is taken in by ./tiering adopt"
+        )
+    return None
+
+
+def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
+    """Mark an empty database, which is to own the store as `wanted`. Returns and raises as `rebuild_begun`."""
+    serialise_writers(connection, _SERIAL)
+    begun_before = rebuild_begun(connection, found)
+    if begun_before is None:
+        place = wanted.place
+        values = {
+            "cluster_id": wanted.cluster_id,
+            "store_id": wanted.store_id,
+            "generation": wanted.generation,
+            "generation_token": wanted.token,
+            "url": None if place is None else place.url,
+            "layout": None if place is None else place.layout,
+            "key_prefix": None if place is None else place.key_prefix,
+            "created_at_ms": now_ms,
+            "rebuilding_since_ms": now_ms,
+        }
+        connection.execute(insert(stores).values(**values))
+    return begun_before
+
+
+def require_rebuild(connection: Connection, cluster_id: str) -> None:
+    """Lock the mark until the transaction ends. Raises StateConflictError if there is none."""
+    marked = select(stores.c.cluster_id).where(
+        stores.c.cluster_id == cluster_id, stores.c.rebuilding_since_ms.is_not(None)
+    )
+    if connection.execute(marked.with_for_update()).one_or_none() is None:
+        raise StateConflictError("the metadata of this database are not being rebuilt")
+
+
+def end_rebuild(connection: Connection, cluster_id: str) -> None:
+    """Harmless if it has ended."""
+    connection.execute(update(stores).where(stores.c.cluster_id == cluster_id).values(rebuilding_since_ms=None))
+
+
+def current_marker(row: Row[Any]) -> StoreMarker:
+    """What a row of `stores` says that the marker is, whatever is pending."""
+    place = None if row.url is None else StorePlace(row.url, row.layout, row.key_prefix)
+    return StoreMarker(row.cluster_id, row.store_id, row.generation, row.generation_token, place)
+
+
+def rows_by_table(connection: Connection) -> dict[str, int]:
+    """Rows of each of our tables that has any, by name."""
+    counts = {
+        table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+        for table in metadata.sorted_tables
+    }
+    return {name: number for name, number in sorted(counts.items()) if number}
+
 
 _IDENTITY: Final = select(stores).where(stores.c.cluster_id == bindparam("of_cluster"))
 _LOCKED: Final = _IDENTITY.with_for_update()
@@ -180,3 +273,34 @@ def description_of(engine: Engine) -> str:
     where = url.host or ""
     where += "" if url.port is None else f":{url.port}"
     return f"{url.get_backend_name()}://{where}/{url.database or ''}"
+
+
+_KIND: Final = "topic facts"
+_AUTHOR: Final = "plan"
+
+
+class FactsMemory:
+    """Of one cluster. Every call may raise MetadataUnavailableError."""
+
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+
+    def were_known(self) -> bool:
+        with reading(self._engine) as connection:
+            return self._is_written(connection)
+
+    def remember(self) -> None:
+        """Harmless when repeated."""
+        if self.were_known():
+            return
+        with writing(self._engine) as connection:
+            serialise_writers(connection, f"{_KIND} of {self._cluster_id}")
+            if not self._is_written(connection):
+                now_ms = database_now_ms(connection)
+                record_event(connection, self._cluster_id, _KIND, self._cluster_id, "known", _AUTHOR, now_ms)
+
+    def _is_written(self, connection: Connection) -> bool:
+        """In the order of time: it is among the first events of a cluster."""
+        query = select(events.c.event_id).where(events.c.cluster_id == self._cluster_id, events.c.kind == _KIND)
+        return connection.execute(query.order_by(events.c.occurred_at_ms).limit(1)).one_or_none() is not None

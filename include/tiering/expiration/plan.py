@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from include.tiering.configs.topic_retention import FOR_EVER, TopicRetention
+from include.tiering.configs.config_store import FOR_EVER, TopicRetention
 from include.tiering.errors import SettingError
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport, matches

@@ -10,8 +10,7 @@ from typing import Final
 
 from include.tiering.audit.record import StandingGuards
 from include.tiering.clock import Clock
-from include.tiering.configs.effective_configs import EffectiveConfigs
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
 from include.tiering.errors import ClockDisagreesError, SourceError
 from include.tiering.expiration.checks import ClockBounds, ClockGuard, StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
@@ -43,8 +42,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicStanding
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder, process_recorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
 
 DELETE_REQUESTS: Final = Metric(
     "RemoteDeleteRequestsPerSec",

@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, func, insert, or_, select, tuple_, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import (
     events,
     leases,
@@ -19,8 +17,7 @@ from include.tiering.database.schema import (
     runs,
     segments,
 )
-from include.tiering.database.statements import stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, stored_text, writing
 from include.tiering.errors import RunWithdrawnError, StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 HANDOVERS: Final = Metric(
     "tiering_handovers",

@@ -20,7 +20,7 @@ from include.tiering.kafka.cluster.contract import Brokers, known_topic
 from include.tiering.model.ids import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
-from include.tiering.database.partition_rows import partition_from
+from include.tiering.database.partitions import partition_from
 from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
-from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import stored_text
 from include.tiering.handover.checks.handover_check import CheckOutcome, CheckResult
 from include.tiering.handover.handover import HandoverState, HandoverStep
 from include.tiering.handover.handover_contract import (

@@ -7,14 +7,17 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.fencing_tokens import draw_token, token_after
-from include.tiering.database.live_leases import is_within
-from include.tiering.database.partition_rows import ensure_partition
+from include.tiering.database.partitions import draw_token, ensure_partition, is_within_lease, token_after
 from include.tiering.database.schema import handovers
-from include.tiering.database.statements import insert_if_absent, stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover import sql_handover_rows
 from include.tiering.handover.checks.handover_check import CheckResult
@@ -100,7 +103,7 @@ class SqlHandoverStore:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, handover_id)
-            if is_within(row.driven_until_ms, now_ms=now_ms, lease_ms=lease_ms) and row.driver != driver:
+            if is_within_lease(row.driven_until_ms, now_ms=now_ms, lease_ms=lease_ms) and row.driver != driver:
                 return None
             token = token_after(row.token, draw_token(now_ms))
             drive = Drive(handover_id, driver, token, now_ms + lease_ms)

@@ -16,12 +16,7 @@ been asked for, and that there is no such topic. The controller is asked, by cha
 from contextlib import suppress
 from typing import Final
 
-from include.tiering.errors import (
-    BrokersRefusedError,
-    BrokersUnavailableError,
-    StateConflictError,
-    UnknownTopicError,
-)
+from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, StateConflictError, UnknownTopicError
 from include.tiering.handover.gather import is_enabled
 from include.tiering.handover.guards import GUARDS, RETENTION_GUARDS, restore_guards
 from include.tiering.handover.handover import HandoverState, HandoverStep, Undo, UndoAction, is_before, undo_of

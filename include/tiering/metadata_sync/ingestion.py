@@ -12,7 +12,7 @@ from include.tiering.observers import ignore
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.ingestion_contract import BrokerSize, MetadataIngestion
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 
 INGEST_AUTHOR: Final = "ingest"
 

@@ -6,8 +6,7 @@ from typing import Final
 
 from include.tiering.metadata_sync.publication_contract import PublicationTotal
 from include.tiering.segments.ingestion_contract import IngestPosition, RecordOutcome
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",

@@ -26,12 +26,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from include.tiering.clock import Clock
-from include.tiering.errors import (
-    LeaseLostError,
-    MetadataTopicRangeError,
-    PublicationRefusedError,
-    SendingStoppedError,
-)
+from include.tiering.errors import LeaseLostError, MetadataTopicRangeError, PublicationRefusedError, SendingStoppedError
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic, metadata_partition_of
 from include.tiering.metadata_sync.plan_publication import PublicationPlan, PublicationStep, plan_publication
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationStore

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, func, or_, select
 
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import broker_epochs, segment_epochs, segments, topics
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCacheState, EpochReference, Reference
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, insert, update
 
-from include.tiering.database.clock import NowMs
-from include.tiering.database.partition_rows import in_partition, key_of
+from include.tiering.database.partitions import in_partition, key_of
 from include.tiering.database.schema import broker_epochs, quality_results, segment_epochs, segments
-from include.tiering.database.statements import upsert
+from include.tiering.database.transactions import NowMs, upsert
 from include.tiering.metadata_sync.ingested_page import AppliedPartition
 from include.tiering.metadata_sync.sql_broker_cache import LoadedCache
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.partition_rows import lock_or_create_partition
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.partitions import lock_or_create_partition
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, writing
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
 from include.tiering.metadata_sync.ingested_page import PageEffects, apply_in_memory, partition_of_event

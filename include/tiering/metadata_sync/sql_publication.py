@@ -12,12 +12,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import ensure_partition, in_partition, key_of, partition_from
+from include.tiering.database.partitions import ensure_partition, hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import publications, published_records, topics
-from include.tiering.database.statements import insert_if_absent
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import NowMs, database_now_ms, insert_if_absent, reading, writing
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
 from include.tiering.model.ids import TopicIdPartition, Uuid

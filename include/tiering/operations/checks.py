@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from sqlalchemy import Engine
 
-from include.tiering.configs.pools_contract import BATCH_SLOTS, PoolMirror
+from include.tiering.configs.pools import BATCH_SLOTS, PoolMirror
 from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
     ClusterFactsError,

@@ -16,9 +16,8 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, U
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.operations.readiness import Readiness
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.scopes import copy_scopes
-from include.tiering.quotas.topic_quota import TopicQuotaReport
+from include.tiering.quotas.contract import QuotasInForce, copy_scopes
+from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, say_ahead
 from include.tiering.units import format_bytes, format_duration
 

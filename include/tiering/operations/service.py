@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
-from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.copying.copy_plan import CopyPlan
 from include.tiering.copying.planner import CopyPlanner
 from include.tiering.database.migrations import require_head
@@ -31,7 +31,7 @@ from include.tiering.operations.left_damage import with_left_damage
 from include.tiering.operations.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
 from include.tiering.operations.readiness import Readiness, run_checks
 from include.tiering.quotas.contract import QuotaLedger
-from include.tiering.quotas.topic_quota import TopicQuotas
+from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.segments.failed_copies import by_partition
 from include.tiering.settings import TieringSettings
 

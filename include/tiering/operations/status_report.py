@@ -5,12 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from include.tiering.configs.mirror_pools import PoolsStatus
-from include.tiering.configs.pools_report import pools_document, pools_table
-from include.tiering.configs.topic_quotas_report import topic_quotas_document, topic_quotas_table
+from include.tiering.configs.pools import PoolsStatus
+from include.tiering.configs.report import pools_document, pools_table, topic_quotas_document, topic_quotas_table
 from include.tiering.model.ids import Uuid
 from include.tiering.presentation import Document, Presentation, Table, count
-from include.tiering.quotas.topic_quota import TopicQuotaReport
+from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings.catalogue import all_settings

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 
 from include.tiering.audit.service import AuditService
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore
-from include.tiering.configs.deletion_limits import deletion_limits
-from include.tiering.configs.effective_configs import EffectiveConfigs
+from include.tiering.configs.config_store import ALL_BROKERS, FOR_EVER, ConfigStore, EffectiveConfigs
 from include.tiering.configs.report import describe
-from include.tiering.configs.topic_retention import FOR_EVER
+from include.tiering.configs.rules import deletion_limits
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ownership import LeaseRole, StoreMarker, StorePlace
 from include.tiering.observers import ignore

@@ -8,8 +8,8 @@ from include.tiering.audit.conclude_audit import AuditReport
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import FindingState, RecordedFinding
 from include.tiering.audit.report import AuditRun, present_audit
+from include.tiering.configs.config_store import RETENTION_BYTES, RETENTION_MS, TopicRetention
 from include.tiering.configs.report import DescribedConfig
-from include.tiering.configs.topic_retention import RETENTION_BYTES, RETENTION_MS, TopicRetention
 from include.tiering.model.ownership import StoreMarker, StorePlace
 from include.tiering.operations.status_report import paused_words
 from include.tiering.presentation import Document, Presentation, Table, count

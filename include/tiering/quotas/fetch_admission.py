@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import Scope
 from include.tiering.quotas.window import QuotaWindow
 
 DEFAULT_SAMPLES: Final = 11

@@ -1,16 +1,119 @@
-"""Metrics of quotas: what limiters granted and held up, and what topics brought in."""
+"""Metrics of quotas: what limiters granted and held up, and what topics brought in.
 
+What limiters do is counted as it happens, some hundred times a second (`QuotaTally`), and read once a second. Topic
+quotas are counted where they answer (`CountedTopicQuotas`).
+"""
+
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.quotas.contract import UNLIMITED
-from include.tiering.quotas.quota_tally import QuotaTally, TopicTally, WindowLength
-from include.tiering.quotas.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope
-from include.tiering.telemetry.metric import Across, Metric, MetricKind
-from include.tiering.telemetry.publisher import Publisher
-from include.tiering.telemetry.recorder import PrometheusRecorder, process_recorder
+from include.tiering.errors import QuotaExceededError
+from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.quotas.topic_quotas import Admission, TopicQuotaReport, TopicQuotas
+from include.tiering.quotas.window import QuotaWindow, ThrottleTimes
+from include.tiering.telemetry.metrics import (
+    Across,
+    Metric,
+    MetricKind,
+    MetricsPublisher,
+    PrometheusRecorder,
+    process_recorder,
+)
+
+WindowLength = tuple[int, int]
+"""Samples, and milliseconds of a sample."""
+
+KIP_956_WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {
+    QuotaKind.COPY: (61, 1_000),
+    QuotaKind.FETCH: (11, 1_000),
+}
+_WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {**KIP_956_WINDOWS, QuotaKind.DELETE: (11, 1_000)}
+
+
+@dataclass(slots=True)
+class TopicTally:
+    """Bytes of one kind and topic since the last look. Throttled ones are granted ones too."""
+
+    granted_bytes: int = 0
+    throttled_bytes: int = 0
+    throttled_seconds: float = 0.0
+    throttles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KindFigures:
+    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if nothing was throttled lately."""
+
+    bytes_per_second: float
+    throttle_avg_ms: float
+    throttle_max_ms: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the windows have nothing in them any more."""
+        return self.bytes_per_second == self.throttle_max_ms == 0
+
+
+class QuotaTally:
+    """Thread-safe. Its windows run on the monotonic clock: a step of the wall clock leaves no trace in them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._by_topic: dict[tuple[QuotaKind, str], TopicTally] = {}
+        self.measure_over(_WINDOWS)
+
+    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
+        """Begin with empty windows, of these lengths where a kind is named."""
+        with self._lock:
+            self._lengths = {**_WINDOWS, **windows}
+            self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
+            self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
+
+    def clear_windows(self) -> None:
+        """Rates and throttle times are 0 until something moves again; what is not drained stays."""
+        self.measure_over(self._lengths)
+
+    def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
+        """See `QuotaObserver.granted`."""
+        with self._lock:
+            self._tally(kind, topic).granted_bytes += size_bytes
+            self._windows[kind].record(size_bytes, self._now_ms())
+
+    def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
+        """See `QuotaObserver.throttled`."""
+        with self._lock:
+            tally = self._tally(kind, topic)
+            tally.throttled_bytes += size_bytes
+            tally.throttled_seconds += seconds
+            tally.throttles += 1
+            self._throttle_times[kind].record(seconds * 1000, self._now_ms())
+
+    def drain(self) -> Mapping[tuple[QuotaKind, str], TopicTally]:
+        """What was counted since the last call."""
+        with self._lock:
+            drained, self._by_topic = self._by_topic, {}
+            return drained
+
+    def figures(self, kind: QuotaKind) -> KindFigures:
+        """Rate and throttle times of one kind now."""
+        with self._lock:
+            now_ms, times = self._now_ms(), self._throttle_times[kind]
+            return KindFigures(
+                self._windows[kind].rate(now_ms), times.average_ms(now_ms) or 0.0, times.max_ms(now_ms) or 0.0
+            )
+
+    def _tally(self, kind: QuotaKind, topic: str) -> TopicTally:
+        return self._by_topic.setdefault((kind, topic), TopicTally())
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
 
 TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
@@ -167,7 +270,7 @@ class QuotaMetrics:
         recorder.register((*QUOTA_METRICS, *DELETE_RATE_METRICS))
         self._recorder = recorder
         self._tally = QuotaTally(clock)
-        self._publisher = Publisher(self._publish, "quota-metrics")
+        self._publisher = MetricsPublisher(self._publish, "quota-metrics")
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """See `QuotaObserver`."""
@@ -231,3 +334,37 @@ class QuotaMetrics:
 def process_quota_metrics() -> QuotaMetrics:
     """The one observer of this process's limiters, over `process_recorder`."""
     return QuotaMetrics(process_recorder(), SystemClock())
+
+
+class CountedTopicQuotas:
+    """`TopicQuotas` around others."""
+
+    def __init__(self, quotas: TopicQuotas, recorder: PrometheusRecorder) -> None:
+        self._quotas = quotas
+        self._recorder = recorder
+
+    def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
+        try:
+            admission = self._quotas.admit(broker_id, topic, size_bytes=size_bytes, records=records)
+        except QuotaExceededError:
+            refused = Admission(broker_id, topic, size_bytes, records, metered=True)
+            self._count(refused, MeterKind.IO, MeterKind.THROTTLED)
+            raise
+        self._count(admission, MeterKind.IO)
+        return admission
+
+    def accepted(self, admission: Admission) -> None:
+        self._quotas.accepted(admission)
+        self._count(admission, MeterKind.ACCEPTED)
+
+    def failed(self, admission: Admission) -> None:
+        self._quotas.failed(admission)
+        self._count(admission, MeterKind.ERROR)
+
+    def report(self) -> TopicQuotaReport:
+        return self._quotas.report()
+
+    def _count(self, admission: Admission, *kinds: MeterKind) -> None:
+        if admission.metered:
+            for kind in kinds:
+                count_brought_in(self._recorder, admission.topic, str(kind), admission.size_bytes, admission.records)

@@ -1,8 +1,15 @@
-"""The pace of one process: its shares of all scopes, and the threads that wait for them.
+"""The pace of one process: how bytes of a rate are spread, the threads that wait for them, and one stream's limiter.
 
-The holder of the shares (`share_holder`) sets rates and when they end; limiters take bytes. A grant needs every one of
-its scopes, and rates that are still valid: without news from the ledger nothing is granted, limited or not, because a
-quota may have been set meanwhile.
+**`Pacer`** spreads bytes of one rate inside the second, without a clock. A byte at the rate r takes 1/r seconds. The
+pacer keeps the moment at which the next byte may leave; each grant moves it on by the time that its bytes take. A
+sender that was held up may catch up by `CATCH_UP_SECONDS`, no more: what a longer silence did not use is lost. So any T
+seconds carry at most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), the first included.
+
+**`ProcessPacing`** has this process's shares of all scopes. The holder of the shares (`ShareHolder`) sets rates and
+when they end; limiters take bytes. A grant needs every one of its scopes, and rates that are still valid: without news
+from the ledger nothing is granted, limited or not, because a quota may have been set meanwhile.
+
+**`ScopedLimiter`** is the `ByteLimiter` of one stream: it waits until all scopes of the stream grant.
 """
 
 import threading
@@ -11,10 +18,45 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from include.tiering.clock import Clock
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.demand import ALL_THERE_IS, DemandMeter
-from include.tiering.quotas.pacer import Pacer
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, Scope
+from include.tiering.quotas.shares import ALL_THERE_IS, DemandMeter
+
+SLICE_SECONDS: Final = 0.010
+"""A grant is at most this much of the rate, so that a change of the rate bites at once."""
+
+CATCH_UP_SECONDS: Final = 0.030
+"""About a late wake-up, or an answer and the head of the next request: the pauses that every upload has."""
+
+
+@dataclass(slots=True)
+class Pacer:
+    """Times are seconds of one monotonic clock. A rate of 0 grants nothing."""
+
+    bytes_per_second: float
+    free_at: float
+
+    def wait_seconds(self, now: float) -> float:
+        """Seconds until the next grant; infinite at rate 0."""
+        return max(0.0, self.free_at - now) if self.bytes_per_second > 0 else float("inf")
+
+    def slice_bytes(self) -> int:
+        """The most that one grant may hold, at least one byte."""
+        return max(1, int(self.bytes_per_second * SLICE_SECONDS))
+
+    def charge(self, size_bytes: int, now: float) -> None:
+        """Count bytes that leave now."""
+        self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
+
+    def change(self, bytes_per_second: float, now: float) -> None:
+        """Go on at another rate: what was granted and is not yet waited for takes its time at the new one.
+
+        That is at most the time of one slice, so neither a fall nor a rise of the rate leaves a silence or a burst.
+        """
+        pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
+        self.bytes_per_second = bytes_per_second
+        if bytes_per_second > 0:
+            self.free_at = min(self.free_at, now) + min(pending_bytes, self.slice_bytes()) / bytes_per_second
+
 
 FORGET_SECONDS: Final = 30.0
 """A scope that nobody asked for this long is no longer asked for in the ledger."""
@@ -196,3 +238,39 @@ class ProcessPacing:
 def _held(pace: ScopePace) -> float:
     pace.meter.used_bytes = 0
     return ALL_THERE_IS if pace.gives_nothing else pace.share
+
+
+PATIENCE_SECONDS: Final = 0.25
+"""How long a wait may last before `go_on` is asked again."""
+
+
+class ScopedLimiter:
+    """Of one kind and topic. For one thread at a time."""
+
+    def __init__(
+        self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver
+    ) -> None:
+        self._pacing = pacing
+        self._stream = pacing.stream(scopes)
+        self._kind = scopes[0].kind
+        self._topic = topic
+        self._go_on = go_on
+        self._observer = observer
+        self.waited_seconds = 0.0
+
+    def take(self, wanted_bytes: int) -> int:
+        self._go_on()
+        if wanted_bytes <= 0:
+            return 0
+        waited_seconds = 0.0
+        while True:
+            granted = self._pacing.take(self._stream, wanted_bytes, PATIENCE_SECONDS)
+            waited_seconds += granted.waited_seconds
+            if granted.size_bytes:
+                break
+            self._go_on()
+        self.waited_seconds += waited_seconds
+        self._observer.granted(self._kind, self._topic, granted.size_bytes)
+        if waited_seconds > 0:
+            self._observer.throttled(self._kind, self._topic, granted.size_bytes, waited_seconds)
+        return granted.size_bytes

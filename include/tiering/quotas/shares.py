@@ -1,4 +1,4 @@
-"""Who may send how fast: the ledger's book, and the one rule by which a process renews its entry. Pure.
+"""Who may send how fast: the ledger's book, the one rule by which a process renews its entry, and who is silent. Pure.
 
 Every process that sends holds, for each scope with a quota, a share of it. The rule that keeps their sum right needs no
 clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole book, and
@@ -8,7 +8,12 @@ clock and no leader: an entry is only ever changed by its owner, in one transact
 
 So the sum of shares never grows beyond the quota, whatever the order of rounds; when a quota falls, it falls with every
 round until it fits. Shares follow demand (max-min fairness): who wants less than an equal part gets what it wants, the
-others divide the rest equally.
+others divide the rest equally. How much a process asks for next follows from what it used of its share (`DemandMeter`).
+
+Which processes have fallen silent is judged by one observer's own monotonic clock (`Liveness`). No clock is compared
+with another: an entry whose beat has not moved between two looks that lie further apart than the lease has lost its
+owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall clocks, of the
+database server's clock too, change nothing.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,9 +21,38 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.demand import ALL_THERE_IS
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import QuotasInForce, Scope
+
+ALL_THERE_IS: Final = float("inf")
+
+_FULL_USE: Final = 0.98
+"""A share of which this part was used holds its owner up."""
+
+_SPARE: Final = 0.10
+_MOST_SPARE_OF_QUOTA: Final = 0.002
+"""Room above what a slow sender uses: enough to see it grow, too little to keep from the busy ones."""
+
+
+@dataclass(slots=True)
+class DemandMeter:
+    """The use of one scope by one process between two rounds of the ledger."""
+
+    used_bytes: int = 0
+    waiting: int = 0
+    _last_rate: float = 0.0
+
+    def wanted(self, seconds: float, share: float, quota: float) -> float:
+        """Bytes a second to ask for, 0 if idle, `ALL_THERE_IS` if the share held the sender up; begins a new period.
+
+        `seconds` is the length of the period that ends now, `share` what was held in it, `quota` that of the scope.
+        A sender may pause between two segments: the faster one of the last two periods counts.
+        """
+        rate = self.used_bytes / seconds if seconds > 0 else 0.0
+        usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
+        if self.waiting and rate >= _FULL_USE * share:
+            return ALL_THERE_IS
+        return usual_rate + min(_SPARE * usual_rate, _MOST_SPARE_OF_QUOTA * quota)
+
 
 FILL: Final = 0.995
 """The part of a quota that is given out. The rest is room for what no limiter sees: bursts of socket buffers."""
@@ -105,3 +139,25 @@ def _share(total: float, held: float, demand: float, rivals: Collection[Holding]
         return fair
     free = total - held - sum(rival.share for rival in rivals)
     return held + max(0.0, min(fair - held, free))
+
+
+LEASE_SECONDS: Final = 1.0
+"""How long a process may use its shares after the beginning of the round in which it got them."""
+
+SILENT_SECONDS: Final = 1.1
+"""After this long without a beat an entry is dropped; the difference is for clocks that run at different speeds."""
+
+
+class Liveness:
+    """Remembers when each beat was first seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def silent(self, beats: Mapping[str, int], now: float) -> frozenset[str]:
+        """Names whose beat has stood still for longer than `SILENT_SECONDS`. An entry seen first is alive."""
+        self._seen = {
+            name: seen if (seen := self._seen.get(name)) is not None and seen[0] == beat else (beat, now)
+            for name, beat in beats.items()
+        }
+        return frozenset(name for name, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)

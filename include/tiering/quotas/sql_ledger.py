@@ -3,11 +3,17 @@
 PostgreSQL: in the platform's database, the row locked while it is read and written. SQLite: in a file of its own beside
 the metadata, so that rounds never wait for a commit that must reach the disk; what a power cut takes from it, the next
 rounds write anew.
+
+The book is JSON text, short because every process reads and writes it twice a second:
+
+    {"version": 7, "quotas": {"copy/total/": 1000000},
+     "workers": {"<worker id>": [<beat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Engine, bindparam, inspect, select, update
 from sqlalchemy.engine import make_url
@@ -15,10 +21,53 @@ from sqlalchemy.engine import make_url
 from include.tiering.clock import Clock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import quota_ledger
-from include.tiering.database.statements import insert_if_absent
-from include.tiering.database.transactions import reading, writing
-from include.tiering.quotas.book_text import book_from_text, book_to_text
-from include.tiering.quotas.shares import Book
+from include.tiering.database.transactions import insert_if_absent, reading, writing
+from include.tiering.errors import RemoteMetadataError
+from include.tiering.quotas.contract import QuotasInForce, Scope
+from include.tiering.quotas.shares import ALL_THERE_IS, Book, Holding, WorkerEntry
+
+
+def book_to_text(book: Book) -> str:
+    return json.dumps(
+        {
+            "version": book.quotas.version,
+            "quotas": {str(scope): quota for scope, quota in book.quotas.bytes_per_second.items()},
+            "workers": {
+                name: [entry.beat, entry.version, _holdings_to_json(entry.holdings)]
+                for name, entry in book.workers.items()
+            },
+        },
+        separators=(",", ":"),
+    )
+
+
+def book_from_text(text: str) -> Book:
+    """The reverse. Raises RemoteMetadataError for what no version of this platform wrote."""
+    try:
+        document = json.loads(text)
+        quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}
+        workers = {
+            name: WorkerEntry(int(beat), int(version), _holdings_from_json(holdings))
+            for name, (beat, version, holdings) in document["workers"].items()
+        }
+        return Book(QuotasInForce(int(document["version"]), quotas), workers)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RemoteMetadataError(f"the quota ledger holds no book: {type(error).__name__}") from None
+
+
+def _holdings_to_json(holdings: Mapping[Scope, Holding]) -> dict[str, Any]:
+    return {
+        str(scope): [round(held.share, 1), None if held.wanted == ALL_THERE_IS else round(held.wanted, 1)]
+        for scope, held in holdings.items()
+    }
+
+
+def _holdings_from_json(document: Mapping[str, Any]) -> dict[Scope, Holding]:
+    return {
+        Scope.parse(scope): Holding(float(share), ALL_THERE_IS if wanted is None else float(wanted))
+        for scope, (share, wanted) in document.items()
+    }
+
 
 PATIENCE_MS: Final = 500
 """A round that takes longer has failed: the shares of the last one are nearly over."""

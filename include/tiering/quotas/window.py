@@ -1,23 +1,97 @@
-"""The rate of a quota window and its throttle time, to the millisecond as Kafka's brokers answer. Pure, no clock.
+"""Kafka's sampled statistic, the rate of a quota window and its throttle time, and recent throttle times. No clock.
 
-Kafka 3.9 and later, `RLMQuotaManager`: the sum of the samples of a `SampledStat`, over the time since the oldest of
+All to the millisecond as Kafka's brokers answer.
+
+**`SampledStat`** is a ring of samples that a clock wipes one by one. A recorded value goes into the current sample;
+when that is `sample_ms` old or older, the next place of the ring becomes the current one and begins empty. The ring has
+one place more than `samples`, for the sample that overlaps the far end of the window. Before anything is measured, a
+sample without an event for `samples` x `sample_ms` is wiped, whatever it holds, and counts as begun now. So what is
+measured depends on when it was measured before, as it does in Kafka.
+
+A clock that steps back does no more than Kafka lets it: the current sample goes on to be filled (its age is negative,
+so it is not old enough), its last event is the earlier time, and nothing is wiped until the clock is past the events
+by a whole window again. A step forward by the window or more wipes everything. Not for several threads at once.
+
+**`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: the sum of the samples, over the time since the oldest of
 them began, at least one sample long. The window is not padded to its full length: ten bytes in the first millisecond
 are ten bytes a second. The wait for a quota is how much longer that time had to be for the same sum to be the quota.
-
-It answers and measures; it holds no rate, and its answers are not promises:
+It answers and measures; it holds no rate, and its answers are not promises (pacing is the limiter's work):
 
 * a sample is wiped one window after its last event whatever it holds, so a segment larger than quota x window is waited
   for during one window only;
 * the wait of a window younger than one sample counts from one sample: asked again after it, there is some left;
 * where an old sample is wiped, the rest is divided by less time: the rate may jump up though nothing was sent.
 
-Pacing is the limiter's work.
+**`ThrottleTimes`** are average and maximum as Kafka's `Avg` and `Max` measure them.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.quotas.sampled_stat import SampledStat
+
+@dataclass(slots=True)
+class Sample:
+    """What was recorded from `started_ms` on. `largest` is 0 without an event."""
+
+    started_ms: int
+    last_event_ms: int
+    events: int = 0
+    total: float = 0
+    largest: float = 0
+
+    def begin(self, now_ms: int) -> None:
+        """Forget everything."""
+        self.started_ms = self.last_event_ms = now_ms
+        self.events = 0
+        self.total = self.largest = 0
+
+
+class SampledStat:
+    """At most `samples` + 1 samples of `sample_ms` each. Values are 0 or more."""
+
+    def __init__(self, samples: int, sample_ms: int) -> None:
+        if samples < 1 or sample_ms < 1:
+            raise ValueError(f"a window has at least 1 sample of 1 ms, not {samples} of {sample_ms} ms")
+        self.sample_ms = sample_ms
+        self._most = samples + 1
+        self._expire_ms = samples * sample_ms
+        self._ring: list[Sample] = []
+        self._current = 0
+
+    def record(self, value: float, now_ms: int) -> None:
+        """Count one event."""
+        if not self._ring:
+            self._ring.append(Sample(now_ms, now_ms))
+        if now_ms - self._ring[self._current].started_ms >= self.sample_ms:
+            self._advance(now_ms)
+        sample = self._ring[self._current]
+        sample.events += 1
+        sample.total += value
+        sample.largest = max(sample.largest, value)
+        sample.last_event_ms = now_ms
+
+    def measured(self, now_ms: int) -> Sequence[Sample]:
+        """All samples, those that are over wiped; none before the first record or `age_ms`."""
+        for sample in self._ring:
+            if now_ms - sample.last_event_ms >= self._expire_ms:
+                sample.begin(now_ms)
+        return self._ring
+
+    def age_ms(self, now_ms: int) -> int:
+        """Time since the oldest sample began, negative after a step back; a ring without a sample begins one now."""
+        if not self._ring:
+            self._ring.append(Sample(now_ms, now_ms))
+        return now_ms - min(sample.started_ms for sample in self._ring)
+
+    def _advance(self, now_ms: int) -> None:
+        self._current = (self._current + 1) % self._most
+        if self._current == len(self._ring):
+            self._ring.append(Sample(now_ms, now_ms))
+        else:
+            self._ring[self._current].begin(now_ms)
+
 
 INACTIVE_MS: Final = 3_600_000
 """A window without a record for longer than this begins anew. Kafka looks every 30 s and may be that much later."""
@@ -85,3 +159,33 @@ def _rounded(value: float) -> int:
     """Half up, exact at the half: what `Math.round` of Java does."""
     whole = math.floor(value)
     return whole + (value - whole >= 0.5)
+
+
+THROTTLE_SAMPLES: Final = 2
+THROTTLE_SAMPLE_MS: Final = 30_000
+"""Kafka's `metrics.num.samples` and `metrics.sample.window.ms`."""
+
+
+class ThrottleTimes:
+    """Throttle times of one kind of traffic. Times are milliseconds of any one clock.
+
+    After `SAMPLES` x `SAMPLE_MS` without a throttle there is no value, where Kafka says NaN.
+    """
+
+    def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:
+        self._stat = SampledStat(samples, sample_ms)
+
+    def record(self, throttle_ms: float, now_ms: int) -> None:
+        """Somebody has to wait, or had to."""
+        self._stat.record(throttle_ms, now_ms)
+
+    def average_ms(self, now_ms: int) -> float | None:
+        """The mean of what the window holds, each throttle counting once."""
+        samples = self._stat.measured(now_ms)
+        events = sum(sample.events for sample in samples)
+        return sum(sample.total for sample in samples) / events if events else None
+
+    def max_ms(self, now_ms: int) -> float | None:
+        """The longest of what the window holds."""
+        samples = self._stat.measured(now_ms)
+        return max(sample.largest for sample in samples) if any(sample.events for sample in samples) else None

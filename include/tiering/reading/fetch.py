@@ -41,9 +41,8 @@ from include.tiering.model.histories import (
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_data import IndexType
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quotas.contract import ByteLimiter, Quotas, take_all
+from include.tiering.quotas.contract import ByteLimiter, Quotas, Scope, fetch_scopes, take_all
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.quotas.scopes import Scope, fetch_scopes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 

@@ -21,10 +21,9 @@ from include.tiering.errors import QueueClosedError, QueueFullError, TieringErro
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
-from include.tiering.quotas.contract import Quotas
+from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.quotas.metrics import process_quota_metrics
-from include.tiering.quotas.scopes import QuotaKind
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment, PartitionFetch, RecordReader, fetch_partition
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata

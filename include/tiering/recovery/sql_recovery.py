@@ -16,14 +16,10 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, func, insert, select
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import lock_or_create_partition, of_partition, partition_from
-from include.tiering.database.rebuild_state import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
+from include.tiering.database.partitions import hold_fence, lock_or_create_partition, of_partition, partition_from
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
-from include.tiering.database.statements import stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.store_identity import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY, Followed
 from include.tiering.model.ids import TopicIdPartition

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore
-from include.tiering.configs.deletion_limits import Loosening, loosenings
+from include.tiering.configs.rules import Loosening, loosenings
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, printable
 from include.tiering.model.ids import Uuid
 from include.tiering.presentation import TopicNames, count

@@ -21,9 +21,9 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import leases, pauses, planned_partitions, planned_segments, runs
-from include.tiering.database.statements import insert_if_absent, stored_text
+from include.tiering.database.transactions import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid

@@ -8,7 +8,7 @@ A lease that ends further ahead than it may last was taken, or renewed, while th
 lease: else its partition would be blocked until that time comes.
 
 No token is given twice, whatever a restore from a backup took back and whatever the database's clock says: a worker
-from before it cannot hold a token that somebody is given after it (`database.fencing_tokens`).
+from before it cannot hold a token that somebody is given after it (`database.partitions`).
 
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
@@ -23,11 +23,17 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, not_, or_, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.fencing_tokens import draw_token, sql_token_after
-from include.tiering.database.live_leases import is_ahead, is_live
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import (
+    draw_token,
+    in_partition,
+    is_lease_ahead,
+    is_live_lease,
+    key_of,
+    partition_from,
+    sql_token_after,
+)
 from include.tiering.database.schema import leases, topics
-from include.tiering.database.statements import insert_for
+from include.tiering.database.transactions import insert_for
 from include.tiering.errors import LeaseLostError
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, LeaseRole
@@ -35,7 +41,7 @@ from include.tiering.runs.contract import LeaseAhead, LeaseHolder, LiveLease, Pa
 
 _RELEASED: Final = 0
 _IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
-_LIVE: Final = select(leases).where(_IN_ROLE, is_live(bindparam("at_ms")))
+_LIVE: Final = select(leases).where(_IN_ROLE, is_live_lease(bindparam("at_ms")))
 _NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
 _OF_ALL: Final = (
     select(leases, _NAME)
@@ -43,8 +49,8 @@ _OF_ALL: Final = (
     .where(leases.c.cluster_id == bindparam("of_cluster"))
     .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
 )
-_AHEAD: Final = _OF_ALL.where(is_ahead(bindparam("at_ms")))
-_ALL_LIVE: Final = _OF_ALL.where(is_live(bindparam("at_ms")))
+_AHEAD: Final = _OF_ALL.where(is_lease_ahead(bindparam("at_ms")))
+_ALL_LIVE: Final = _OF_ALL.where(is_live_lease(bindparam("at_ms")))
 OF_FENCE: Final = and_(_IN_ROLE, leases.c.token == bindparam("of_token"))
 """The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
 _RELEASE: Final = update(leases).where(OF_FENCE)
@@ -97,7 +103,7 @@ def is_free(
 ) -> ColumnElement[bool]:
     """Not live, given back, or this batch's own from before it was started again."""
     own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
-    return or_(not_(is_live(now_ms)), own)
+    return or_(not_(is_live_lease(now_ms)), own)
 
 
 def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int) -> bool:

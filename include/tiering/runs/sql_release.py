@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, case, func, insert, or_, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     approvals,
@@ -37,8 +35,16 @@ from include.tiering.database.schema import (
     size_counters,
     topics,
 )
-from include.tiering.database.statements import insert_if_absent, stored_text, upsert
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    stored_text,
+    upsert,
+    writing,
+)
 from include.tiering.errors import StateConflictError, printable
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin

@@ -7,13 +7,18 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, bindparam, delete, select
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.live_leases import MARGIN_MS
+from include.tiering.database.partitions import LEASE_MARGIN_MS, hold_fence
 from include.tiering.database.schema import batches, pauses, pools
-from include.tiering.database.statements import insert_if_absent, stored_text, upsert
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    stored_text,
+    upsert,
+    writing,
+)
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs import sql_copy_plans, sql_lease_rows
@@ -96,7 +101,7 @@ def live_batches(connection: Connection, cluster_id: str, pool: str, now_ms: int
         "of_cluster": cluster_id,
         "of_pool": pool,
         "since_ms": now_ms - LIVE_BATCH_MS,
-        "until_ms": now_ms + MARGIN_MS,
+        "until_ms": now_ms + LEASE_MARGIN_MS,
     }
     return connection.execute(_LIVE, given).scalars().all()
 

@@ -15,10 +15,10 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.presentation import Document, Table, TopicNames, labels
-from include.tiering.telemetry.metric import Metric, MetricKind
+from include.tiering.telemetry.metrics import Metric, MetricKind
 
 if TYPE_CHECKING:
-    from include.tiering.telemetry.recorder import PrometheusRecorder
+    from include.tiering.telemetry.metrics import PrometheusRecorder
 
 MEMORY_MS: Final = 7 * 24 * 60 * 60 * 1000
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.fencing import hold_fence
 from include.tiering.database.migrations import is_at_head
-from include.tiering.database.partition_rows import stopped_reason_of
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.partitions import hold_fence, stopped_reason_of
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, writing
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenDivergence, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

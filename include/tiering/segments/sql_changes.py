@@ -41,11 +41,9 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.clock import NowMs
-from include.tiering.database.condemned import condemned_by
-from include.tiering.database.events import record_event
-from include.tiering.database.fencing import hold_fence
-from include.tiering.database.partition_rows import (
+from include.tiering.database.partitions import (
+    condemned_by,
+    hold_fence,
     in_partition,
     key_of,
     lock_or_create_partition,
@@ -53,7 +51,7 @@ from include.tiering.database.partition_rows import (
 )
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments, topics
 from include.tiering.database.schema import segments as rows
-from include.tiering.database.statements import insert_for
+from include.tiering.database.transactions import NowMs, insert_for, record_event
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import with_records
 from include.tiering.model.ids import RemoteLogSegmentId

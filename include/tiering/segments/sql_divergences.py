@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
 
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import in_partition, key_of, lock_partition
+from include.tiering.database.partitions import in_partition, key_of, lock_partition
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
@@ -24,7 +23,7 @@ from include.tiering.database.schema import (
     segments,
     size_counters,
 )
-from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import record_event, stored_text
 from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.histories import (
     FIRST_HISTORY,

@@ -15,12 +15,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, func, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import lock_partition, of_partition, partition_from
+from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import quality_results, segments, topics
-from include.tiering.database.statements import stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
 from include.tiering.errors import StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import SkippedOffsets, not_skipped
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert, select, text, update
 
-from include.tiering.database.clock import NowMs
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import lock_partition, of_partition, partition_from
+from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     broker_epochs,
@@ -25,7 +23,7 @@ from include.tiering.database.schema import (
     size_counters,
     topics,
 )
-from include.tiering.database.statements import insert_for, stored_text, upsert
+from include.tiering.database.transactions import NowMs, insert_for, record_event, stored_text, upsert
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid

@@ -13,9 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from include.tiering.database.clock import NowMs
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import (
+from include.tiering.database.partitions import (
     in_partition,
     key_of,
     lock_or_create_partition,
@@ -23,7 +21,7 @@ from include.tiering.database.partition_rows import (
     partition_from,
 )
 from include.tiering.database.schema import PARTITION_TOTAL, divergences, partitions, size_counters, topics
-from include.tiering.database.statements import insert_for
+from include.tiering.database.transactions import NowMs, insert_for, record_event
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import (
     Contradiction,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, func, select
 
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import PARTITION_TOTAL, segment_epochs, segments, size_counters, topics
 from include.tiering.database.transactions import reading
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid

@@ -13,10 +13,9 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, insert, select
 
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import ensure_partition, in_partition, key_of, lock_partition
+from include.tiering.database.partitions import ensure_partition, in_partition, key_of, lock_partition
 from include.tiering.database.schema import segments, skipped_offsets, topics
-from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import record_event, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.ids import TopicIdPartition

@@ -5,12 +5,9 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, and_, bindparam, exists, or_, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import ensure_topic
+from include.tiering.database.partitions import ensure_topic
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
-from include.tiering.database.statements import stored_text
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner

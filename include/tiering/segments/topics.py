@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import TopicRetention
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import ClusterFacts, TopicFacts
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport

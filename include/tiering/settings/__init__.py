@@ -2,12 +2,12 @@
 
     default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment  <  dynamic configs
 
-`model` and `operational` declare, `catalogue` lists and names, `layers` reads the places that values come from, `load`
-joins them, `dynamic` lays over them what was changed while jobs run.
+`model`, `operational` and `use_cases` declare, in `fields`; `load` reads the places that values come from and joins
+them; `catalogue` lists and names, and lays over them what was changed while jobs run.
 No other module of the project reads the environment.
 """
 
-from include.tiering.settings.dynamic import with_dynamic
+from include.tiering.settings.catalogue import with_dynamic
 from include.tiering.settings.load import load_settings, to_environment
 from include.tiering.settings.model import (
     ClusterSettings,

@@ -20,8 +20,6 @@ from pydantic import (
 )
 
 from include.tiering.errors import SettingError
-from include.tiering.settings.accounting import PricesSettings, SizesSettings
-from include.tiering.settings.audits import AuditSettings
 from include.tiering.settings.connections import (
     DEFAULT_PROTOCOL,
     DEFAULT_TIMEOUT_MS,
@@ -30,8 +28,19 @@ from include.tiering.settings.connections import (
     SecurityProtocol,
     Servers,
 )
-from include.tiering.settings.data_docs import DataDocsSettings
-from include.tiering.settings.handover import HandoverSettings
+from include.tiering.settings.fields import (
+    MOST_INT,
+    QUEUE_NAME,
+    SPARK_RESOURCE_NAME,
+    Section,
+    check_directories,
+    check_endpoint_url,
+    check_metadata_url,
+    check_topic_pattern,
+    default_metadata_url,
+    split_commas,
+    split_log_dirs,
+)
 from include.tiering.settings.operational import (
     ClockSettings,
     CopierSettings,
@@ -48,19 +57,15 @@ from include.tiering.settings.operational import (
     UnfinishedCopySettings,
 )
 from include.tiering.settings.remote_storage import RemoteStorageSettings
-from include.tiering.settings.rules import (
-    QUEUE_NAME,
-    SPARK_RESOURCE_NAME,
-    check_directories,
-    check_endpoint_url,
-    check_metadata_url,
-    check_topic_pattern,
-    default_metadata_url,
-    split_commas,
-    split_log_dirs,
+from include.tiering.settings.use_cases import (
+    AuditSettings,
+    DataDocsSettings,
+    HandoverSettings,
+    PricesSettings,
+    SizesSettings,
+    VerdictSettings,
+    VerifySettings,
 )
-from include.tiering.settings.section import MOST_INT, Section
-from include.tiering.settings.verification import VerdictSettings, VerifySettings
 
 DEFAULT_ORIGIN: Final = "default"
 DEFAULT_PUBLISHER_ID: Final = 424_242

@@ -5,14 +5,17 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from include.tiering.model.retention import SUPERSEDED_HOLD_MS, UNFINISHED_COPY_EXPIRY_MS
-from include.tiering.settings.rules import (
+from include.tiering.settings.fields import (
     KEEP,
+    MOST_LONG,
     TOPIC_DELETION_VALUES,
+    DynamicSection,
+    Loosens,
     check_byte_bound,
     check_topic_deletion,
     days_of_expiry,
+    operational,
 )
-from include.tiering.settings.section import MOST_LONG, DynamicSection, Loosens, operational
 
 _MOST_WINDOW: Final = 3_600
 _DAY_MS: Final = 24 * 60 * 60 * 1000

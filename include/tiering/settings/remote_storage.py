@@ -7,8 +7,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from include.tiering.errors import SettingError
-from include.tiering.settings.rules import check_endpoint_url, check_remote_storage_url, split_commas
-from include.tiering.settings.section import Section
+from include.tiering.settings.fields import Section, check_endpoint_url, check_remote_storage_url, split_commas
 from include.tiering.units import MIB
 
 _T = TypeVar("_T")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import TopicRetention
 from include.tiering.copying.copy_begin import left_out
 from include.tiering.copying.next_segments import next_segments
 from include.tiering.copying.plan_copy import KEPT, leading_eligible

@@ -9,8 +9,7 @@ from typing import Final
 
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 LOG_SIZE_BYTES: Final = Metric(
     "RemoteLogSizeBytes",

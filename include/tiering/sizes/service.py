@@ -23,7 +23,7 @@ from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.report import SizeReport
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 from include.tiering.verification.metrics import publish_verdicts
 
 NO_DUPLICATES: Final[Mapping[str, int]] = MappingProxyType({})

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, and_, bindparam, func, or_, select
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
-from include.tiering.database.transactions import reading
+from include.tiering.database.transactions import NowMs, database_now_ms, reading
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

@@ -1,5 +1,62 @@
-"""Log lines (`logs`) and metrics (`metric`, `recorder`)."""
+"""Log lines: loggers that redact what looks like a secret; lines about a partition start with its name in brackets.
 
-from include.tiering.telemetry.logs import for_partition, get_logger, log_to_stderr, redact
+Metrics are in `telemetry.metrics`.
+"""
 
-__all__ = ["for_partition", "get_logger", "log_to_stderr", "redact"]
+import logging
+import re
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from include.tiering.model.ids import TopicIdPartition
+
+_URL_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/\s]*):[^\s]*@")
+_NAMED_SECRET: Final = re.compile(
+    r"""(?i)([\w-]*(?:password|passwd|secret|token|signature|credential)[\w-]*["']?\s*[=:]\s*["']?)[^\s,;&"']+"""
+)
+_LIBRARY: Final = "include"
+_LINE: Final = "%(asctime)s %(levelname)s %(message)s"
+
+
+def redact(text: str) -> str:
+    """The text without passwords in URLs and without values whose name sounds like a secret."""
+    return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", text))
+
+
+class _Redaction(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage()), ()
+        return True
+
+
+class PartitionLogger(logging.LoggerAdapter[logging.Logger]):
+    """Begins every line with `[topic-partition]`."""
+
+    def __init__(self, logger: logging.Logger, partition: TopicIdPartition) -> None:
+        super().__init__(logger)
+        self._prefix = f"[{partition}] "
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return self._prefix + str(msg), kwargs
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module, with redaction."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(known, _Redaction) for known in logger.filters):
+        logger.addFilter(_Redaction())
+    return logger
+
+
+def for_partition(logger: logging.Logger, partition: TopicIdPartition) -> PartitionLogger:
+    return PartitionLogger(logger, partition)
+
+
+def log_to_stderr(level: int) -> None:
+    """For commands: records of this library from `level` on, of others from WARNING on, redacted, on standard error."""
+    handler = logging.lastResort
+    if handler is not None:
+        handler.setLevel(level)
+        handler.setFormatter(logging.Formatter(_LINE))
+        handler.addFilter(_Redaction())
+    logging.getLogger(_LIBRARY).setLevel(level)

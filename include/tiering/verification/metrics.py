@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from include.tiering.model.segment_metadata import VerdictTotal
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 VERDICT_SEGMENTS: Final = Metric(
     "tiering_verdict_segments",

@@ -16,7 +16,7 @@ from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.stored_copies import StoreWitness
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 from include.tiering.verification.judge import Judge, QualityFinding
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.metrics import publish_verdicts

@@ -6,12 +6,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, insert, select, update
 
-from include.tiering.database.clock import NowMs, database_now_ms
-from include.tiering.database.events import record_event
-from include.tiering.database.partition_rows import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
-from include.tiering.database.statements import insert_if_absent
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    record_event,
+    writing,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.segment_metadata import Depth

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.scopes import Scope, fetch_scopes
+from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 
 _INDEX_BYTES_PER_INTERVAL: Final = 20
 _INTERVAL_BYTES: Final = 4096

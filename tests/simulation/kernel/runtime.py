@@ -12,8 +12,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
-from include.tiering.database import clock as database_clock
-from include.tiering.database import fencing_tokens
+from include.tiering.database import partitions
+from include.tiering.database import transactions as database_clock
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue
 from tests.simulation.kernel.futures import SimulatedExecutor, SimulatedFuture
 from tests.simulation.kernel.scheduler import Scheduler
@@ -57,8 +57,8 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
     places.append((database_clock, "time", time))
     database_clock.time = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)  # type: ignore[assignment]
-    places.append((fencing_tokens, "secrets", secrets))
-    fencing_tokens.secrets = SimpleNamespace(  # type: ignore[assignment]
+    places.append((partitions, "secrets", secrets))
+    partitions.secrets = SimpleNamespace(  # type: ignore[assignment]
         randbits=lambda count: current().world.choices.random_bits(count)
     )
     try:

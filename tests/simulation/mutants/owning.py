@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from sqlalchemy import true
 
-from include.tiering.database.fencing import FenceHolder
+from include.tiering.database.partitions import FenceHolder
 from include.tiering.database.transactions import writing
 from include.tiering.expiration import store as sql_deletion_work
 from include.tiering.remote_storage.segment_storage import SegmentStorage

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.database.fencing import FenceHolder
-from include.tiering.database.fencing_tokens import RANDOM_BITS, token_after
+from include.tiering.database.partitions import TOKEN_RANDOM_BITS, FenceHolder, token_after
 from include.tiering.metadata_sync import plan_publication, publication_records, publish, sql_publication
 from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publish import Publisher
@@ -68,7 +67,7 @@ def _no_lease() -> list[Patch]:
     def claim(self: Any, partition: Any, *, run_id: str, batch_id: str, lease_ms: int) -> Any:
         now_ms = self.now_ms()
         given = _claims(self, partition, run_id=run_id, batch_id=batch_id, lease_ms=lease_ms)
-        fence = Fence(partition, token_after(now_ms << RANDOM_BITS, 0), LeaseRole.PUBLISH)
+        fence = Fence(partition, token_after(now_ms << TOKEN_RANDOM_BITS, 0), LeaseRole.PUBLISH)
         return given or PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def renewed(_self: Any, lease: Any) -> Any:

@@ -26,7 +26,7 @@ from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import RaisedBy, StoreMarker
 from include.tiering.operations import set_up
-from include.tiering.quotas.topic_quota import Admission
+from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout

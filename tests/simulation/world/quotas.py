@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from include.tiering.quotas.contract import GoOn, RequestLimiter
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import GoOn, RequestLimiter, Scope
 from tests.simulation.kernel.scheduler import Process
 
 _MOST_WAIT_SECONDS: Final = 1.0

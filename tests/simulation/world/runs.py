@@ -4,7 +4,7 @@ copies, and audits, whose plans a person answers."""
 from collections.abc import Sequence
 from typing import Any, Final
 
-from include.tiering.configs.pools_contract import COPIER_POOL
+from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.runs.batch import BatchEnd
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process

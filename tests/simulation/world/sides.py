@@ -3,8 +3,7 @@ beside it."""
 
 from typing import Final
 
-from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
+from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import Uuid
 from include.tiering.runs.store import SqlWorkStore

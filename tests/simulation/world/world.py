@@ -9,11 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from include.tiering.app import App
-from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.configs.pools_contract import COPIER_POOL
-from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.sql_pool_mirror import SqlPoolMirror
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import ConfigEntity, EntityType, TopicRetention
+from include.tiering.configs.pools import COPIER_POOL
+from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.errors import TieringError
 from include.tiering.handover.sql_handovers import SqlHandoverStore
 from include.tiering.model.ids import TopicIdPartition, Uuid

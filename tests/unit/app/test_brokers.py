@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL
 from include.tiering.errors import BrokersLoginError, BrokersUnavailableError, ForeignClusterError, SettingError
 from include.tiering.kafka.cluster.contract import OpenTransaction
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers

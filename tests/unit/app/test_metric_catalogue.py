@@ -11,8 +11,7 @@ from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.copying.metrics import count_copied, count_failed
 from include.tiering.quotas.metrics import count_brought_in
 from include.tiering.sizes.metrics import LOG_SIZE_BYTES
-from include.tiering.telemetry.metric import MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import MetricKind, PrometheusRecorder
 from tests.doubles.source_tree import ROOT
 
 
@@ -60,7 +59,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from include.tiering.telemetry.recorder import process_recorder
+from include.tiering.telemetry.metrics import process_recorder
 files = Path(sys.argv[1])
 with open_app(load_settings(environ={})):
     assert not list(files.iterdir()), "a process that records nothing leaves nothing"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.database.facts_memory import FactsMemory
+from include.tiering.database.store_identity import FactsMemory
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data

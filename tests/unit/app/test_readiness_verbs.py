@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App
-from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.operations.checks import LOG_DIRS, PAUSE, TOPIC_FACTS

@@ -5,8 +5,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from include.tiering.app import open_app
-from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.configs.topic_quota_configs import ENABLE
+from include.tiering.configs.config_store import ALL_BROKERS, TOPIC_QUOTAS_ENABLE
 from include.tiering.quotas.metrics import TOPIC_BYTES_IN
 from include.tiering.quotas.topic_meters import MeterKind
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
@@ -18,7 +17,7 @@ def _counter(topic: str, meter: str) -> float:
 
 def test_what_a_batch_copied_is_what_its_topics_brought_in(tmp_path: Path) -> None:
     with open_app(settings_of(planned_run(tmp_path, topics='["orders"]'))) as app:
-        app.adapters.stores.configs.alter(ALL_BROKERS, {ENABLE: "true"}, author="test")
+        app.adapters.stores.configs.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "true"}, author="test")
         before = _counter("orders", "accepted")
         result = app.copying.run_batch(RUN_ID, f"{RUN_ID}.0")
         report = app.adapters.topic_quotas.report()

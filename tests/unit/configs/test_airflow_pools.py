@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from include.tiering.configs.airflow_pools import AirflowPools
-from include.tiering.configs.pools_contract import COPIER_POOL, READER_POOL, UNLIMITED_SLOTS, PoolUsage
+from include.tiering.configs.pools import COPIER_POOL, READER_POOL, UNLIMITED_SLOTS, PoolUsage
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 from tests.doubles.airflow_api_server import AirflowApiServer, MisleadingServer, pool, serving
 

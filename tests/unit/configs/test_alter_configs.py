@@ -2,11 +2,10 @@
 
 import pytest
 
-from include.tiering.configs.alter_configs import POLL_SECONDS, AlteredConfigs, alter_configs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.configs.service import POLL_SECONDS, AlteredConfigs, alter_configs
 from include.tiering.errors import ConfigRefusedError, MetadataUnavailableError, SettingError
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import QuotasInForce, Scope
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 

@@ -5,9 +5,8 @@ import pytest
 from include.tiering.configs.config_catalogue import all_configs, config_names, config_on, configs_of
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import SettingError
-from include.tiering.quotas.contract import UNLIMITED
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.settings.dynamic import dynamic_settings
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
+from include.tiering.settings.catalogue import dynamic_settings
 
 BROKERS, TOPICS, CLIENTS = (ConfigEntity(kind) for kind in EntityType)
 BROKER_1, ORDERS, REPORTING = (

@@ -2,11 +2,10 @@
 
 import pytest
 
-from include.tiering.configs.config_rules import check_rules, checked_changes, checked_entity, quotas_in_force
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
+from include.tiering.configs.rules import check_rules, checked_changes, checked_entity, quotas_in_force
 from include.tiering.errors import ConfigRefusedError, SettingError
-from include.tiering.quotas.contract import UNLIMITED
-from include.tiering.quotas.scopes import Scope
+from include.tiering.quotas.contract import UNLIMITED, Scope
 
 COPY = "remote.log.manager.copy.max.bytes.per.second"
 FETCH = "remote.log.manager.fetch.max.bytes.per.second"

@@ -3,9 +3,9 @@
 import pytest
 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
-from include.tiering.configs.deletion_limits import deletion_limits, loosened_limits, loosenings
+from include.tiering.configs.rules import deletion_limits, loosened_limits, loosenings
 from include.tiering.settings import TieringSettings, with_dynamic
-from include.tiering.settings.section import Loosens
+from include.tiering.settings.fields import Loosens
 
 SETTINGS = TieringSettings()
 SHARE = "tiering.expiration.max.share"

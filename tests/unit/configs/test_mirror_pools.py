@@ -2,8 +2,7 @@
 
 import pytest
 
-from include.tiering.configs.mirror_pools import mirror_pools
-from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL, READER_POOL
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL, mirror_pools
 from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools, usage
 

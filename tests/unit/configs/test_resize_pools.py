@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from include.tiering.configs.alter_configs import AlteredConfigs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
-from include.tiering.configs.pools_contract import COPIER_POOL, EXPIRATION_POOL
-from include.tiering.configs.resize_pools import asks_for_pools, resize_pools
+from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL
+from include.tiering.configs.service import AlteredConfigs, asks_for_pools, resize_pools
 from include.tiering.errors import (
     AirflowApiUnavailableError,
     ConfigRefusedError,

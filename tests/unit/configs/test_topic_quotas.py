@@ -3,10 +3,10 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from include.tiering.configs.topic_quotas_report import topic_quotas_document, topic_quotas_table
+from include.tiering.configs.report import topic_quotas_document, topic_quotas_table
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quota import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from tests.doubles.segments import partition_of
 

@@ -3,8 +3,7 @@
 import pytest
 
 from include.tiering.configs.config_catalogue import config_on
-from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import ConfigEntity, EntityType, TopicRetention
 from include.tiering.errors import SettingError
 
 

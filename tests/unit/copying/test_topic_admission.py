@@ -5,7 +5,7 @@ import pytest
 from include.tiering.copying.topic_admission import TopicAdmission
 from include.tiering.errors import MetadataUnavailableError, QuotaExceededError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.quotas.topic_quota import Admission, NoTopicQuotas
+from include.tiering.quotas.topic_quotas import Admission, NoTopicQuotas
 from include.tiering.runs.contract import PlannedSegment
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import partition_of

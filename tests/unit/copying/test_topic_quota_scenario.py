@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.configs.config_rules import check_rules
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigValues, EntityType
+from include.tiering.configs.config_store import (
+    ALL_BROKERS,
+    TOPIC_QUOTAS_ENABLE,
+    ConfigEntity,
+    ConfigValues,
+    EntityType,
+    FreshTopicQuotaConfigs,
+)
+from include.tiering.configs.rules import check_rules
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.configs.topic_quota_configs import ENABLE, FreshTopicQuotaConfigs
 from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.plan_copy import plan_copy
@@ -19,9 +25,9 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
-from include.tiering.quotas.sql_topic_meters import SqlTopicQuotas
+from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_meters import MeterKind
-from include.tiering.quotas.topic_thresholds import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, SendGate
@@ -60,7 +66,10 @@ class Deployment:
 
     def set_total(self, bytes_per_second: int) -> None:
         self.configs.alter(
-            ALL_BROKERS, {ENABLE: "true", TOTAL_THRESHOLD: str(bytes_per_second)}, author="ops", check=_rules
+            ALL_BROKERS,
+            {TOPIC_QUOTAS_ENABLE: "true", TOTAL_THRESHOLD: str(bytes_per_second)},
+            author="ops",
+            check=_rules,
         )
 
     def set_threshold(self, topic: str, bytes_per_second: int) -> None:
@@ -200,7 +209,7 @@ def test_switched_off_nothing_is_refused_or_counted(deployment):
     deployment.plan()
     deployment.other_hosts_bring_in(clicks=3_000)
     before = deployment.counts()
-    deployment.configs.alter(ALL_BROKERS, {ENABLE: "false"}, author="ops")
+    deployment.configs.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "false"}, author="ops")
     deployment.clock.advance(0.5)
     assert len(deployment.batch().copied) == 3
     assert deployment.counts() == before

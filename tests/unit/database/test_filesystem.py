@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.filesystem import filesystem_type, is_network_type, prepare_database_file
+from include.tiering.database.engine import filesystem_type, is_network_type, open_engine, prepare_database_file
 from include.tiering.errors import SettingError
 
 MOUNTS = """\

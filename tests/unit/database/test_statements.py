@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.database.statements import stored_text
+from include.tiering.database.transactions import stored_text
 
 
 @pytest.mark.parametrize(

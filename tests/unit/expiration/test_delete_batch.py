@@ -25,8 +25,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.quotas.scopes import UNITS_PER_REQUEST
+from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchRoom, SendGate

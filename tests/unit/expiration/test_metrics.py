@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from include.tiering.expiration.service import count_deleted
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import PrometheusRecorder
 
 
 def test_segments_by_topic() -> None:

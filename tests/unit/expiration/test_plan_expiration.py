@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from include.tiering.configs.topic_retention import TopicRetention
+from include.tiering.configs.config_store import TopicRetention
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, HeldSegments, Waits

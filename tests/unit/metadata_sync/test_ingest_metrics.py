@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from include.tiering.metadata_sync.metrics import publish_ingest
 from include.tiering.segments.ingestion_contract import IngestPosition, RecordOutcome
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import PrometheusRecorder
 
 
 def test_each_partition_and_each_outcome_has_its_number() -> None:

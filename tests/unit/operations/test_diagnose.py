@@ -21,10 +21,9 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.operations.diagnose import Cause, Diagnosis, Evidence, diagnose
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quota import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import LeaseHolder, PlannedPartition, PlannedSegment
 
 EPOCHS = LeaderEpochs.of([(0, 0)])

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.configs.mirror_pools import PoolsStatus, PoolStatus
-from include.tiering.configs.pools_contract import POOLS, UNLIMITED_SLOTS, PoolUsage, SeenPool
-from include.tiering.configs.pools_report import present_pools
+from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolsStatus, PoolStatus, PoolUsage, SeenPool
+from include.tiering.configs.report import present_pools
 from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_report import present_plan
 from include.tiering.copying.report import CopyRun, present_copy

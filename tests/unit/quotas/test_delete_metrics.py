@@ -3,10 +3,9 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from include.tiering.quotas.contract import UNLIMITED
+from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
-from include.tiering.quotas.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.manual_clock import ManualClock
 
 DELETE = QuotaKind.DELETE

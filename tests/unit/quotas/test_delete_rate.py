@@ -3,12 +3,18 @@
 import pytest
 
 from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, config_on
-from include.tiering.configs.config_rules import quotas_in_force
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
+from include.tiering.configs.rules import quotas_in_force
 from include.tiering.errors import SendingStoppedError, SettingError
-from include.tiering.quotas.contract import RequestsAsBytes
-from include.tiering.quotas.pacer import Pacer
-from include.tiering.quotas.scopes import UNITS_PER_REQUEST, QuotaKind, QuotaLevel, Scope, delete_scopes
+from include.tiering.quotas.contract import (
+    UNITS_PER_REQUEST,
+    QuotaKind,
+    QuotaLevel,
+    RequestsAsBytes,
+    Scope,
+    delete_scopes,
+)
+from include.tiering.quotas.process_pacing import Pacer
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.storage_segments import CountingLimiter
 

@@ -1,7 +1,7 @@
 """Who may read now, who is asked to stay away and for how long."""
 
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope, fetch_scopes
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope, fetch_scopes
 from include.tiering.units import KIB, MIB
 from tests.doubles.manual_clock import ManualClock
 

@@ -1,6 +1,6 @@
 """Silence is judged by the observer's clock alone."""
 
-from include.tiering.quotas.liveness import LEASE_SECONDS, SILENT_SECONDS, Liveness
+from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, Liveness
 
 
 def test_an_entry_is_alive_when_it_is_seen_first_and_until_its_lease_must_have_ended() -> None:

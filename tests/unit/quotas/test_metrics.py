@@ -10,10 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from include.tiering.quotas.contract import QuotaObserver
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotaObserver, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
-from include.tiering.telemetry.recorder import PrometheusRecorder, forget_ended_processes
+from include.tiering.telemetry.metrics import PrometheusRecorder, forget_ended_processes
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
 
@@ -166,7 +165,7 @@ REPORT = """
 import sys
 from include.tiering.clock import SystemClock
 from include.tiering.quotas.metrics import process_quota_metrics
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 SystemClock.monotonic = lambda _: 1_000.0  # no rate falls while other processes start
 metrics = process_quota_metrics()
 size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "ends"

@@ -7,14 +7,10 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SendingStoppedError
-from include.tiering.quotas.book_ledger import AnnouncingLedger
-from include.tiering.quotas.contract import QuotasInForce
-from include.tiering.quotas.demand import ALL_THERE_IS
-from include.tiering.quotas.limiter import ScopedLimiter
-from include.tiering.quotas.pacer import SLICE_SECONDS
-from include.tiering.quotas.process_pacing import FORGET_SECONDS, ProcessPacing
-from include.tiering.quotas.scopes import QuotaKind, Scope, copy_scopes
-from include.tiering.quotas.shared_quotas import SharedQuotas
+from include.tiering.quotas.contract import QuotaKind, QuotasInForce, Scope, copy_scopes
+from include.tiering.quotas.process_pacing import FORGET_SECONDS, SLICE_SECONDS, ProcessPacing, ScopedLimiter
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
+from include.tiering.quotas.shares import ALL_THERE_IS
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS, eventually

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import SettingError
-from include.tiering.quotas.topic_thresholds import check_thresholds, is_refused, shared_threshold, thresholds
+from include.tiering.quotas.topic_quotas import check_thresholds, is_refused, shared_threshold, thresholds
 
 TOPICS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 10**12), max_size=6)
 

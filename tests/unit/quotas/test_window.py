@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.quotas.throttle_times import ThrottleTimes
-from include.tiering.quotas.window import INACTIVE_MS, UNLIMITED, QuotaWindow
+from include.tiering.quotas.window import INACTIVE_MS, UNLIMITED, QuotaWindow, ThrottleTimes
 
 HISTORIES = Path(__file__).parents[2] / "data" / "quota_windows.jsonl.gz"
 KIP_956_COPY = (61, 1_000)

@@ -8,9 +8,8 @@ import pytest
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.contract import ByteLimiter, QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.fetch_admission import FetchAdmission
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader, write_records
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.copied_segments import CopiedPartition, copied_partition

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.database.rebuild_state import is_being_rebuilt
 from include.tiering.database.schema import (
     partitions,
     segment_epochs,
@@ -16,6 +15,7 @@ from include.tiering.database.schema import (
     skipped_offsets,
     topics,
 )
+from include.tiering.database.store_identity import is_being_rebuilt
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, StateConflictError
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.leader_epochs import LeaderEpochs

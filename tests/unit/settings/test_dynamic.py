@@ -4,8 +4,7 @@ import pytest
 
 from include.tiering.errors import SettingError
 from include.tiering.settings import load_settings, with_dynamic
-from include.tiering.settings.catalogue import by_name
-from include.tiering.settings.dynamic import canonical_value, dynamic_settings
+from include.tiering.settings.catalogue import by_name, canonical_value, dynamic_settings
 
 ENVIRON = {"TIERING_COPIER__MAX__BATCHES": "4", "TIERING_COPIER__BATCH__MAX__SECONDS": "60"}
 

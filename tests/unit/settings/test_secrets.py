@@ -7,7 +7,7 @@ import pytest
 from include.tiering.errors import SettingError
 from include.tiering.settings import load_settings
 from include.tiering.settings.catalogue import all_settings
-from include.tiering.settings.rules import mask_url
+from include.tiering.settings.fields import mask_url
 
 SECRET = "hunter2"
 ENVIRON = {

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates, partition_states
 from include.tiering.sizes.metrics import SizeGauges
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of
 
 

@@ -3,8 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from include.tiering.telemetry.metric import Metric, MetricKind
-from include.tiering.telemetry.recorder import PrometheusRecorder, process_recorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
 
 COPIES = Metric("copies", MetricKind.COUNTER, ("topic",), "Copies.")
 RATE = Metric("rate", MetricKind.GAUGE, (), "Bytes a second.")

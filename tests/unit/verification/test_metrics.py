@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from include.tiering.model.segment_metadata import Verdict, VerdictTotal
-from include.tiering.telemetry.recorder import PrometheusRecorder
+from include.tiering.telemetry.metrics import PrometheusRecorder
 from include.tiering.verification.metrics import publish_verdicts
 
 

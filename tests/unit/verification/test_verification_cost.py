@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.quotas.contract import UNLIMITED, QuotasInForce
-from include.tiering.quotas.scopes import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.verification.verification_cost import CostOfReading, ReadCost, bytes_to_read
 from tests.doubles.segments import partition_of, segment_of
 

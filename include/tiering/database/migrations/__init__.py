@@ -14,11 +14,10 @@ from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, inspect, select
 
-from include.tiering.database.statements import serialise_writers
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import reading, serialise_writers, writing
 from include.tiering.errors import MetadataUnavailableError, SettingError
 
-HEAD: Final = "r0024"
+HEAD: Final = "r0001"
 """Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
 
 _HERE: Final = Path(__file__).parent

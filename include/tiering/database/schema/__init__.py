@@ -4,49 +4,48 @@ from include.tiering.database.schema.administration import (
     dynamic_config_changes,
     dynamic_configs,
     events,
-    stores,
-)
-from include.tiering.database.schema.audit import audit_findings, audits, planned_removals, standing_guards
-from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
-from include.tiering.database.schema.deletion import (
-    approvals,
-    plan_questions,
-    planned_deletions,
-    planned_expirations,
-)
-from include.tiering.database.schema.handover import (
     handover_checks,
     handover_guards,
     handover_partitions,
     handovers,
+    quota_ledger,
+    stores,
+    topic_meters,
 )
-from include.tiering.database.schema.ingestion import (
+from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
+from include.tiering.database.schema.runs import (
+    approvals,
+    audit_findings,
+    audits,
+    batches,
+    leases,
+    pauses,
+    plan_questions,
+    planned_deletions,
+    planned_expirations,
+    planned_partitions,
+    planned_removals,
+    planned_segments,
+    planned_verifications,
+    pools,
+    runs,
+    standing_guards,
+)
+from include.tiering.database.schema.segments import (
     broker_epochs,
+    divergences,
     ingested_records,
     metadata_positions,
     metadata_topics,
-)
-from include.tiering.database.schema.publication import publications, published_records
-from include.tiering.database.schema.quota import quota_ledger, topic_meters
-from include.tiering.database.schema.remote_log import (
-    divergences,
     partitions,
+    publications,
+    published_records,
     quality_results,
     segment_epochs,
     segments,
     size_counters,
     skipped_offsets,
     topics,
-)
-from include.tiering.database.schema.verification import planned_verifications
-from include.tiering.database.schema.work import (
-    batches,
-    leases,
-    pauses,
-    planned_partitions,
-    planned_segments,
-    pools,
-    runs,
 )
 
 __all__ = [

@@ -1,8 +1,19 @@
-"""Identity of the store, dynamic configs with their history, the event log."""
+"""Identity of the store, dynamic configs with their history, the event log, quotas, handovers."""
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 
 from include.tiering.database.schema.base import SERIAL, UUID_TEXT, cluster_key, metadata
 
@@ -75,4 +86,106 @@ events: Final = Table(
     Index("ix_events_time", "cluster_id", "occurred_at_ms"),
     sqlite_autoincrement=True,
     comment="append only: decisions and outcomes, never payloads or secrets",
+)
+
+
+quota_ledger: Final = Table(
+    "quota_ledger",
+    metadata,
+    cluster_key(),
+    Column("book", Text, nullable=False, comment="quotas in force and who holds which share of them, as JSON"),
+    comment="on SQLite kept in a file of its own; worth nothing after all senders have ended",
+)
+
+topic_meters: Final = Table(
+    "topic_meters",
+    metadata,
+    cluster_key(),
+    Column("broker_id", Integer, primary_key=True, autoincrement=False, comment="whose log dirs were read"),
+    Column("kind", Text, primary_key=True, comment="io, accepted, error, throttled"),
+    Column("topic", Text, primary_key=True, comment="name; empty: all topics of the broker"),
+    Column("bytes", BigInteger, nullable=False, comment="ever"),
+    Column("records", BigInteger, nullable=False, comment="ever"),
+    Column("uncounted_bytes", BigInteger, nullable=False, comment="since the last tick"),
+    Column("uncounted_records", BigInteger, nullable=False, comment="since the last tick"),
+    Column("bytes_per_second", Float, comment="of one minute, as of the last tick; null before the first"),
+    Column("records_per_second", Float, comment="of one minute, as of the last tick; null before the first"),
+    Column("last_tick_ms", BigInteger, nullable=False, comment="the same for all kinds of one topic"),
+    Column("marked_at_ms", BigInteger, nullable=False, comment="when it last counted something, or was made"),
+)
+
+
+_HANDOVER: Final = ["cluster_id", "handover_id"]
+
+handovers: Final = Table(
+    "handovers",
+    metadata,
+    cluster_key(),
+    Column("handover_id", UUID_TEXT, primary_key=True),
+    Column("topic_id", UUID_TEXT, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("open_topic_id", UUID_TEXT, comment="the topic id until it has ended, then null: one at a time of a topic"),
+    Column("step", Text, nullable=False, comment="what is to be done next, or again"),
+    Column("state", Text, nullable=False, comment="active, stopped, undoing, parked, undone, done"),
+    Column("wanted_ms", BigInteger, comment="local.retention.ms at the end; null: as it was"),
+    Column("wanted_bytes", BigInteger, comment="local.retention.bytes at the end; null: as it was"),
+    Column("author", Text, nullable=False),
+    Column("detail", Text, nullable=False, comment="what it last waited or stopped for"),
+    Column("plan_hash", Text, comment="of what was put before a person"),
+    Column("approved_by", Text),
+    Column("approved_at_ms", BigInteger),
+    Column("driver", Text, comment="the process that carries it on, or did last"),
+    Column("token", BigInteger, nullable=False, comment="grows with every driver"),
+    Column("driven_until_ms", BigInteger, nullable=False, comment="by the database's clock; 0 once given back"),
+    Column("began_at_ms", BigInteger, nullable=False),
+    Column("updated_at_ms", BigInteger, nullable=False),
+    UniqueConstraint("cluster_id", "open_topic_id", name="uq_handovers_open_topic"),
+    comment="its row is locked before anything of the hand-over changes",
+)
+
+handover_guards: Final = Table(
+    "handover_guards",
+    metadata,
+    cluster_key(),
+    Column("handover_id", UUID_TEXT, primary_key=True),
+    Column("key", Text, primary_key=True, comment="a config of the topic"),
+    Column("old_value", Text, comment="null: the topic had none of its own"),
+    Column("set_value", Text, nullable=False),
+    Column("restored", Boolean, nullable=False),
+    ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
+    comment="stored before the config is changed",
+)
+
+handover_partitions: Final = Table(
+    "handover_partitions",
+    metadata,
+    cluster_key(),
+    Column("handover_id", UUID_TEXT, primary_key=True),
+    Column("topic_id", UUID_TEXT, nullable=False),
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive; start_offset - 1: nothing"),
+    Column("log_start_offset", BigInteger, nullable=False, comment="the broker's when this was decided"),
+    Column("leader", Integer, nullable=False),
+    Column("leader_epoch", Integer, nullable=False),
+    Column("compared_offset", BigInteger, nullable=False, comment="below it brokers served what was copied"),
+    ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
+    comment="what is handed over",
+)
+
+handover_checks: Final = Table(
+    "handover_checks",
+    metadata,
+    cluster_key(),
+    Column("handover_id", UUID_TEXT, primary_key=True),
+    Column("topic_id", UUID_TEXT, nullable=False),
+    Column("step", Text, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("partition", Integer, comment="null: the topic as a whole"),
+    Column("outcome", Text, nullable=False, comment="passed, note, waiting, refused"),
+    Column("numbers", Text, nullable=False),
+    Column("what_to_do", Text, nullable=False),
+    ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
+    comment="what the checks of each step said last",
 )

@@ -1,7 +1,7 @@
 """What all tables share: constraint names, key columns, column types.
 
 Times are UTC milliseconds, sizes bytes, ids the 22 characters that Kafka prints. Text is free of control characters
-and bounded where it comes from outside (`database.statements.stored_text`).
+and bounded where it comes from outside (`database.transactions.stored_text`).
 """
 
 from typing import Any, Final

@@ -31,12 +31,7 @@ from typing import Any, Final
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
-from include.tiering.errors import (
-    ObjectKeyError,
-    RemoteResourceNotFoundError,
-    RemoteStorageError,
-    printable,
-)
+from include.tiering.errors import ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError, printable
 from include.tiering.formats.crc32c import rest_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
 from include.tiering.quotas.contract import ByteLimiter

@@ -1,0 +1,268 @@
+"""Topics, partitions and segments; what brokers' metadata topic says of them, and what was published there."""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from include.tiering.database.schema.base import (
+    SERIAL,
+    UUID_TEXT,
+    cluster_key,
+    metadata,
+    partition_columns,
+    partition_key,
+    topic_key,
+)
+
+_PARTITION: Final = ["cluster_id", "topic_id", "partition"]
+
+topics: Final = Table(
+    "topics",
+    metadata,
+    *topic_key(),
+    Column("name", Text, nullable=False, comment="a label: a re-created topic is another row with the same name"),
+    Column("owner", Text, nullable=False, comment="who copies and expires: none, platform, handing-over, broker"),
+    Column("deletion_seen_at_ms", BigInteger, comment="when its deletion from the cluster was positively seen"),
+    Column("deletion_evidence", Text, comment="what said so; null as long as nothing did"),
+    Index("ix_topics_name", "cluster_id", "name"),
+    comment="one row per topic id that the platform has dealt with",
+)
+
+partitions: Final = Table(
+    "partitions",
+    metadata,
+    *partition_key(),
+    Column("log_start_offset", BigInteger, nullable=False, comment="ours: remote records below it are gone"),
+    Column("leader_epochs", Text, nullable=False, comment="history merged over time: epoch:start,epoch:start"),
+    Column(
+        "stopped_reason", Text, comment="set while a FINISHED segment has the verdict failed: nothing may follow it"
+    ),
+    ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
+    comment="its row is locked before any of the partition's segments changes",
+)
+
+skipped_offsets: Final = Table(
+    "skipped_offsets",
+    metadata,
+    *partition_key(),
+    Column("first_offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column("reason", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("recorded_at_ms", BigInteger, nullable=False),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    comment="append only: a gap that somebody decided to go on behind",
+)
+
+divergences: Final = Table(
+    "divergences",
+    metadata,
+    *partition_key(),
+    Column("number", Integer, primary_key=True, autoincrement=False, comment="of the history that a decision begins"),
+    Column("first_offset", BigInteger, nullable=False, comment="the first one that differs"),
+    Column("last_offset", BigInteger, nullable=False, comment="inclusive; the last one that was remote"),
+    Column("archive_epochs", Text, nullable=False, comment="that wrote what is remote there: epoch,epoch"),
+    Column("source_epochs", Text, nullable=False, comment="that wrote what the source has there"),
+    Column("seen_by", Text, nullable=False, comment="plan, copy, verification"),
+    Column("seen_at_ms", BigInteger, nullable=False),
+    Column("followed_from", BigInteger, comment="from here on the source is followed; null: nobody decided"),
+    Column("reason", Text),
+    Column("author", Text),
+    Column("decided_at_ms", BigInteger),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    comment="where a source stopped to continue what was archived, and what somebody decided about it",
+)
+
+segments: Final = Table(
+    "segments",
+    metadata,
+    Column("segment_key", SERIAL, primary_key=True, comment="order of arrival; ranges of it part a table scan"),
+    *partition_columns(),
+    Column("segment_id", UUID_TEXT, nullable=False, comment="one attempt to copy"),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column("max_timestamp_ms", BigInteger, nullable=False, comment="largest record timestamp, -1 without one"),
+    Column("broker_id", Integer, nullable=False),
+    Column("event_timestamp_ms", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False, comment="of the .log alone"),
+    Column("leader_epochs", Text, nullable=False, comment="as in segment_epochs, so that one row is one segment"),
+    Column("custom_metadata", LargeBinary),
+    Column("txn_index_empty", Boolean, nullable=False),
+    Column("state", SmallInteger, nullable=False, comment="id of the state on Kafka's wire"),
+    Column("verdict", Text, nullable=False, comment="none, passed, failed, expired"),
+    Column("verdict_detail", Text, nullable=False),
+    Column("verdict_at_ms", BigInteger),
+    Column(
+        "deep_passed_at_ms",
+        BigInteger,
+        comment="verdict of the last look that read every byte and passed; null: none did since it failed",
+    ),
+    Column("log_crc32c", BigInteger, comment="of the .log, as the check pass saw it"),
+    Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
+    Column("run_id", Text, comment="of the lease under which the attempt began"),
+    Column("fencing_token", BigInteger, nullable=False, comment="of the last change"),
+    Column("started_at_ms", BigInteger, nullable=False),
+    Column("finished_at_ms", BigInteger),
+    Column("delete_started_at_ms", BigInteger),
+    Column("deleted_at_ms", BigInteger, comment="tombstone since"),
+    Column("superseded_by", UUID_TEXT, comment="the new copy of the same offsets that took its place"),
+    Column("lost_because", Text, comment="why no source can replace it, as the last plan saw it; null: none said so"),
+    Column("given_up_at_ms", BigInteger, comment="when somebody decided to go on without it; it stops nothing since"),
+    Column("origin", Text, nullable=False, server_default="platform", comment="who began it: platform or broker"),
+    Column("broker_state", SmallInteger, comment="state that the brokers' metadata topic gives it; null: none"),
+    Column("history", Integer, nullable=False, server_default="0", comment="0, or the number of a divergence"),
+    UniqueConstraint(*_PARTITION, "segment_id", name="uq_segments_id"),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+    Index("ix_segments_offset", *_PARTITION, "start_offset"),
+    Index("ix_segments_run", "cluster_id", "run_id"),
+    Index("ix_segments_verdict", "cluster_id", "state", "verdict", "verdict_at_ms", "size_bytes"),
+    Index("ix_segments_delete_started", "cluster_id", "delete_started_at_ms"),
+    Index(
+        "ix_segments_tombstones",
+        "cluster_id",
+        "deleted_at_ms",
+        sqlite_where=text("deleted_at_ms IS NOT NULL"),
+        postgresql_where=text("deleted_at_ms IS NOT NULL"),
+    ),
+    Index(
+        "ix_segments_of_brokers",
+        "cluster_id",
+        "topic_id",
+        "state",
+        sqlite_where=text("origin = 'broker'"),
+        postgresql_where=text("origin = 'broker'"),
+    ),
+    Index(
+        "ix_segments_behind_brokers",
+        "cluster_id",
+        "topic_id",
+        sqlite_where=text("origin = 'platform' AND broker_state > state"),
+        postgresql_where=text("origin = 'platform' AND broker_state > state"),
+    ),
+    sqlite_autoincrement=True,
+    comment="remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
+)
+
+segment_epochs: Final = Table(
+    "segment_epochs",
+    metadata,
+    Column("segment_key", SERIAL, primary_key=True, autoincrement=False),
+    Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
+    *partition_columns(),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive; below the start if the epoch has no record"),
+    Column("broker_reference", Text, comment="how a broker's cache knows it here: referenced, unreferenced; null: not"),
+    ForeignKeyConstraint(["segment_key"], ["segments.segment_key"], ondelete="CASCADE"),
+    Index("ix_segment_epochs_offset", *_PARTITION, "leader_epoch", "start_offset"),
+    comment="the part of each leader epoch in each segment",
+)
+
+size_counters: Final = Table(
+    "size_counters",
+    metadata,
+    *partition_key(),
+    Column("leader_epoch", Integer, primary_key=True, autoincrement=False, comment="-1: the partition's total"),
+    Column("state", SmallInteger, primary_key=True, autoincrement=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("segments", BigInteger, nullable=False),
+    Column("highest_offset", BigInteger, comment="highest end (inclusive) that ever entered this state; never lowered"),
+    CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
+    comment="moved in the transaction of each state change; a segment counts once in the total, once in each epoch",
+)
+
+quality_results: Final = Table(
+    "quality_results",
+    metadata,
+    *partition_key(),
+    Column("segment_id", UUID_TEXT, primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("level", Text, nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("recorded_at_ms", BigInteger, nullable=False),
+    comment="the last result of each rule for each segment",
+)
+
+
+metadata_topics: Final = Table(
+    "metadata_topics",
+    metadata,
+    cluster_key(),
+    Column("topic_id", UUID_TEXT, nullable=False, comment="one that was created again is another"),
+    Column("partition_count", Integer, nullable=False),
+    comment="the topic __remote_log_metadata that was read",
+)
+
+metadata_positions: Final = Table(
+    "metadata_positions",
+    metadata,
+    cluster_key(),
+    Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
+    Column("next_offset", BigInteger, nullable=False, comment="everything below was applied"),
+    Column("end_offset", BigInteger, nullable=False, comment="exclusive, as the cluster last said"),
+    Column("looked_at_ms", BigInteger, nullable=False, comment="when the cluster last said something"),
+    Column("stopped", Text, comment="why nothing behind next_offset is applied; null: nothing stands in the way"),
+    Column("rereading_to", BigInteger, comment="read again from the beginning up to here (exclusive); null: complete"),
+    comment="moved in the transaction that applies the records before it",
+)
+
+ingested_records: Final = Table(
+    "ingested_records",
+    metadata,
+    cluster_key(),
+    Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
+    Column("outcome", Text, primary_key=True, comment="applied, unknown-segment, illegal-transition, unusable"),
+    Column("records", BigInteger, nullable=False),
+    comment="how many records did what, ever",
+)
+
+broker_epochs: Final = Table(
+    "broker_epochs",
+    metadata,
+    *partition_key(),
+    Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
+    Column("highest_offset", BigInteger, nullable=False, comment="inclusive; the highest that brokers ever finished"),
+    comment="what a broker's cache remembers of each leader epoch beside its segments",
+)
+
+
+publications: Final = Table(
+    "publications",
+    metadata,
+    *partition_key(),
+    Column("metadata_partition", Integer, nullable=False),
+    Column("partition_count", Integer, nullable=False, comment="of the metadata topic, when it was begun"),
+    Column("next_offset", BigInteger, nullable=False, comment="everything below was read back"),
+    Column("begun_at_ms", BigInteger, nullable=False),
+    ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
+)
+
+published_records: Final = Table(
+    "published_records",
+    metadata,
+    *partition_key(),
+    Column("sequence", Integer, primary_key=True, autoincrement=False, comment="order of sending, without gaps"),
+    Column("segment_id", UUID_TEXT, nullable=False),
+    Column("state", SmallInteger, nullable=False, comment="id on Kafka's wire"),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
+    Column("value", LargeBinary, nullable=False, comment="what is sent, however often it has to be tried"),
+    Column("intended_at_ms", BigInteger, nullable=False, comment="written down before it was sent"),
+    Column("metadata_offset", BigInteger, comment="where it was read back; null: it may be there, or not"),
+    ForeignKeyConstraint(_PARTITION, [f"publications.{name}" for name in _PARTITION]),
+    comment="records of ours in the metadata topic; the last of a partition may be pending",
+)

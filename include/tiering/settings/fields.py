@@ -1,0 +1,208 @@
+"""How a setting is declared: groups of settings, and what single values must look like.
+
+A group is frozen and has no room for unknown names. The checks of values are pure; they raise ValueError with what is
+accepted.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+MOST_INT: Final = 2**31 - 1
+MOST_LONG: Final = 2**63 - 1
+"""Kafka's largest values of the types `int` and `long`, inclusive."""
+
+
+class Loosens(StrEnum):
+    """In which direction a limit of deletions is loosened: what is deleted sooner, or more of it without a question."""
+
+    UPWARDS = "upwards"
+    DOWNWARDS = "downwards"
+
+
+class Section(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class DynamicSection(Section):
+    """Settings that carry a name in Kafka's style, below `prefix`: Kafka's own name where the meaning is Kafka's."""
+
+    prefix: ClassVar[str]
+
+
+def operational(
+    default: float | bool | str,
+    sentence: str,
+    *,
+    unit: str | None = None,
+    dynamic: bool = True,
+    at_least: float | None = None,
+    at_most: float = MOST_INT,
+    accepts: str | None = None,
+    aliases: tuple[str, ...] = (),
+    loosens: Loosens | None = None,
+) -> Any:
+    """A field of a `DynamicSection`: a number between inclusive bounds, a switch, or text with a validator of its own.
+
+    `accepts` says in words what type and bounds do not; `aliases` are other full names under which the user may set it.
+    `loosens` marks a limit of deletions: where approvers are set, a form takes a looser value from them alone.
+    """
+    extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
+    extra |= {"loosens": loosens}
+    bounds: dict[str, Any] = {} if isinstance(default, (bool, str)) else {"ge": at_least, "le": at_most}
+    return Field(default=default, description=sentence, json_schema_extra=extra, **bounds)
+
+
+MASK: Final = "***"
+KEEP: Final = "keep"
+TOPIC_DELETION_VALUES: Final = "keep, or expire:Nd with N days from 1 to 99999, such as expire:30d"
+# A queue is part of a task id in Airflow, a Spark resource part of a name in Spark's configuration.
+QUEUE_NAME: Final = r"^[a-zA-Z0-9._-]{1,200}$"
+SPARK_RESOURCE_NAME: Final = r"^[a-zA-Z][a-zA-Z0-9_-]{0,99}$"
+_EXPIRE_AFTER: Final = re.compile(r"expire:([1-9][0-9]{0,4})d\Z")
+_PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?\Z")
+_TOPIC_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_DATABASES: Final = ("sqlite", "postgresql", "postgresql+psycopg")
+_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/]*):.*@")
+_SECRET_PARAMETER: Final = re.compile(r"(?i)((?:^|&)[^&=]*(?:password|secret|token)[^&=]*=)[^&]*")
+
+
+def split_commas(value: Any) -> Any:
+    """``"a, b"`` -> ``["a", "b"]``; anything but text is left alone."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def split_log_dirs(value: Any) -> Any:
+    """``"1:/a,2:/b"`` -> a list of broker id and path; lists of tables are left alone."""
+    return [_log_dir(entry) for entry in split_commas(value)] if isinstance(value, str) else value
+
+
+def _log_dir(entry: str) -> dict[str, str]:
+    broker_id, separator, path = entry.partition(":")
+    if not separator:
+        raise ValueError(f"{entry!r} is not BROKER_ID:PATH")
+    return {"broker_id": broker_id, "path": path}
+
+
+def check_topic_pattern(pattern: Any) -> Any:
+    if isinstance(pattern, str) and _TOPIC_PATTERN.match(pattern) is None:
+        raise ValueError("a topic pattern has 1 to 249 of letters, digits, '.', '_', '-' and the wildcards * ? [ ] !")
+    return pattern
+
+
+def check_directories(paths: Sequence[Path]) -> None:
+    """Each path is absolute, has no ``..`` and appears once."""
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"{str(path)!r} is not an absolute path without '..'")
+        if path in seen:
+            raise ValueError(f"{str(path)!r} is listed twice")
+        seen.add(path)
+
+
+def check_byte_bound(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 bytes would admit nothing; accepted: an integer of at least 1, or -1 for no bound")
+    return value
+
+
+def check_topic_deletion(value: Any) -> Any:
+    """``keep``, or ``expire:30d``: what follows from a topic's deletion."""
+    if isinstance(value, str) and value.strip() != KEEP:
+        days_of_expiry(value.strip())
+    return value.strip() if isinstance(value, str) else value
+
+
+def days_of_expiry(value: str) -> int | None:
+    """``expire:30d`` -> 30, ``keep`` -> None."""
+    if value == KEEP:
+        return None
+    found = _EXPIRE_AFTER.match(value)
+    if found is None:
+        raise ValueError(f"accepted: {TOPIC_DELETION_VALUES}")
+    return int(found[1])
+
+
+def check_absolute_path(path: Any) -> Any:
+    if isinstance(path, str) and (not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path):
+        raise ValueError("accepted is an absolute path without '..'")
+    return path
+
+
+def check_price(price: Any) -> Any:
+    """Text or a number of TOML, as text: 0.023 must not become another number on its way."""
+    text = str(price) if isinstance(price, (str, int, float)) and not isinstance(price, bool) else ""
+    if _PRICE.match(text) is None:
+        raise ValueError("accepted is a decimal number such as 0.023, without sign or exponent")
+    return text
+
+
+def check_remote_storage_url(url: Any) -> Any:
+    """``file:///directory`` or ``s3://bucket/prefix``; no credentials, query or ``..``. A trailing slash is dropped."""
+    if not isinstance(url, str):
+        return url
+    parts = _split(url)
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("credentials, query and fragment have no place in it")
+    if ".." in PurePosixPath(parts.path).parts or "\\" in url or not url.isprintable():
+        raise ValueError("'..', backslashes and control characters have no place in it")
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/") and parts.path.strip("/"):
+        return url.rstrip("/")
+    if parts.scheme == "s3" and _BUCKET.match(parts.netloc):
+        return url.rstrip("/")
+    raise ValueError("accepted are file:///absolute/directory and s3://bucket/prefix")
+
+
+def check_endpoint_url(url: Any) -> Any:
+    if isinstance(url, str):
+        parts = _split(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("accepted is http(s)://host:port without credentials")
+    return url
+
+
+def check_metadata_url(url: Any) -> Any:
+    """A SQLAlchemy URL of a database that several processes can share. The text of an error never repeats it."""
+    text = url.get_secret_value() if isinstance(url, SecretStr) else url
+    if isinstance(text, str):
+        parts = _split(text)
+        if parts.scheme not in _DATABASES:
+            raise ValueError("accepted are sqlite:////path and postgresql+psycopg://user:password@host/database")
+        if parts.scheme == "sqlite" and (parts.netloc or not parts.path.startswith("//")):
+            raise ValueError("a SQLite database is a file with an absolute path: sqlite:////path (four slashes)")
+    return url
+
+
+def default_metadata_url(environ: Mapping[str, str]) -> str:
+    """SQLite in the user's state directory (XDG), the same for every working directory."""
+    state_home = environ.get("XDG_STATE_HOME", "")
+    base = Path(state_home) if state_home.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local/state"
+    return f"sqlite:///{base / 'tiering' / 'metadata.sqlite'}"
+
+
+def mask_url(url: str) -> str:
+    """The URL with its password, and every parameter that sounds like a secret, replaced."""
+    base, question, query = _PASSWORD.sub(rf"\1:{MASK}@", url).partition("?")
+    return base + question + _SECRET_PARAMETER.sub(rf"\1{MASK}", query)
+
+
+def has_password(url: str) -> bool:
+    return mask_url(url) != url
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise ValueError("not a URL") from error

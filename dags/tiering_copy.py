@@ -13,7 +13,7 @@
 * **summary** prints the table and wakes `tiering_remote_log_sizes`.
 * **outcome** fails the run if something needs a person: a failed segment, or damage that the plan met.
 
-What a crash leaves is cleaned up by the next run: see the crash table of `include/tiering/copying/copy_one_segment.py`.
+What a crash leaves is cleaned up by the next run: see the crash table of `include/tiering/copying/copy_segment.py`.
 """
 
 from datetime import UTC, datetime

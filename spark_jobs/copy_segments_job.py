@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.copying.copy_segments import BatchResult
+from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ANYWHERE, Placement
 from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job

@@ -20,7 +20,7 @@ from include.tiering.errors import TieringError
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
+from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
 from spark_jobs.parent_watch import ParentWatch
 from spark_jobs.spread import spread
 

@@ -15,7 +15,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
 from include.tiering.sizes.compare_stored import StoredDifference
 from include.tiering.sizes.recompute_sizes import SizeComparison
-from include.tiering.verification.size_rules import explain_size
+from include.tiering.verification.suites import explain_size
 
 Document = dict[str, Any]
 _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

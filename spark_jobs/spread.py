@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Sequence
 
-from include.tiering.verification.verify_planned import ToMeasure
+from include.tiering.verification.verify_segments import ToMeasure
 
 
 def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:

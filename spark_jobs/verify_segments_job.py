@@ -4,7 +4,7 @@
 
 The driver takes group after group of the plan: tasks measure its segments, the driver judges the measures and stores
 verdicts, and the plan notes the outcomes. A task or a driver that is lost leaves what was recorded; the job goes on
-where the plan says, see `include/tiering/verification/verify_planned.py`. Great Expectations is imported by the driver
+where the plan says, see `include/tiering/verification/verify_segments.py`. Great Expectations is imported by the driver
 alone, and by none if nothing is left to judge; with DIR its results stay there.
 
 Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a
@@ -27,7 +27,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.settings import load_settings
-from include.tiering.verification.verification_contract import VerificationOutcome
+from include.tiering.verification.plan import VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.measured_segments import MeasuringStoppedError, measured_by_tasks

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.copying.plan_copy import placed_batches
-from include.tiering.copying.plan_report import needs_a_person
-from include.tiering.copying.report import present_copy
+from include.tiering.copying.report import needs_a_person, present_copy
 from include.tiering.presentation import as_text
 from include.tiering.runs.contract import Placement, SegmentOutcome
 from include.tiering.runs.deletion_run import id_of_try
@@ -61,6 +59,8 @@ class PlanCopyOperator(BaseOperator):
 
     def execute(self, context: "Context") -> list[Batch]:
         """Raises TieringError."""
+        from include.tiering.copying.plan_copy import placed_batches
+
         request = CopyRequest.from_params(context["params"])
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
         with TieringHook().open() as app:

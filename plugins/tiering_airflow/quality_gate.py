@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.runs.contract import SegmentOutcome, WorkItem
-from include.tiering.verification.data_docs.quality_run import QualityRun
+from include.tiering.verification.quality_run import QualityRun
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLANNED_RUN
 from plugins.tiering_airflow.quality_pages import QualityReportLink, data_docs, error_of, publish, report_url

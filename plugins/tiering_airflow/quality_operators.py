@@ -15,10 +15,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.presentation import as_text
 from include.tiering.units import format_bytes
-from include.tiering.verification.data_docs.quality_run import QualityRun
-from include.tiering.verification.plan_report import present_plan
+from include.tiering.verification.plan import VerificationOutcome
+from include.tiering.verification.quality_run import QualityRun
+from include.tiering.verification.report import present_plan
 from include.tiering.verification.rules import Severity
-from include.tiering.verification.verification_contract import VerificationOutcome
 from plugins.tiering_airflow.errors import SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
-    from include.tiering.verification.data_docs.run_summary import RunSummary
-    from include.tiering.verification.judge import QualityFinding
-    from include.tiering.verification.plan_verification import Sample
+    from include.tiering.verification.quality_run import RunSummary
+    from include.tiering.verification.rules import QualityFinding
     from include.tiering.verification.verify_partitions import PartitionReport
 
 VERIFY_TASK_ID: Final = "verify"
@@ -76,15 +75,15 @@ class VerificationRequest:
             params["dry_run"],
         )
 
-    def sample(self, app: "App", share: float) -> "Sample":
-        from include.tiering.verification.plan_verification import Sample
+    def sample(self, app: "App", share: float) -> "VerificationSample":
+        from include.tiering.verification.plan import VerificationSample
 
         if self.which == ALL:
-            return Sample(everything=True, topics=self.topics)
+            return VerificationSample(everything=True, topics=self.topics)
         if self.which == FAILED:
-            return Sample(failed=True, topics=self.topics)
+            return VerificationSample(failed=True, topics=self.topics)
         wanted = share if self.share is None else self.share
-        return Sample(due=True, turn=app.verification.turn_of_now(wanted), topics=self.topics)
+        return VerificationSample(due=True, turn=app.verification.turn_of_now(wanted), topics=self.topics)
 
 
 DUE, FAILED, ALL = "due", "failed", "all"

@@ -10,9 +10,8 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from include.tiering.verification.data_docs.quality_run import anchor_of
-from include.tiering.verification.data_docs.run_summary import FirstLine, RunSummary
-from include.tiering.verification.data_docs.site import DataDocs
+from include.tiering.verification.data_docs import DataDocs
+from include.tiering.verification.quality_run import FirstLine, RunSummary, anchor_of
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import QualityGateError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
     from include.tiering.settings import TieringSettings
-    from include.tiering.verification.data_docs.quality_run import QualityRun
+    from include.tiering.verification.quality_run import QualityRun
 
 URL_PREFIX: Final = "/tiering/quality"
 MAX_FAILED_SEGMENT_TASKS: Final = 20

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from fastapi.responses import Response
 
-    from include.tiering.verification.data_docs.site import DataDocs
+    from include.tiering.verification.data_docs import DataDocs
 
 _HEADERS: Final = answer_headers("private, no-cache")
 
@@ -62,7 +62,7 @@ def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
 
     from include.tiering.html_markup import CONTENT_SECURITY_POLICY
     from include.tiering.settings import load_settings
-    from include.tiering.verification.data_docs.pages import no_page
+    from include.tiering.verification.data_docs import no_page
 
     docs = data_docs(load_settings())
     try:

@@ -12,7 +12,7 @@ from include.tiering.app import open_app
 from include.tiering.database.schema import leases, planned_partitions
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.settings import load_settings
-from include.tiering.verification.data_docs.site import DataDocs
+from include.tiering.verification.data_docs import DataDocs
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.source_tree import ROOT
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from include.tiering.settings import load_settings
-from include.tiering.verification.data_docs.quality_run import QualityRun
-from include.tiering.verification.data_docs.run_summary import RunSummary
-from include.tiering.verification.data_docs.site import DataDocs
+from include.tiering.verification.data_docs import DataDocs
+from include.tiering.verification.quality_run import QualityRun, RunSummary
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import QualityGateError
 from plugins.tiering_airflow.quality_pages import (

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from include.tiering.html_markup import CONTENT_SECURITY_POLICY
-from include.tiering.verification.data_docs.site import DataDocs
+from include.tiering.verification.data_docs import DataDocs
 from plugins.tiering_airflow import quality_web
 from plugins.tiering_airflow.quality_pages import URL_PREFIX
 from plugins.tiering_airflow.quality_web import QualityPlugin

@@ -5,7 +5,7 @@ from typing import Final
 from include.tiering.app import App
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import Guard
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from include.tiering.expiration.plan import Waits
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.operations.partition_readiness import NotReady

@@ -38,7 +38,6 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
     "include/tiering/telemetry": frozenset({"prometheus_client"}),
     "include/tiering/verification/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
-    "include/tiering/verification/great_expectations_rules.py": frozenset({"great_expectations"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
     "include/tiering/app": frozenset({"sqlalchemy"}),
     "include/tiering/operations": frozenset({"sqlalchemy"}),

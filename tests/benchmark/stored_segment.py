@@ -22,8 +22,8 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
+from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.measuring import measure_segment
 from tests.benchmark.generated_segment import FileSource, write_segment
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid

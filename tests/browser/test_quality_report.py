@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from include.tiering.app import open_app
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
-from include.tiering.verification.data_docs.quality_run import QualityRun, anchor_of
-from include.tiering.verification.data_docs.site import DataDocs
+from include.tiering.verification.data_docs import DataDocs
+from include.tiering.verification.quality_run import QualityRun, anchor_of
 from tests.doubles.airflow_home import deployment
 from tests.doubles.source_tree import ROOT
 

@@ -1,6 +1,6 @@
 """kill -9 at every named step of a copy: afterwards the work completes and nothing is left over.
 
-The crash table of `copy_one_segment` is the specification. Each case starts a real process, sees it die by SIGKILL at
+The crash table of `copy_segment` is the specification. Each case starts a real process, sees it die by SIGKILL at
 the planned point, checks what the table says it leaves, starts another one and checks that all is whole.
 """
 
@@ -10,7 +10,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.settings import load_settings

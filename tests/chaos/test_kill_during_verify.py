@@ -8,7 +8,7 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.settings import load_settings
-from include.tiering.verification.verification_contract import VerificationOutcome
+from include.tiering.verification.plan import VerificationOutcome
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.verify_worker import GROUP
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.settings import load_settings
 from tests.doubles.copied_state import fetched

@@ -13,8 +13,7 @@ from include.tiering.model.segment_metadata import Depth
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.verification_contract import (
+from include.tiering.verification.plan import (
     KEPT_PLANS_MS,
     PlannedVerification,
     VerificationOutcome,
@@ -23,6 +22,7 @@ from include.tiering.verification.verification_contract import (
     VerificationStore,
     VerificationTotal,
 )
+from include.tiering.verification.sql_verifications import SqlVerificationStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, planned, segment_of, uuid
 

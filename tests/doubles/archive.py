@@ -10,7 +10,7 @@ from typing import Final
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.plan import CopyPlan
 from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.expiration.report import ExpireRun
 from include.tiering.kafka.cluster.metadata_log import MetadataLog

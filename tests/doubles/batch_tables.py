@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from include.tiering.formats.record_batch import LOG_OVERHEAD, BatchHeader, ControlType
-from include.tiering.verification.checks.log_table import BatchTable, TableBuilder
-from include.tiering.verification.checks.log_walk import LogJudge
+from include.tiering.verification.log_batches import BatchTable, LogJudge, TableBuilder
 from tests.doubles.record_batches import CONTROL, TRANSACTIONAL
 
 BATCH_BYTES = 100

@@ -8,10 +8,9 @@ from pathlib import Path
 from include.tiering.clock import SystemClock
 from include.tiering.configs.sql_configs import SqlPoolMirror
 from include.tiering.copying.check_ahead import CheckAhead
-from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.copying.copy_plan import CopyPlan
-from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
-from include.tiering.copying.held_by_divergence import record_divergences
+from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
+from include.tiering.copying.plan import CopyPlan, record_divergences
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.database.engine import open_engine

@@ -10,11 +10,9 @@ from typing import Any
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.configs.pools import PoolsStatus, look_at_pools, mirrored_pools
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.copy_segments import BatchResult, FailedSegment
-from include.tiering.copying.follow_source import FollowSource
-from include.tiering.copying.left_work import LeftPartition, left_work
-from include.tiering.copying.skip_offsets import Skip
+from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
+from include.tiering.copying.decisions import FollowSource, Skip
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, LeftPartition, left_work
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
@@ -35,8 +33,7 @@ from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.sizes.describe_log_dirs import LogDirDescription
 from include.tiering.sizes.report import SizeReport
-from include.tiering.verification.plan_verification import Sample, VerificationPlan
-from include.tiering.verification.turn import Turn
+from include.tiering.verification.plan import Turn, VerificationPlan, VerificationSample
 from include.tiering.verification.verify_partitions import PartitionReport
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
@@ -167,7 +164,7 @@ class FakeApp:
     def _turn_of_now(self, share: float) -> Turn | None:
         return Turn.of(share, 0) if share else None
 
-    def _plan_verification(self, run_id: str, chosen: Sample, **arguments: Any) -> VerificationPlan:
+    def _plan_verification(self, run_id: str, chosen: VerificationSample, **arguments: Any) -> VerificationPlan:
         self._called("plan_verification", {"sample": chosen, **arguments})
         return self.planned_verification(run_id)
 
@@ -356,4 +353,4 @@ class FakeApp:
 def batch_result(
     *failed: WorkItem, ended: BatchEnd = BatchEnd.NO_WORK, retriable: bool = False, seconds: float = 1.0
 ) -> BatchResult:
-    return BatchResult((), tuple(FailedSegment(item, retriable) for item in failed), 0, seconds, ended)
+    return BatchResult((), tuple(UncopiedSegment(item, retriable) for item in failed), 0, seconds, ended)

@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.copying.copy_one_segment import SegmentCopier
-from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.formats.remote_log_metadata import decode, encode

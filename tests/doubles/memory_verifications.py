@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.verification.verification_contract import (
+from include.tiering.verification.plan import (
     PlannedVerification,
     VerificationOutcome,
     VerificationResult,

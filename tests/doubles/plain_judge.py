@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from include.tiering.verification.judge import BrokenRule
-from include.tiering.verification.rules import RULES, IsZero, Rule
+from include.tiering.verification.rules import RULES, BrokenRule, IsZero, Rule
 
 
 class PlainJudge:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import CopyRun
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
@@ -21,9 +21,7 @@ from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.reading.fetch import FetchedSegment
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.plan_verification import VerificationPlan
-from include.tiering.verification.verification_contract import PlannedVerification, VerificationReason
-from include.tiering.verification.verification_cost import ReadCost
+from include.tiering.verification.plan import PlannedVerification, ReadCost, VerificationPlan, VerificationReason
 
 TOPIC_ID = Uuid(bytes(range(16)))
 TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"

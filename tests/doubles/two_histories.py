@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.suites import PARTITION_RULES
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
 from tests.doubles.metadata_records import partition_record, topic_record
 from tests.doubles.plain_judge import PlainJudge

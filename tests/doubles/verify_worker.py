@@ -17,11 +17,11 @@ from include.tiering.app import App, adapters, open_app
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.segments import sql_verdicts
 from include.tiering.settings import load_settings
-from include.tiering.verification import verify_planned
+from include.tiering.verification import verify_segments
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.plan import VerificationSample
 from include.tiering.verification.suites import Suite
-from include.tiering.verification.verify_planned import MeasureAll, ToMeasure
+from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
 from tests.doubles.plain_judge import PlainJudge
 
 POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")
@@ -96,7 +96,7 @@ def prepare(app: App, run_id: str) -> None:
         return
     app.copying.plan("copy")
     app.copying.run_batch("copy", "copy/0")
-    app.verification.plan(run_id, Sample(due=True), depth=Depth.DEEP)
+    app.verification.plan(run_id, VerificationSample(due=True), depth=Depth.DEEP)
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--kill-at", choices=POINTS)
     arguments = parser.parse_args()
     adapters._great_expectations = plain_judge
-    verify_planned.GROUP_SEGMENTS = GROUP
+    verify_segments.GROUP_SEGMENTS = GROUP
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)
     with open_app(load_settings()) as app:

@@ -24,7 +24,7 @@ from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
-from include.tiering.verification.measuring import measure_segment
+from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.aiven_reader import read_segment
 from tests.doubles.aiven_writer import write_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition, rolled_segments

@@ -18,7 +18,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.measuring import measure_segment
+from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.remote_storage import store_ownership
 from tests.doubles.marker_requests import counted, s3_deployment
 from tests.doubles.planned_run import settings_of

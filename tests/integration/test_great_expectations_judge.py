@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import JudgeError
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
-from include.tiering.verification.great_expectations_rules import expectations_of
-from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.partition_measures import PartitionMeasure
+from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge, expectations_of
+from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.rules import RULES, Level, explain
-from include.tiering.verification.size_rules import SizeMeasure, StoredMeasure
-from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
+from include.tiering.verification.suites import (
+    PARTITION_SUITES,
+    SIZE_SUITES,
+    STORED_SUITES,
+    SizeMeasure,
+    StoredMeasure,
+    Suite,
+    segment_suites,
+)
 from tests.doubles.plain_judge import PlainJudge
 
 _COLUMNS = sorted({column for rule in RULES for column in rule.check.columns})
@@ -167,7 +172,7 @@ def test_rule_ids_are_unique_and_say_their_level() -> None:
 
 def test_rules_and_measures_do_not_import_great_expectations() -> None:
     program = (
-        "import sys; import include.tiering.verification.judge, include.tiering.verification.verify_segments;"
+        "import sys; import include.tiering.verification.rules, include.tiering.verification.verify_segments;"
         "sys.exit('great_expectations' in sys.modules or 'pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

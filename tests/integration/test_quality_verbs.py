@@ -12,9 +12,8 @@ from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.settings import load_settings
-from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.plan import VerificationReason, VerificationSample
 from include.tiering.verification.suites import Suite
-from include.tiering.verification.verification_contract import VerificationReason
 from tests.doubles.broker_data import broker_data
 from tests.doubles.plain_judge import PlainJudge
 
@@ -54,7 +53,7 @@ def make_older(app: App, milliseconds: int) -> None:
 
 
 def reasons(app: App, run_id: str, **rest) -> set[VerificationReason]:
-    plan = app.verification.plan(run_id, Sample(due=True), depth=Depth.SHALLOW, **rest)
+    plan = app.verification.plan(run_id, VerificationSample(due=True), depth=Depth.SHALLOW, **rest)
     return {one.reason for one in plan.planned}
 
 
@@ -88,10 +87,10 @@ def test_what_a_deep_look_convicted_is_read_deep_until_it_passes(app: App, tmp_p
     content = log.read_bytes()
     middle = len(content) // 2
     log.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
-    app.verification.plan("v-1", Sample(everything=True), depth=Depth.DEEP)
+    app.verification.plan("v-1", VerificationSample(everything=True), depth=Depth.DEEP)
     assert {finding.segment_id for finding in app.verification.run_planned("v-1").failed} == {log.stem[21:]}
     log.write_bytes(content)
-    plan = app.verification.plan("v-2", Sample(due=True), depth=Depth.SHALLOW)
+    plan = app.verification.plan("v-2", VerificationSample(due=True), depth=Depth.SHALLOW)
     assert [(one.depth, one.reason) for one in plan.planned] == [(Depth.DEEP, VerificationReason.FAILED)]
     assert plan.cost.read_bytes > len(content)
     assert app.verification.run_planned("v-2").failed == ()
@@ -109,7 +108,7 @@ def test_the_age_of_a_verdict_is_a_dynamic_setting(app: App) -> None:
 
 
 def test_the_cost_is_said_at_the_quota_in_force(app: App) -> None:
-    sample = Sample(everything=True)
+    sample = VerificationSample(everything=True)
     free = app.verification.plan("v-1", sample, depth=Depth.DEEP, dry_run=True)
     assert free.cost.seconds is None
     quota = {"tiering.fetch.total.max.bytes.per.second": "1000"}
@@ -124,7 +123,7 @@ def test_shares_of_consecutive_periods_reach_every_segment(app: App, monkeypatch
     found = set()
     for day in range(4):
         monkeypatch.setattr(app.verification, "_now_ms", lambda at=now_ms + day * DAY_MS: at)
-        sample = Sample(turn=app.verification.turn_of_now(0.25))
+        sample = VerificationSample(turn=app.verification.turn_of_now(0.25))
         plan = app.verification.plan(f"v-{day}", sample, depth=Depth.DEEP, dry_run=True)
         planned = {one.segment_id for one in plan.planned}
         assert planned.isdisjoint(found)
@@ -135,7 +134,7 @@ def test_shares_of_consecutive_periods_reach_every_segment(app: App, monkeypatch
 
 def test_topics_and_partitions_narrow_a_sample(app: App) -> None:
     def planned(**rest) -> set[str]:
-        sample = Sample(everything=True, **rest)
+        sample = VerificationSample(everything=True, **rest)
         plan = app.verification.plan("v", sample, depth=Depth.SHALLOW, dry_run=True)
         return {str(one.segment_id.topic_id_partition) for one in plan.planned}
 

@@ -16,10 +16,9 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
-from include.tiering.verification.verification_contract import VerificationOutcome
-from include.tiering.verification.verify_planned import ToMeasure
+from include.tiering.verification.verify_segments import ToMeasure
 from spark_jobs import verify_segments_job
 from spark_jobs.verify_segments_job import attempt, parse_arguments
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
@@ -43,7 +42,7 @@ class Copied:
         return open_app(settings_of(self.config))
 
     def plan(self, app: App, depth: Depth = Depth.DEEP) -> int:
-        plan = app.verification.plan(RUN, Sample(due=True), depth=depth)
+        plan = app.verification.plan(RUN, VerificationSample(due=True), depth=depth)
         return len(plan.planned)
 
     def verify(self, *arguments: str, config: Path | None = None) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.measuring import measure_segment
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server

@@ -16,7 +16,7 @@ from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.measuring import measure_segment
+from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.record_batches import with_crc

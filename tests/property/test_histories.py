@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from include.tiering.copying.copy_plan import HeldBack
-from include.tiering.copying.follow_source import follow_source, plan_follow
-from include.tiering.copying.remember_epochs import remember_leader_epochs
+from include.tiering.copying.decisions import follow_source, plan_follow
+from include.tiering.copying.plan import HeldBack
+from include.tiering.copying.service import remember_leader_epochs
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import open_divergence
@@ -19,7 +19,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock

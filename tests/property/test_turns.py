@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.copying.turns import EXHAUSTED_SECONDS, Turns
+from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.runs.contract import Lease

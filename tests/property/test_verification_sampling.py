@@ -11,10 +11,16 @@ from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification
-from include.tiering.verification.turn import PLACES, Turn, place_of
-from include.tiering.verification.verification_contract import VerificationReason
-from include.tiering.verification.verification_cost import bytes_to_read
+from include.tiering.verification.plan import (
+    PLACES,
+    Turn,
+    VerificationPlan,
+    VerificationReason,
+    VerificationSample,
+    bytes_to_read,
+    place_of,
+    plan_verification,
+)
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of
 
 NO_QUOTAS = QuotasInForce(0, {})
@@ -44,7 +50,9 @@ def rows(draw: st.DrawFn) -> list[SegmentRow]:
     return found
 
 
-def plan(found: list[SegmentRow], sample: Sample, limit_bytes: int | None = None, depth: Depth = Depth.DEEP):
+def plan(
+    found: list[SegmentRow], sample: VerificationSample, limit_bytes: int | None = None, depth: Depth = Depth.DEEP
+):
     return plan_verification(
         found,
         sample,
@@ -97,7 +105,7 @@ def test_a_period_takes_about_its_share_of_the_bytes() -> None:
 @given(rows(), st.booleans(), st.booleans(), st.none() | st.integers(0, 2_000), st.none() | SHARES, st.booleans())
 def test_a_sample_takes_what_its_reasons_say(found, due, failed, older_than_ms, share, everything) -> None:
     turn = None if share is None else Turn.of(share, 7)
-    sample = Sample(due=due, failed=failed, older_than_ms=older_than_ms, turn=turn, everything=everything)
+    sample = VerificationSample(due=due, failed=failed, older_than_ms=older_than_ms, turn=turn, everything=everything)
     finished = [row for row in found if row.metadata.is_finished]
     expected = {
         row.metadata.remote_log_segment_id
@@ -121,7 +129,7 @@ def test_a_sample_takes_what_its_reasons_say(found, due, failed, older_than_ms, 
 
 @given(rows(), st.integers(1, 3 * 10**9))
 def test_a_limit_takes_the_most_urgent_and_leaves_the_rest(found, limit_bytes) -> None:
-    sample = Sample(due=True, turn=Turn.of(0.5, 3))
+    sample = VerificationSample(due=True, turn=Turn.of(0.5, 3))
     whole, limited = plan(found, sample), plan(found, sample, limit_bytes)
     taken = ids(limited)
     assert len(taken) + limited.left_out == len(whole.planned)
@@ -143,9 +151,9 @@ def test_runs_with_a_limit_reach_everything_in_the_end(found, limit_bytes) -> No
     left = {row.metadata.remote_log_segment_id: row for row in found if row.metadata.is_finished}
     due = [key for key, row in left.items() if row.verdict is not Verdict.PASSED or age_of(row) >= 0.9 * MAX_AGE_MS]
     for _ in range(len(due)):
-        for segment_id in ids(plan(list(left.values()), Sample(due=True), limit_bytes)):
+        for segment_id in ids(plan(list(left.values()), VerificationSample(due=True), limit_bytes)):
             left[segment_id] = dataclasses.replace(left[segment_id], verdict=Verdict.PASSED, verdict_at_ms=NOW_MS)
-    assert not plan(list(left.values()), Sample(due=True)).planned
+    assert not plan(list(left.values()), VerificationSample(due=True)).planned
 
 
 @given(st.integers(1, 2**31 - 1))

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from include.tiering.app import open_app
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.database.engine import WRITES
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.remote_storage.file.tree import FileTree

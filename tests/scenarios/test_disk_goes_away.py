@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import App, open_app
-from include.tiering.copying.copy_one_segment import CopyStep
-from include.tiering.copying.copy_segments import BatchResult
+from include.tiering.copying.copy_batch import BatchResult
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.remote_storage.contract import ObjectKind

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import segments
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict

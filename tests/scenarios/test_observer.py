@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.configs.pools import READER_POOL
-from include.tiering.copying.plan_leftovers import leftovers_of
+from include.tiering.copying.abandoned_copies import leftovers_of
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner
 from include.tiering.formats.remote_log_metadata import encode

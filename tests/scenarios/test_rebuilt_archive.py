@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
 from include.tiering.model.histories import OffsetRange
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.copying.copy_one_segment import CopyStep
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.copying.plan import HeldBack
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.runs.deletion_run import DeletionOutcome

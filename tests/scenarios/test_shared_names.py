@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from include.tiering.expiration.plan import Waits
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner

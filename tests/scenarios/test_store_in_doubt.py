@@ -15,15 +15,15 @@ from include.tiering.app import open_app
 from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import author
-from include.tiering.copying.copy_one_segment import CopyStep
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack
+from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.verification import verify_planned, verify_segments
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification import verify_segments
+from include.tiering.verification.suites import PARTITION_RULES
 from tests.doubles.archive import Archive
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.planned_run import settings_of
@@ -149,8 +149,7 @@ def test_nothing_fails_where_nothing_is(
 def test_nothing_fails_group_by_group(
     archive: Archive, app: Command, place: EmptyDirectory, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (verify_segments, verify_planned):
-        monkeypatch.setattr(module, "GROUP_SEGMENTS", group)
+    monkeypatch.setattr(verify_segments, "GROUP_SEGMENTS", group)
     place.goes_wrong()
     assert app("verify", "--all")[0] == 1
     with archive.open() as opened, pytest.raises(StoreInDoubtError, match="not the store that it seems"):

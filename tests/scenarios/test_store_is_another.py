@@ -12,7 +12,7 @@ from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
-from include.tiering.verification.plan_verification import Sample
+from include.tiering.verification.plan import VerificationSample
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ def objects(archive: Archive) -> dict[str, int]:
 
 def verify_all(archive: Archive) -> None:
     with archive.open() as app:
-        app.verification.plan("verify-all", Sample(everything=True), depth=Depth.SHALLOW)
+        app.verification.plan("verify-all", VerificationSample(everything=True), depth=Depth.SHALLOW)
         app.verification.run_planned("verify-all")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from include.tiering.audit.remove_orphans import RemovalStep
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.handover.handover import HandoverStep
 from include.tiering.metadata_sync.publish import PublishStep

@@ -61,12 +61,17 @@ from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.telemetry.metrics import declare, process_recorder
-from include.tiering.verification.judge import Judge
-from include.tiering.verification.late_judge import LateJudge
-from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.partition_measures import PartitionMeasure
-from include.tiering.verification.size_rules import SizeMeasure, StoredMeasure
-from include.tiering.verification.suites import PARTITION_SUITES, SIZE_SUITES, STORED_SUITES, Suite, segment_suites
+from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
+from include.tiering.verification.rules import Judge, LateJudge
+from include.tiering.verification.suites import (
+    PARTITION_SUITES,
+    SIZE_SUITES,
+    STORED_SUITES,
+    SizeMeasure,
+    StoredMeasure,
+    Suite,
+    segment_suites,
+)
 
 
 class Adapters:

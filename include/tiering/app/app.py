@@ -12,7 +12,7 @@ from include.tiering.audit.record import StandingGuards
 from include.tiering.audit.service import AuditService
 from include.tiering.configs.config_store import EffectiveConfigs
 from include.tiering.configs.service import ConfigService
-from include.tiering.copying.planner import CopyPlanner
+from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import SettingError
 from include.tiering.expiration.service import ExpirationService

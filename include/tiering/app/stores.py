@@ -35,8 +35,8 @@ from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.segments.topics import TopicDeletions
 from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
+from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.sql_verifications import SqlVerificationStore
-from include.tiering.verification.verification_contract import VerificationStore
 
 
 class Stores:

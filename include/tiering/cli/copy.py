@@ -13,8 +13,8 @@ from include.tiering.cli.session import session_of
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.copying.copy_plan import CopyPlan
-    from include.tiering.copying.copy_segments import BatchResult
+    from include.tiering.copying.copy_batch import BatchResult
+    from include.tiering.copying.plan import CopyPlan
 
 
 def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:

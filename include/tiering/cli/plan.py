@@ -17,6 +17,6 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
         planned = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
-    from include.tiering.copying.plan_report import present_plan
+    from include.tiering.copying.report import present_plan
 
     finish(present_plan(planned), as_json=as_json)

@@ -9,8 +9,8 @@ from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.copying.copy_plan import CopyPlan
-    from include.tiering.copying.copy_segments import BatchResult
+    from include.tiering.copying.copy_batch import BatchResult
+    from include.tiering.copying.plan import CopyPlan
     from include.tiering.copying.report import CopyRun
     from include.tiering.runs.contract import WorkItem
     from include.tiering.settings import TieringSettings

@@ -24,6 +24,6 @@ def scan(
     """
     with session_of(ctx).opened(topic) as app:
         report = app.log_dirs.scan_all(topics=topic, deep=deep)
-    from include.tiering.copying.scan_report import present_scan
+    from include.tiering.copying.report import present_scan
 
     finish(present_scan(report), as_json=as_json)

@@ -10,7 +10,7 @@ from include.tiering.cli.output import finish
 from include.tiering.cli.session import author, session_of
 
 if TYPE_CHECKING:
-    from include.tiering.copying.skip_offsets import Skip
+    from include.tiering.copying.decisions import Skip
 
 
 def skip(
@@ -63,7 +63,7 @@ def skip(
         refusal = _refusal(planned, approve=approve)
         if refusal is None:
             done = app.copying.skip_offsets(planned, reason=reason, author=author())
-    from include.tiering.copying.skip_report import present_skip
+    from include.tiering.copying.decisions import present_skip
 
     finish(present_skip(done, refusal), as_json=as_json)
 
@@ -71,17 +71,17 @@ def skip(
 def _follow(
     ctx: typer.Context, where: tuple[str, int, int, str | None], reason: str, *, approve: bool, as_json: bool
 ) -> None:
-    from include.tiering.copying.follow_source_report import present_follow, question
+    from include.tiering.copying.decisions import follow_question, present_follow
 
     with session_of(ctx).opened((where[0],)) as app:
         planned = done = app.copying.plan_follow(*where)
-        refusal = None if approve else refusal_of(question(planned))
+        refusal = None if approve else refusal_of(follow_question(planned))
         if refusal is None:
             done = app.copying.follow_source(planned, reason=reason, author=author())
     finish(present_follow(done, refusal), as_json=as_json)
 
 
 def _refusal(planned: "Skip", *, approve: bool) -> str | None:
-    from include.tiering.copying.skip_report import question
+    from include.tiering.copying.decisions import skip_question
 
-    return None if approve or not planned.ranges else refusal_of(question(planned))
+    return None if approve or not planned.ranges else refusal_of(skip_question(planned))

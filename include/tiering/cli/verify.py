@@ -15,7 +15,7 @@ from include.tiering.model.segment_metadata import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.verification.plan_verification import Sample, VerificationPlan
+    from include.tiering.verification.plan import VerificationPlan
     from include.tiering.verification.verify_segments import VerifyReport
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -95,9 +95,9 @@ def verify(
         if run is not None:
             report = app.verification.verify_run(run, depth=depth, confirm=confirm)
         else:
-            from include.tiering.verification.plan_verification import Sample
+            from include.tiering.verification.plan import VerificationSample
 
-            sample = Sample(
+            sample = VerificationSample(
                 due=not selects,
                 failed=failed,
                 older_than_ms=None if older_than_days is None else round(older_than_days * _DAY_MS),
@@ -129,7 +129,7 @@ def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
 
 def _verify_sample(
     app: "App",
-    sample: "Sample",
+    sample: "VerificationSample",
     depth: Depth,
     limit_bytes: int | None,
     *,
@@ -139,7 +139,7 @@ def _verify_sample(
 ) -> "VerifyReport":
     """A dry run ends the command."""
     from include.tiering.cli.progress import counted_bytes
-    from include.tiering.verification.plan_report import cost_sentence, present_plan
+    from include.tiering.verification.report import cost_sentence, present_plan
 
     plan: VerificationPlan = app.verification.plan(
         new_run_id(), sample, depth=depth, limit_bytes=limit_bytes, dry_run=dry_run

@@ -1,4 +1,4 @@
-"""What is to be copied: eligible segments that are not remote yet, per partition, in order.
+"""Plan a copy: eligible segments that are not remote yet, per partition, in order. Every command judges by one plan.
 
 Planning reads only; the plan is stored by the caller. A plan is a wish: every batch reads the source again before it
 touches a segment, so a stale plan costs time, never data.
@@ -12,13 +12,23 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.copy_begin import left_out
-from include.tiering.copying.copy_fork import undecided_offsets, way_on
-from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.held_by_divergence import held_by_divergence
-from include.tiering.copying.next_segments import NOTHING_FAILED, compacted_away, next_segments
-from include.tiering.copying.out_of_sight import partitions_out_of_sight
-from include.tiering.copying.plan_leftovers import going_on, replacing
+from include.tiering.copying.abandoned_copies import going_on, replacing
+from include.tiering.copying.copy_checks import undecided_offsets, way_on
+from include.tiering.copying.next_segments import (
+    NOTHING_FAILED,
+    compacted_away,
+    left_out,
+    next_segments,
+    with_compacted,
+)
+from include.tiering.copying.plan import (
+    WAITING_CANNOT_HELP,
+    CopyPlan,
+    HeldBack,
+    HeldBackPartition,
+    held_by_divergence,
+    partitions_out_of_sight,
+)
 from include.tiering.copying.plan_replacements import (
     MOST_NEW_COPIES,
     Replacements,
@@ -27,15 +37,20 @@ from include.tiering.copying.plan_replacements import (
     replacements_of,
 )
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionDecision
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.quotas.contract import Quotas
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition, PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
-from include.tiering.segments.failed_copies import FailedCopy
-from include.tiering.segments.topics import owner_seen
+from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, by_partition
+from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
+from include.tiering.segments.topics import TopicLifecycle, owner_seen
+from include.tiering.settings import TieringSettings
 from include.tiering.units import format_bytes
 
 KAFKA_DEFAULT_RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -73,7 +88,7 @@ def plan_copy(
     Where the source has no longer what comes next, copies that were begun and `is_whole` are planned to be finished.
 
     `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
-    the copy begins behind what they would delete at once; see `copy_begin`.
+    the copy begins behind what they would delete at once; see `next_segments`.
 
     A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
     a limit below one segment still makes progress. `placements` says by broker id and directory id where a log dir can
@@ -297,3 +312,79 @@ def _within_limit(
 
 def _planned(segment: LogSegment) -> PlannedSegment:
     return PlannedSegment(segment.base_offset, segment.end_offset, segment.size_bytes)
+
+
+class CopyPlanner:
+    """Plans copies from a scan of log directories. Nothing is stored.
+
+    Args:
+        effective: the settings with the dynamic configs of now over them.
+        now_ms: the database's clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Callable[[], LogSource],
+        storage: Callable[[], RemoteStorage],
+        quotas: Callable[[], Quotas],
+        metadata: RemoteLogMetadata,
+        registry: TopicRegistry,
+        failed_copies: FailedCopies,
+        facts: Callable[[], ClusterFacts],
+        log_dirs: ClusterLogDirs,
+        names: TopicLifecycle,
+        effective: Callable[[], TieringSettings],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._source = source
+        self._storage = storage
+        self._quotas = quotas
+        self._metadata = metadata
+        self._registry = registry
+        self._failed_copies = failed_copies
+        self._facts = facts
+        self._log_dirs = log_dirs
+        self._names = names
+        self._effective = effective
+        self._now_ms = now_ms
+
+    def plan(
+        self,
+        report: ScanReport,
+        run_id: str,
+        topics: Collection[str],
+        *,
+        failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
+        limit_bytes: int | None = None,
+    ) -> CopyPlan:
+        """What a copy of these topics (patterns) would do now, by their scan.
+
+        Args:
+            failed: failed copies by partition, if the caller has them; else they are read.
+        """
+        if failed is None:
+            failed = by_partition(self._failed_copies.all())
+        return plan_copy(
+            run_id,
+            self.with_compacted(report, failed),
+            metadata=self._metadata,
+            registry=self._registry,
+            facts=self._facts(),
+            now_ms=self._now_ms(),
+            topics=topics,
+            limit_bytes=limit_bytes,
+            placements=self._log_dirs.placements(),
+            retentions=self._names.retentions_of_copies(report),
+            failed=failed,
+            max_new_copies=self._effective().superseded.max_copies,
+            doubt=StoreWitness(self._metadata, self._storage).doubt_or_error,
+            is_whole=lambda row: WholeCopy(self._storage(), self._quotas()).is_there(row),
+        )
+
+    def with_compacted(
+        self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
+    ) -> ScanReport:
+        """The report, in which segments that are to be copied next, or anew, say that they are compacted, if they
+        are."""
+        return with_compacted(report, self._metadata, self._source().leading_compacted, failed)

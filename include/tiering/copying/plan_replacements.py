@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from include.tiering.copying.copy_plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import WAITING_CANNOT_HELP, CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.model.histories import (
     Divergence,
@@ -36,7 +36,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, Loss
-from include.tiering.verification.partition_rules import RULES_ABOUT_NEIGHBOURS
+from include.tiering.verification.suites import RULES_ABOUT_NEIGHBOURS
 
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3

@@ -1,17 +1,254 @@
-"""What a run copied and what failed, from the outcome of every planned segment."""
+"""What the source holds, what a run may copy and which partitions wait, and what a run copied and what failed.
 
-from collections.abc import Mapping, Sequence
+The first says of each segment why it may not be copied. The last is made from the outcome of every planned segment.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from include.tiering.copying.copy_plan import HeldBackPartition
-from include.tiering.copying.left_work import LeftBecause, LeftPartition
-from include.tiering.copying.plan_report import held_back_document, held_back_table, needs_a_person
+from include.tiering.copying.plan import CopyPlan, HeldBackPartition, LeftBecause, LeftPartition
 from include.tiering.errors import QuotaExceededError
-from include.tiering.kafka.log_dirs.contract import ScanError, error_document, error_table, note_table, notes_member
+from include.tiering.kafka.log_dirs.contract import (
+    BoundsQuality,
+    IneligibleReason,
+    LogSegment,
+    Replica,
+    ScanError,
+    ScanReport,
+    error_document,
+    error_table,
+    note_table,
+    notes_member,
+)
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
-from include.tiering.runs.contract import SegmentOutcome, WorkItem
+from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, epoch_pairs, labels
+from include.tiering.runs.contract import ANYWHERE, PlannedPartition, SegmentOutcome, WorkItem
+from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_bytes, format_duration
+
+
+def present_scan(report: ScanReport) -> Presentation:
+    """Every replica is listed; only the chosen one of a partition has eligible segments."""
+    segments = [segment for replica in report.replicas for segment in replica.segments]
+    eligible = [segment for segment in segments if segment.eligible]
+    summary = (
+        f"{count(len(report.replicas), 'replica')}, {count(len(segments), 'segment')}, {len(eligible):,} eligible "
+        f"({format_bytes(sum(segment.size_bytes for segment in eligible))}), {count(len(report.errors), 'error')}"
+    )
+    return Presentation(
+        lambda: scan_document(report),
+        lambda: _scan_tables(report),
+        summary,
+        ok=not report.errors and not _is_damaged(segments),
+    )
+
+
+def scan_document(report: ScanReport) -> Document:
+    return {
+        "cluster_id": report.cluster_id,
+        "partitions": [_scanned_replica(replica) for replica in report.replicas],
+        "errors": [error_document(error) for error in report.errors],
+        **notes_member(report.notes),
+    }
+
+
+def _scanned_replica(replica: Replica) -> Document:
+    return {
+        "broker_id": replica.replica_id.broker_id,
+        "directory_id": replica.replica_id.directory_id,
+        **labels(replica.topic_id_partition),
+        "chosen": replica.chosen,
+        "log_start_offset": replica.log_start_offset,
+        "log_end_offset": replica.log_end_offset,
+        "high_watermark": replica.high_watermark,
+        "last_stable_offset": replica.last_stable_offset,
+        "bounds": str(replica.bounds),
+        "leader_epochs": epoch_pairs(replica.leader_epochs),
+        "segments": [_scanned_segment(segment) for segment in replica.segments],
+    }
+
+
+def _scanned_segment(segment: LogSegment) -> Document:
+    document: Document = {
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.size_bytes,
+        "max_timestamp_ms": segment.max_timestamp_ms,
+        "leader_epochs": epoch_pairs(segment.leader_epochs),
+        "active": segment.active,
+        "eligible": segment.eligible,
+        "reason": None if segment.reason is None else str(segment.reason),
+    }
+    if segment.batch_count is not None:
+        document["batch_count"] = segment.batch_count
+    return document
+
+
+_SCAN_COLUMNS = (
+    "partition",
+    "broker>",
+    "log start>",
+    "high watermark>",
+    "last stable>",
+    "eligible>",
+    "bytes>",
+    "not eligible",
+)
+
+
+def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
+    partitions = Table("partitions", _SCAN_COLUMNS, tuple(map(_scan_row, report.replicas)))
+    return (partitions, *error_table(report.errors), *note_table(report.notes))
+
+
+def _scan_row(replica: Replica) -> tuple[str, ...]:
+    """Bounds that may be higher in truth are marked `>=`."""
+    eligible = [segment for segment in replica.segments if segment.eligible]
+    reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
+    at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
+    return (
+        str(replica.topic_id_partition),
+        str(replica.replica_id.broker_id),
+        str(replica.log_start_offset),
+        f"{at_least}{replica.high_watermark}",
+        f"{at_least}{replica.last_stable_offset}",
+        f"{len(eligible)} of {len(replica.segments)}",
+        format_bytes(sum(segment.size_bytes for segment in eligible)),
+        ", ".join(f"{number} {reason}" for reason, number in reasons.items()),
+    )
+
+
+def _is_damaged(segments: list[LogSegment]) -> bool:
+    return any(segment.reason in (IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT) for segment in segments)
+
+
+def present_plan(plan: CopyPlan) -> Presentation:
+    summary = (
+        f"{count(plan.segments, 'segment')} ({format_bytes(plan.size_bytes)}) to copy of "
+        f"{count(len(plan.partitions), 'partition')}, {len(plan.held_back)} waiting, {count(len(plan.errors), 'error')}"
+    )
+    ok = not plan.errors and not needs_a_person(plan.held_back)
+    return Presentation(lambda: _plan_document(plan), lambda: _plan_tables(plan), summary, ok=ok)
+
+
+def needs_a_person(held_back: Iterable[HeldBackPartition]) -> bool:
+    return any(item.needs_a_person for item in held_back)
+
+
+def held_back_document(item: HeldBackPartition) -> Document:
+    return {
+        **labels(item.topic_id_partition),
+        "next_offset": item.next_offset,
+        "reason": str(item.reason),
+        "detail": item.detail,
+        "lost": [loss_document(loss) for loss in item.lost],
+        "follow_from": item.follow_from,
+    }
+
+
+def loss_document(loss: Loss) -> Document:
+    return {
+        "segment_id": str(loss.segment_id.id),
+        "start_offset": loss.offsets.first,
+        "end_offset": loss.offsets.last,
+        "in_source": loss.in_source,
+        "why": loss.why,
+    }
+
+
+def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None = None) -> tuple[Table, ...]:
+    """No table if nothing waits. `names` of the whole report, if it has more than this."""
+    if not items:
+        return ()
+    names = names or TopicNames(i.topic_id_partition for i in items)
+    rows = tuple((names.partition(i.topic_id_partition), str(i.next_offset), f"{i.reason}: {i.detail}") for i in items)
+    return (Table("waiting", ("partition", "next offset>", "why"), rows),)
+
+
+def _plan_tables(plan: CopyPlan) -> tuple[Table, ...]:
+    names = TopicNames(
+        (
+            *(one.replica_id.topic_id_partition for one in plan.partitions),
+            *(one.topic_id_partition for one in plan.held_back),
+        )
+    )
+    columns: tuple[str, ...] = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
+    rows: tuple[tuple[str, ...], ...] = tuple(_plan_row(partition, names) for partition in plan.partitions)
+    if any(partition.placement != ANYWHERE for partition in plan.partitions):
+        columns += ("queue", "Spark resource")
+        rows = tuple((*row, *_where(partition)) for row, partition in zip(rows, plan.partitions, strict=True))
+    return (
+        Table("to copy", columns, rows),
+        *_again(plan, names),
+        *held_back_table(plan.held_back, names),
+        *error_table(plan.errors),
+        *note_table(plan.notes),
+    )
+
+
+def _again(plan: CopyPlan, names: TopicNames) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            names.partition(partition.replica_id.topic_id_partition),
+            f"{s.base_offset}..{s.end_offset}",
+            str(s.supersedes),
+        )
+        for partition in plan.partitions
+        for s in partition.segments
+        if s.supersedes is not None
+    )
+    return (
+        (Table("copied anew, as they failed the quality gate", ("partition", "offsets", "segment id"), rows),)
+        if rows
+        else ()
+    )
+
+
+def _plan_document(plan: CopyPlan) -> Document:
+    return {
+        "run_id": plan.run_id,
+        "partitions": [_partition(partition) for partition in plan.partitions],
+        "held_back": [held_back_document(item) for item in plan.held_back],
+        "errors": [error_document(error) for error in plan.errors],
+        **notes_member(plan.notes),
+        "segments": plan.segments,
+        "bytes": plan.size_bytes,
+    }
+
+
+def _partition(partition: PlannedPartition) -> Document:
+    return {
+        "broker_id": partition.replica_id.broker_id,
+        **labels(partition.replica_id.topic_id_partition),
+        "urgency": round(partition.urgency, 6),
+        "placement": {"queue": partition.placement.queue, "spark_resource": partition.placement.spark_resource},
+        "segments": [
+            {
+                "base_offset": s.base_offset,
+                "end_offset": s.end_offset,
+                "size_bytes": s.size_bytes,
+                "supersedes": None if s.supersedes is None else str(s.supersedes),
+            }
+            for s in partition.segments
+        ],
+    }
+
+
+def _where(partition: PlannedPartition) -> tuple[str, str]:
+    return (partition.placement.queue or "", partition.placement.spark_resource or "")
+
+
+def _plan_row(partition: PlannedPartition, names: TopicNames) -> tuple[str, ...]:
+    first, last = partition.segments[0].base_offset, partition.segments[-1].end_offset
+    return (
+        names.partition(partition.replica_id.topic_id_partition),
+        str(partition.replica_id.broker_id),
+        f"{first}..{last}",
+        str(len(partition.segments)),
+        format_bytes(partition.size_bytes),
+        f"{partition.urgency:.2f}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

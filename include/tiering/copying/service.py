@@ -1,25 +1,22 @@
 """Copying: plan runs, run their batches, say what a run has done, and record decisions about offsets."""
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from include.tiering.clock import Clock
+from include.tiering.copying.abandoned_copies import LeftoverCopies
 from include.tiering.copying.check_ahead import CheckAhead
-from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
-from include.tiering.copying.copy_plan import CopyPlan
-from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
-from include.tiering.copying.follow_source import FollowSource, follow_source, plan_follow
-from include.tiering.copying.held_by_divergence import record_divergences
-from include.tiering.copying.left_work import LeftPartition, left_work
-from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
+from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
 from include.tiering.copying.metrics import count_copied, count_failed
+from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
+from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import remember_losses
-from include.tiering.copying.planner import CopyPlanner
-from include.tiering.copying.remember_epochs import remember_leader_epochs
 from include.tiering.copying.report import CopyRun
-from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
+from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
@@ -33,7 +30,24 @@ from include.tiering.segments.failed_copies import FailedCopies, by_partition, p
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
+from include.tiering.telemetry import for_partition, get_logger
 from include.tiering.telemetry.metrics import process_recorder
+
+_log: Final = get_logger(__name__)
+
+
+def remember_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
+    """Complete the history of every scanned partition that the platform owns; a contradiction is a warning.
+
+    Entries at or above the high watermark are left out: an election that loses nothing may yet cut them off.
+    """
+    for replica in report.replicas:
+        partition = replica.topic_id_partition
+        if not replica.chosen or registry.owner(partition.topic_id) is not TopicOwner.PLATFORM:
+            continue
+        committed = replica.leader_epochs.range(-1, replica.high_watermark)
+        for contradiction in metadata.merge_leader_epochs(partition, committed, replica.log_start_offset):
+            for_partition(_log, partition).warning("leader epochs: %s", contradiction)
 
 
 class CopyService:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack
-from include.tiering.copying.copy_segments import BatchResult
+from include.tiering.copying.copy_batch import BatchResult
+from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.handover_contract import SeededPartition

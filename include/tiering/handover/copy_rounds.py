@@ -1,7 +1,7 @@
 """Copy from the broker's log start on, round after round, until only the active segments are left.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    round       a plan was stored and copied             what `copy_segments` leaves         the next round
+    round       a plan was stored and copied             what `copy_batch` leaves            the next round
     looked      nothing rolled is left that can be       everything copied, step `copy`      the next try finds nothing
                 copied                                                                       to do
 

@@ -18,7 +18,7 @@ from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.units import MIB
-from include.tiering.verification.checks.contents import LogPart
+from include.tiering.verification.segment_contents import LogPart
 
 _BLOCK_BYTES = 32 * MIB
 """The largest batch that is opened."""

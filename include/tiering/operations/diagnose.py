@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.out_of_sight import errors_about
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
 from include.tiering.errors import printable
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.ids import TopicIdPartition

@@ -13,8 +13,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.copying.copy_plan import CopyPlan
-from include.tiering.copying.out_of_sight import NEVER_TIERED, partitions_in_facts, where_it_may_be
+from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_in_facts, where_it_may_be
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches

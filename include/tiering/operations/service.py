@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from include.tiering.clock import Clock
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
-from include.tiering.copying.copy_plan import CopyPlan
-from include.tiering.copying.planner import CopyPlanner
+from include.tiering.copying.plan import CopyPlan
+from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.database.migrations import require_head
 from include.tiering.errors import AirflowApiError, BrokersError, MetadataUnavailableError, SourceError
 from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts

@@ -15,8 +15,8 @@ from include.tiering.model.segment_data import IndexType
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
-from include.tiering.verification.judge import BrokenRule, Judge
-from include.tiering.verification.size_rules import StoredMeasure
+from include.tiering.verification.rules import BrokenRule, Judge
+from include.tiering.verification.suites import StoredMeasure
 
 
 @dataclass(frozen=True, slots=True)

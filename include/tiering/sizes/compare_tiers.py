@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.copy_begin import left_out
-from include.tiering.copying.next_segments import next_segments
+from include.tiering.copying.next_segments import left_out, next_segments
 from include.tiering.copying.plan_copy import KEPT, leading_eligible
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.histories import not_skipped

@@ -12,8 +12,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes
-from include.tiering.verification.judge import BrokenRule, Judge
-from include.tiering.verification.size_rules import SizeMeasure
+from include.tiering.verification.rules import BrokenRule, Judge
+from include.tiering.verification.suites import SizeMeasure
 
 SETTLE_ATTEMPTS: Final = 3
 

@@ -4,21 +4,35 @@ A look that is less deep than the one that failed a segment cannot acquit it: a 
 keeps what it said last, and with it the verdict.
 
 Two processes may look at one segment at once. Each knows the row as it was before its look began, and acquits of
-nothing that was found since (`segments/values.py`): in whatever order they are recorded, and wherever one of them
+nothing that was found since (`segments/looks.py`): in whatever order they are recorded, and wherever one of them
 dies, what either convicted is not PASSED before somebody has looked again.
+
+**Missing segments.** A segment is missing if one of its objects is not in the store, or has no bytes there: a mirror
+that is under way shows logs without manifests, manifests without logs, and files of 0 bytes.
+
+Objects are lost singly: one is deleted by hand, one was never written. Where everything is missing that a run looked
+at, or much of one partition, or some of very many, the place is wrong more often than the objects are gone: a disk that
+is not mounted, a prefix, a layout, a restore that has not come to its end. A FAILED verdict would have all of it copied
+again there, and deleted where it is. So a verdict about a missing segment waits until the whole run is known, and it is
+never stored of a run that is not believable. What failed before for the same reason counts with it, until it is
+replaced or given up: many small runs believe no more than a large one.
+
+`doubt_of` decides, from counts alone. `MissingSegments` holds the measures back, for verifications of one process and
+for planned ones wherever they measure. What is held is lost with the process: the next try measures it again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.errors import StoreInDoubtError
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
-from include.tiering.verification.judge import BrokenRule, Judge, QualityFinding
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.partition_rules import PARTITION_RULES
-from include.tiering.verification.rules import RULES, RULES_BY_ID, explain
+from include.tiering.verification.rules import RULES, RULES_BY_ID, BrokenRule, Judge, QualityFinding, explain
+from include.tiering.verification.suites import PARTITION_RULES
 
 _LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *PARTITION_RULES)}
 
@@ -36,7 +50,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class VerifiedSegment:
     """A segment with its new verdict, and what of it is reported. `failed` is not empty exactly if it failed."""
 
     segment_id: RemoteLogSegmentId
@@ -51,7 +65,7 @@ class Judged:
 
 def judge_and_record(
     metadata: RemoteLogMetadata, judge: Judge[SegmentMeasure], measured: Sequence[tuple[Subject, SegmentMeasure]]
-) -> list[Judged]:
+) -> list[VerifiedSegment]:
     """Judge measures of different segments, then record what each look found, one by one; in the order given.
 
     What is not FINISHED any more is left out: if its deletion began it lost its objects by right.
@@ -92,7 +106,7 @@ def _recorded(
     subject: Subject,
     measure: SegmentMeasure,
     breaches: Iterable[BrokenRule[SegmentMeasure]],
-) -> Judged | None:
+) -> VerifiedSegment | None:
     broken = tuple(_result(subject, breach) for breach in breaches)
     unjudged = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
     is_deep = measure.depth is Depth.DEEP
@@ -103,10 +117,193 @@ def _recorded(
     findings = [(one.fails, finding_of_result(one, start_offset)) for one in judgement.broken]
     failed = tuple(finding for fails, finding in findings if fails)
     warnings = tuple(finding for fails, finding in findings if not fails)
-    return Judged(subject.segment_id, measure.bytes_read, failed, warnings)
+    return VerifiedSegment(subject.segment_id, measure.bytes_read, failed, warnings)
 
 
 def _result(subject: Subject, breach: BrokenRule[SegmentMeasure]) -> QualityResult:
     rule = breach.rule
     message = explain(rule, breach.measure)
     return QualityResult(subject.segment_id, rule.rule_id, rule.severity, passed=False, message=message)
+
+
+MAX_MISSING_SEGMENTS: Final = 3
+MAX_MISSING_TOTAL: Final = 20
+_MOST_NAMED: Final = 3
+_WAY_OUT: Final = (
+    "No verdict is stored of what is missing. Is the store's disk mounted, are remote_storage.url, layout and"
+    " key_prefix right, and does no restore or sync into it still run? If the objects are really lost:"
+    " ./tiering verify --missing-is-real"
+)
+
+Measured = tuple[Subject, SegmentMeasure]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLooks:
+    """What a run saw of one partition's segments.
+
+    Attributes:
+        found: looked at, and there.
+        missing: looked at, not there, and had not failed before.
+        stored: FINISHED without having failed, looked at or not.
+        before: failed as missing before, and neither replaced nor given up since.
+    """
+
+    partition: TopicIdPartition
+    found: int
+    missing: int
+    stored: int
+    before: int = 0
+
+    @property
+    def lost(self) -> int:
+        """So many are lost if what is missing now is."""
+        return self.missing + self.before
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether more than one would be lost, and with them all that the partition has."""
+        return self.lost > 1 and self.missing >= self.stored
+
+    def __str__(self) -> str:
+        before = f", and {self.before} before" if self.before else ""
+        return f"{self.partition}: {self.missing} of {self.missing + self.found}{before}"
+
+
+@dataclass(frozen=True, slots=True)
+class LossLimits:
+    """How much is believed to be lost.
+
+    Attributes:
+        max_missing_segments: so many missing ones of one partition, no more.
+        max_missing_total: so many of all partitions, no more.
+        confirm: gets what speaks against it, and says whether a person knows that it is lost; None: nobody is asked.
+        doubt_of_one: gets the only segment that was looked at, if it is missing, and says what speaks against it, or
+            None; see `StoreWitness`.
+        failed_before: segments by partition that failed as missing and are neither replaced nor given up; asked once
+            in a run, if something is missing.
+    """
+
+    max_missing_segments: int = MAX_MISSING_SEGMENTS
+    max_missing_total: int = MAX_MISSING_TOTAL
+    confirm: Callable[[str], bool] | None = None
+    doubt_of_one: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None
+    failed_before: Callable[[], Mapping[TopicIdPartition, int]] = dict
+
+
+LOSS_LIMITS: Final = LossLimits()
+"""Nobody is asked, neither a person nor another segment, and nothing failed before."""
+
+
+def doubt_of(
+    looks: Sequence[PartitionLooks],
+    *,
+    found_before: int = 0,
+    failed_elsewhere: int = 0,
+    max_missing_segments: int,
+    max_missing_total: int,
+) -> str | None:
+    """What speaks against the missing segments of a run being lost; None if they are so few that they may be.
+
+    Args:
+        looks: one for each partition of which a segment was looked at.
+        found_before: segments that earlier tries of the same run found.
+        failed_elsewhere: failed as missing before in other partitions, and neither replaced nor given up since.
+        max_missing_segments: so many of one partition may be lost singly.
+        max_missing_total: so many of all partitions may be.
+    """
+    missing = sum(one.missing for one in looks)
+    before = failed_elsewhere + sum(one.before for one in looks)
+    looked = missing + found_before + sum(one.found for one in looks)
+    is_much = (missing > 1 and missing == looked) or (missing > 0 and missing + before > max_missing_total)
+    touched = [one for one in looks if one.missing]
+    suspects = [one for one in touched if one.lost > max_missing_segments or one.is_whole]
+    if not suspects and not is_much:
+        return None
+    named = sorted(suspects or touched, key=lambda one: (-one.missing, str(one.partition)))
+    more = [f"and {len(named) - _MOST_NAMED} more partitions"] if len(named) > _MOST_NAMED else []
+    earlier = f", {before} more failed for the same reason before and wait to be replaced or given up" if before else ""
+    return (
+        f"{missing} of {looked} segments that were looked at lack objects in the store"
+        f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier};"
+        f" at most {max_missing_segments} of a partition, not all of it, and {max_missing_total} in all are believed"
+        " to be lost singly"
+    )
+
+
+class MissingSegments:
+    """Measures of missing segments of one run, held back until all of it was looked at."""
+
+    def __init__(self, metadata: RemoteLogMetadata, limits: LossLimits, *, found_before: int = 0) -> None:
+        self._metadata = metadata
+        self._limits = limits
+        self._found_before = found_before
+        self._found: Counter[TopicIdPartition] = Counter()
+        self._missing: Counter[TopicIdPartition] = Counter()
+        self._held: list[Measured] = []
+
+    def sift(self, measured: Sequence[Measured]) -> list[Measured]:
+        """Those of a group that can be judged now; the others are held.
+
+        Raises:
+            StoreInDoubtError: too many are missing already, and nobody is to be asked.
+        """
+        ready: list[Measured] = []
+        for subject, measure in measured:
+            partition = subject.segment_id.topic_id_partition
+            if not measure.is_missing:
+                self._found[partition] += 1
+            elif subject.row.verdict is not Verdict.FAILED:
+                self._missing[partition] += 1
+                self._held.append((subject, measure))
+                continue
+            ready.append((subject, measure))
+        if self._limits.confirm is None and self._is_too_much():
+            self._require_belief()
+        return ready
+
+    def release(self) -> list[Measured]:
+        """All that was held, when the run has looked at everything.
+
+        Raises:
+            StoreInDoubtError: it is not believable that they are lost, and nobody says that they are.
+        """
+        self._require_belief()
+        return self._held
+
+    def _require_belief(self) -> None:
+        doubt = self._doubt()
+        if doubt is None or (self._limits.confirm is not None and self._limits.confirm(doubt)):
+            return
+        raise StoreInDoubtError(f"this is not the store that it seems to be: {doubt}. {_WAY_OUT}")
+
+    def _is_too_much(self) -> bool:
+        """By what this run has found so far."""
+        limits, most = self._limits, max(self._missing.values(), default=0)
+        return most > limits.max_missing_segments or self._missing.total() > limits.max_missing_total
+
+    def _doubt(self) -> str | None:
+        if not self._held:
+            return None
+        limits, before = self._limits, self._limits.failed_before()
+        looked = {**self._found, **self._missing}
+        doubt = doubt_of(
+            [self._looks(one, before.get(one, 0)) for one in looked],
+            found_before=self._found_before,
+            failed_elsewhere=sum(count for one, count in before.items() if one not in looked),
+            max_missing_segments=limits.max_missing_segments,
+            max_missing_total=limits.max_missing_total,
+        )
+        if doubt is None and len(self._held) == 1 and not self._found and not self._found_before:
+            return limits.doubt_of_one(self._held[0][0].row.metadata)
+        return doubt
+
+    def _looks(self, partition: TopicIdPartition, before: int) -> PartitionLooks:
+        found, missing = self._found[partition], self._missing[partition]
+        may_be_all = missing and missing + before > 1 and not found
+        stored = self._stored(partition) if may_be_all else missing + found
+        return PartitionLooks(partition, found, missing, stored, before)
+
+    def _stored(self, partition: TopicIdPartition) -> int:
+        rows = self._metadata.list_segments(partition)
+        return sum(row.metadata.is_finished and row.verdict is not Verdict.FAILED for row in rows)

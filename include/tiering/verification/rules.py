@@ -1,13 +1,14 @@
-"""What must hold of a copied segment, as data. A judge applies it; nothing here reads a store.
+"""What must hold of a copied segment, as data, and who applies rules to measures. Nothing here reads a store.
 
 Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
 is None could not be measured: that breaks the rule, it never passes. A rule is judged for measures of its depths alone:
-what nobody asked for breaks nothing.
+what nobody asked for breaks nothing. Rules about partitions and about sizes are in `suites`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.measures import SegmentMeasure
@@ -292,3 +293,57 @@ def explain(rule: Rule, measure: SegmentMeasure) -> str:
         for value in (getattr(measure, column),)
     )
     return f"{rule.sentence} Found: {found}"
+
+
+Measure = TypeVar("Measure")
+"""A frozen value whose attributes are the columns that rules name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule(Generic[Measure]):
+    """One measure that breaks one rule."""
+
+    measure: Measure
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class QualityFinding:
+    """A broken rule as it is reported. Ids as Kafka prints them; `level` is what the rule speaks about."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    segment_id: str
+    start_offset: int
+    rule: str
+    level: str
+    message: str
+
+
+class Judge(Protocol[Measure]):
+    """Applies every rule to every measure."""
+
+    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+        """Broken rules in the order of the measures, then of the rules; each pair once.
+
+        Raises:
+            JudgeError: a rule could not be applied: no measure may be taken as passed.
+        """
+        ...
+
+
+class LateJudge(Generic[Measure]):
+    """Great Expectations takes seconds to import: nobody waits for it before there is a measure."""
+
+    def __init__(self, make: Callable[[], Judge[Measure]]) -> None:
+        self._make = make
+        self._judge: Judge[Measure] | None = None
+
+    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+        """See `Judge`."""
+        if not measures:
+            return ()
+        if self._judge is None:
+            self._judge = self._make()
+        return self._judge.judge(measures)

@@ -17,28 +17,27 @@ from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.stored_copies import StoreWitness
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry.metrics import process_recorder
-from include.tiering.verification.judge import Judge, QualityFinding
-from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.metrics import publish_verdicts
-from include.tiering.verification.missing_segments import LossLimits
-from include.tiering.verification.partition_measures import PartitionMeasure
-from include.tiering.verification.plan_verification import Sample, VerificationPlan, plan_verification
-from include.tiering.verification.record_verdicts import finding_of_result, only_deep_acquits
-from include.tiering.verification.rules import ALL_OBJECTS_THERE, Severity
-from include.tiering.verification.turn import Turn
-from include.tiering.verification.verification_contract import VerificationStore
+from include.tiering.verification.plan import (
+    Turn,
+    VerificationPlan,
+    VerificationSample,
+    VerificationStore,
+    plan_verification,
+)
+from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_acquits
+from include.tiering.verification.rules import ALL_OBJECTS_THERE, Judge, QualityFinding, Severity
 from include.tiering.verification.verify_partitions import PartitionReport, nobody_knows, verify_partitions
-from include.tiering.verification.verify_planned import (
+from include.tiering.verification.verify_segments import (
     MeasureAll,
+    Measurer,
     ToMeasure,
+    VerifyReport,
     measure_planned,
     measured_here,
-    verify_planned,
-)
-from include.tiering.verification.verify_segments import (
-    Measurer,
-    VerifyReport,
     subjects_of,
+    verify_planned,
     verify_segments,
     verify_subjects,
 )
@@ -148,7 +147,7 @@ class VerificationService:
     def plan(
         self,
         run_id: str,
-        sample: Sample,
+        sample: VerificationSample,
         *,
         depth: Depth,
         limit_bytes: int | None = None,
@@ -241,7 +240,7 @@ class VerificationService:
         """Takes measures of segments in this process."""
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
 
-    def _rows(self, sample: Sample) -> Iterator[SegmentRow]:
+    def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:
         unread = self._ingestion.unread()
         for partition in self._metadata.partitions():
             if partition not in unread and sample.is_about(partition):

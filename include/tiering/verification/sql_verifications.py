@@ -20,7 +20,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.segments.contract import QualityResult
-from include.tiering.verification.verification_contract import (
+from include.tiering.verification.plan import (
     KEPT_PLANS_MS,
     PlannedVerification,
     VerificationOutcome,

@@ -30,10 +30,9 @@ from include.tiering.model.histories import (
 )
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.contract import Look, PartitionTruth, QualityResult, RemoteLogMetadata, SegmentRow
-from include.tiering.verification.judge import Judge, QualityFinding
-from include.tiering.verification.partition_measures import PartitionMeasure, measure_partition
-from include.tiering.verification.partition_rules import findings_of_partition
-from include.tiering.verification.rules import Severity
+from include.tiering.verification.measures import PartitionMeasure, measure_partition
+from include.tiering.verification.rules import Judge, QualityFinding, Severity
+from include.tiering.verification.suites import findings_of_partition
 
 GROUP_PARTITIONS: Final = 100
 """Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Final
 
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.verification.partition_rules import PARTITION_RULES
 from include.tiering.verification.rules import RULES, Rule
-from include.tiering.verification.size_rules import STORED_RULES
+from include.tiering.verification.suites import PARTITION_RULES, STORED_RULES
 from tests.doubles.damages.picture import Picture
 
 SHALLOW, DEEP, ANY = Depth.SHALLOW, Depth.DEEP, None

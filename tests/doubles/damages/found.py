@@ -19,11 +19,9 @@ from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.sizes.compare_stored import settle_stored
-from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.measuring import measure_segment
-from include.tiering.verification.partition_measures import measure_partition
-from include.tiering.verification.partition_rules import PARTITION_RULES
-from include.tiering.verification.size_rules import STORED_RULES
+from include.tiering.verification.measure_segment import measure_segment
+from include.tiering.verification.measures import SegmentMeasure, measure_partition
+from include.tiering.verification.suites import PARTITION_RULES, STORED_RULES
 from tests.doubles.damages.damage import Damage
 from tests.doubles.damages.picture import LAYOUT, Picture, whole_picture
 from tests.doubles.plain_judge import PlainJudge

@@ -4,7 +4,7 @@ waits for a decision any more."""
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from tests.simulation.world.history_events import HistoryEvents, is_asked
 from tests.simulation.world.runs import Runs
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from include.tiering.audit.record import Guard
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.plan import HeldBack
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.store_ownership import MARKER_KEY

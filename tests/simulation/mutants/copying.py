@@ -4,16 +4,9 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.copying import (
-    copy_checks,
-    copy_fork,
-    copy_one_segment,
-    held_by_divergence,
-    plan_copy,
-    plan_replacements,
-)
-from include.tiering.copying.copy_one_segment import SegmentCopier
-from include.tiering.copying.leftover_copies import LeftoverCopies
+from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, plan_replacements
+from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_replacements import Replacements
 from include.tiering.kafka.log_dirs import evaluate_replicas as judging
 from include.tiering.kafka.log_dirs import rules
@@ -35,13 +28,13 @@ def _without_recheck() -> list[Patch]:
 
 
 def _finished_before_verify() -> list[Patch]:
-    return [(copy_one_segment, "require_stored", nothing)]
+    return [(copy_segment, "require_stored", nothing)]
 
 
 def _finished_before_sent() -> list[Patch]:
     def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, supersedes: Any, **rest: Any) -> Any:
-        states = copy_one_segment.RemoteLogSegmentState
-        finished = copy_one_segment.RemoteLogSegmentMetadataUpdate(
+        states = copy_segment.RemoteLogSegmentState
+        finished = copy_segment.RemoteLogSegmentMetadataUpdate(
             attempt.remote_log_segment_id, states.COPY_SEGMENT_FINISHED, self.clock.now_ms(), attempt.broker_id, None
         )
         self.metadata.update_segment(finished, expected=states.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes)
@@ -102,7 +95,7 @@ def _highest_of_what_is_there() -> list[Patch]:
 
 
 def _gap_allowed() -> list[Patch]:
-    return [(copy_one_segment, "require_planned", nothing), (plan_copy, "_refusal", lambda *_args: None)]
+    return [(copy_segment, "require_planned", nothing), (plan_copy, "_refusal", lambda *_args: None)]
 
 
 def _without(*reasons: IneligibleReason) -> list[Patch]:
@@ -123,17 +116,17 @@ def _any_replica() -> list[Patch]:
 
 
 def _forks_ignored() -> list[Patch]:
-    real = copy_fork.fork_offset
+    real = copy_checks.fork_offset
 
     def instead(*args: Any) -> None:
         real(*args)
 
-    return [(copy_fork, "fork_offset", instead)]
+    return [(copy_checks, "fork_offset", instead)]
 
 
 def _forks_of_the_plan() -> list[Patch]:
     """Not even what the right one records, which alone would keep the copy from being FINISHED."""
-    return [(copy_one_segment, "require_no_fork", nothing)]
+    return [(copy_segment, "require_no_fork", nothing)]
 
 
 def _late_forks() -> list[Patch]:
@@ -150,14 +143,14 @@ def _late_forks() -> list[Patch]:
 
 def _divergences_forgotten() -> list[Patch]:
     return [
-        (held_by_divergence, "undecided_divergence", nothing),
+        (plan, "undecided_divergence", nothing),
         (copy_checks, "undecided_divergence", nothing),
         (sql_changes, "require_one_history", nothing),
     ]
 
 
 def _divergences_unrecorded() -> list[Patch]:
-    return [(copy_fork.Fork, "record", nothing)]
+    return [(copy_checks.Fork, "record", nothing)]
 
 
 def _lost_answers() -> list[Patch]:
@@ -180,7 +173,7 @@ def _rows_first() -> list[Patch]:
     real = SegmentCopier.abandon
 
     def instead(self: Any, attempt: Any, fence: Any) -> None:
-        states = copy_one_segment.RemoteLogSegmentState
+        states = copy_segment.RemoteLogSegmentState
         if attempt.state is states.COPY_SEGMENT_STARTED:
             self._advance_deletion(attempt, states.DELETE_SEGMENT_STARTED, fence)
         deleting = replace(attempt, state=states.DELETE_SEGMENT_STARTED)
@@ -212,7 +205,7 @@ def _never_stopped() -> list[Patch]:
 def _any_offsets() -> list[Patch]:
     """What takes the place of a failed segment need not be what failed."""
     return [
-        (copy_one_segment, "require_replaceable", nothing),
+        (copy_segment, "require_replaceable", nothing),
         (sql_changes, "require_supersedable", nothing),
         (plan_replacements, "_as_it_was", lambda replica, failed: replica.segment_at(failed.start_offset)),
     ]

@@ -4,11 +4,11 @@ from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
-from include.tiering.copying import copy_fork, copy_one_segment, next_segments, plan_copy
-from include.tiering.copying import planner as copy_planner
+from include.tiering.copying import copy_checks, copy_segment, next_segments, plan_copy
+from include.tiering.copying import plan_copy as copy_planner
 from include.tiering.copying import service as copy_service
-from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.next_segments import uncopied
+from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.histories import OffsetRange, newest_history, open_divergence
@@ -29,7 +29,7 @@ def _left_is_remote() -> list[Patch]:
     def instead(segment: Any, _history: int, _divergences: Any) -> OffsetRange:
         return OffsetRange(segment.start_offset, segment.end_offset)
 
-    return [(copy_fork, "part_of_history", instead)]
+    return [(copy_checks, "part_of_history", instead)]
 
 
 def _compacted_unseen() -> list[Patch]:
@@ -45,7 +45,7 @@ def _behind_compacted() -> list[Patch]:
 
 
 def _end_of_before() -> list[Patch]:
-    return [(copy_one_segment, "require_same_end", nothing)]
+    return [(copy_segment, "require_same_end", nothing)]
 
 
 def _recorded_late() -> list[Patch]:

@@ -11,10 +11,9 @@ from typing import Any
 
 from sqlalchemy import not_, or_
 
-from include.tiering.copying import leftover_copies
-from include.tiering.copying.copy_one_segment import SegmentCopier
-from include.tiering.copying.leftover_copies import LeftoverCopies
-from include.tiering.copying.plan_leftovers import leftovers_of
+from include.tiering.copying import abandoned_copies
+from include.tiering.copying.abandoned_copies import LeftoverCopies, leftovers_of
+from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
@@ -30,7 +29,7 @@ from include.tiering.runs import deletion_limits, sql_lease_rows
 from include.tiering.runs.batch import SendGate
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
-from include.tiering.verification.missing_segments import MissingSegments
+from include.tiering.verification.record_verdicts import MissingSegments
 from tests.simulation.mutants.mutant import (
     Call,
     Instead,
@@ -139,7 +138,7 @@ def _whole_is_abandoned() -> list[Patch]:
 
 
 def _any_bytes_are_the_same() -> list[Patch]:
-    return [(leftover_copies, "_is_same", lambda *_args: True)]
+    return [(abandoned_copies, "_is_same", lambda *_args: True)]
 
 
 def _parts_are_whole() -> list[Patch]:

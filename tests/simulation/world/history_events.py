@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
+from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.model.ownership import LeaseRole
 from tests.simulation.kernel.scheduler import Process, Task
 from tests.simulation.world.brokers import PartitionLog, ReplicaLog, SegmentFile

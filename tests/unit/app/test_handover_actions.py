@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
@@ -17,7 +17,7 @@ from include.tiering.handover.actions import HandoverActions
 from include.tiering.handover.handover_contract import SeededPartition
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import Depth, Verdict
-from include.tiering.verification.missing_segments import LossLimits
+from include.tiering.verification.record_verdicts import LossLimits
 from include.tiering.verification.service import VerificationService
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.manual_clock import ManualClock

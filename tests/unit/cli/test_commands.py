@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
+from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -18,7 +18,7 @@ from include.tiering.operations.readiness import Check
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome
-from include.tiering.verification.judge import QualityFinding
+from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp, batch_result

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from include.tiering.cli.output import JsonOutput, TextOutput, json_pieces, output_for
 from include.tiering.cli.progress import RunProgress
-from include.tiering.copying.scan_report import present_scan
+from include.tiering.copying.report import present_scan
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.log_dirs.contract import ScanError
 from include.tiering.runs.contract import BatchProgress

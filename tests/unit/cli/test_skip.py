@@ -9,8 +9,8 @@ from typer.testing import Result
 
 from include.tiering.cli import confirm
 from include.tiering.cli.session import author
-from include.tiering.copying.copy_plan import HeldBack, HeldBackPartition
-from include.tiering.copying.skip_offsets import Skip
+from include.tiering.copying.decisions import Skip
+from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.segments.failed_copies import Loss

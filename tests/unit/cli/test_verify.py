@@ -9,9 +9,8 @@ from typer.testing import Result
 
 from include.tiering.cli.session import author
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.verification.judge import QualityFinding
-from include.tiering.verification.plan_verification import Sample
-from include.tiering.verification.turn import Turn
+from include.tiering.verification.plan import Turn, VerificationSample
+from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_partitions import PartitionReport
 from tests.doubles import sample_values as sample
 from tests.doubles.fake_app import FakeApp
@@ -20,7 +19,7 @@ Run = Callable[..., Result]
 Document = Callable[..., Any]
 
 
-def asked_for(app: FakeApp) -> tuple[Sample, dict[str, Any]]:
+def asked_for(app: FakeApp) -> tuple[VerificationSample, dict[str, Any]]:
     _, arguments = next(call for call in app.calls if call[0] == "plan_verification")
     return arguments["sample"], {key: value for key, value in arguments.items() if key != "sample"}
 
@@ -28,7 +27,10 @@ def asked_for(app: FakeApp) -> tuple[Sample, dict[str, Any]]:
 def test_verify_takes_what_needs_a_verdict_and_says_the_cost_before(run: Run, app: FakeApp) -> None:
     result = run("verify")
     assert result.exit_code == 0
-    assert asked_for(app) == (Sample(due=True), {"depth": Depth.SHALLOW, "limit_bytes": None, "dry_run": False})
+    assert asked_for(app) == (
+        VerificationSample(due=True),
+        {"depth": Depth.SHALLOW, "limit_bytes": None, "dry_run": False},
+    )
     assert [name for name, _ in app.calls] == [
         "plan_verification",
         "verify_planned",
@@ -43,7 +45,7 @@ def test_verify_with_a_sample(run: Run, app: FakeApp) -> None:
     assert run("verify", *flags.split(), "--limit-bytes", "9").exit_code == 0
     chosen, arguments = asked_for(app)
     assert arguments == {"depth": Depth.DEEP, "limit_bytes": 9, "dry_run": False}
-    assert chosen == Sample(
+    assert chosen == VerificationSample(
         failed=True,
         older_than_ms=129_600_000,
         turn=Turn.of(0.25, 0),
@@ -55,7 +57,7 @@ def test_verify_with_a_sample(run: Run, app: FakeApp) -> None:
 def test_verify_dry_run_reads_nothing(document: Document, app: FakeApp) -> None:
     shown = document("verify", "--all", "--dry-run")
     assert [name for name, _ in app.calls] == ["plan_verification"]
-    assert asked_for(app)[0] == Sample(everything=True)
+    assert asked_for(app)[0] == VerificationSample(everything=True)
     assert (shown["segments"], shown["bytes"], shown["requests"], shown["seconds"]) == (2, 3_072, 36, 90.0)
     assert shown["reasons"] == [{"reason": "asked for", "segments": 2}]
     assert shown["topics"] == [{"topic": "orders", "segments": 2, "bytes": 3_072}]

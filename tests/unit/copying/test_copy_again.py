@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.copying.copy_one_segment import CopyStep
-from include.tiering.copying.copy_plan import HeldBack
+from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.copying.plan import HeldBack
 from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack
+from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.copying.copy_one_segment import CopyStep
+from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.histories import OffsetRange, SkippedOffsets

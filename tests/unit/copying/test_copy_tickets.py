@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan
+from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.copy_plan import HeldBack
-from include.tiering.copying.follow_source import FollowSource, follow_source, plan_follow
+from include.tiering.copying.decisions import FollowSource, follow_source, plan_follow
+from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import SettingError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, ReplicaId
 from include.tiering.model.histories import SeenBy
@@ -17,7 +17,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.plain_judge import PlainJudge

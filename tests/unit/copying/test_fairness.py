@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.copying.copy_one_segment import SegmentCopier
-from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade

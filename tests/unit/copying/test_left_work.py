@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.copying.left_work import LeftBecause, left_work
+from include.tiering.copying.plan import LeftBecause, left_work
 from include.tiering.model.ids import Uuid
 from include.tiering.runs.contract import (
     ALL_TOPICS,

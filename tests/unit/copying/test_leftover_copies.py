@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from include.tiering.clock import SystemClock
-from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.copying.copy_plan import HeldBack
-from include.tiering.copying.leftover_copies import LeftoverCopies
-from include.tiering.copying.plan_leftovers import leftovers_of
+from include.tiering.copying.abandoned_copies import LeftoverCopies, leftovers_of
+from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
+from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
 from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.next_segments import compacted_away, next_segments, with_compacted
+from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import SourceVanishedError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.model.histories import OffsetRange, SkippedOffsets

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.out_of_sight import errors_about, partitions_out_of_sight
+from include.tiering.copying.plan import errors_about, partitions_out_of_sight
 from include.tiering.errors import BrokersUnavailableError
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.copy_plan import HeldBack
 from include.tiering.copying.next_segments import uncopied
+from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.kafka.cluster.contract import TopicFacts
 from include.tiering.kafka.log_dirs.contract import (

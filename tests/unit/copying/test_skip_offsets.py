@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.skip_offsets import Skip, plan_skip, skip_offsets
+from include.tiering.copying.decisions import Skip, plan_skip, skip_offsets
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.errors import CorruptFileError, SettingError
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.copying.topic_admission import TopicAdmission
+from include.tiering.copying.copy_batch import TopicAdmission
 from include.tiering.errors import MetadataUnavailableError, QuotaExceededError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.quotas.topic_quotas import Admission, NoTopicQuotas

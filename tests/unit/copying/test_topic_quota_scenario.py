@@ -16,8 +16,8 @@ from include.tiering.configs.config_store import (
 )
 from include.tiering.configs.rules import check_rules
 from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
-from include.tiering.copying.copy_segments import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.database.engine import open_engine

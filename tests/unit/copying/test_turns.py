@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from include.tiering.copying.turns import EXHAUSTED_SECONDS, Turns
+from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,

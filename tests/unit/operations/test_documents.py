@@ -8,10 +8,8 @@ import pytest
 
 from include.tiering.configs.pools import POOLS, UNLIMITED_SLOTS, PoolsStatus, PoolStatus, PoolUsage, SeenPool
 from include.tiering.configs.report import present_pools
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.plan_report import present_plan
-from include.tiering.copying.report import CopyRun, present_copy
-from include.tiering.copying.scan_report import present_scan
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.report import CopyRun, present_copy, present_plan, present_scan
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -31,8 +29,8 @@ from include.tiering.sizes.compare_tiers import DuplicateBytes, TierComparison
 from include.tiering.sizes.describe_log_dirs import LogDirDescription, ReplicaSize
 from include.tiering.sizes.log_dirs_report import present_log_dirs
 from include.tiering.sizes.report import SizeReport, present_sizes
-from include.tiering.verification.judge import QualityFinding
 from include.tiering.verification.report import present_verify
+from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_replacements import plan_replacements
 from include.tiering.errors import ClusterFactsError
 from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.tiering.copying import skip_report as skip
-from include.tiering.copying.skip_offsets import Skip
+from include.tiering.copying import decisions as skip
+from include.tiering.copying.decisions import Skip
 from include.tiering.expiration import report as delete_records
 from include.tiering.expiration import report as expire
 from include.tiering.expiration.plan import Truncation
@@ -70,9 +70,9 @@ def test_how_much_is_adopted() -> None:
 
 
 def test_how_many_offsets_are_skipped() -> None:
-    asked = skip.question(Skip(ORDERS, OffsetRange(100, 1_333), elsewhere=(2, 5)))
+    asked = skip.skip_question(Skip(ORDERS, OffsetRange(100, 1_333), elsewhere=(2, 5)))
     assert asked == (
         "orders-1: 1,234 offsets, 100..1333, will be missing from the archive for ever;"
         " some are still on broker 2 and broker 5: a copy reads whichever leads the partition. Go on without them?"
     )
-    assert skip.question(Skip(ORDERS, OffsetRange(7, 7))).startswith("orders-1: 1 offset, 7..7, will be missing")
+    assert skip.skip_question(Skip(ORDERS, OffsetRange(7, 7))).startswith("orders-1: 1 offset, 7..7, will be missing")

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.copying.copy_plan import CopyPlan, HeldBack, HeldBackPartition
-from include.tiering.copying.plan_report import present_plan
-from include.tiering.copying.report import CopyRun, present_copy
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.report import CopyRun, present_copy, present_plan
 from include.tiering.expiration.plan import WaitingPartition, Waits
 from include.tiering.expiration.report import ExpireRun, present_expire
 from include.tiering.model.sizes import PartitionLag, PartitionSize
@@ -21,8 +20,8 @@ from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkIt
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
 from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun
 from include.tiering.sizes.report import SizeReport, present_sizes
-from include.tiering.verification.judge import QualityFinding
 from include.tiering.verification.report import present_verify
+from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.copying.plan_report import present_plan
-from include.tiering.copying.report import present_copy
-from include.tiering.copying.scan_report import present_scan
+from include.tiering.copying.report import present_copy, present_plan, present_scan
 from include.tiering.presentation import Presentation, Table, as_text, count
 from include.tiering.runs.contract import Placement
 from include.tiering.sizes.report import SizeReport, present_sizes

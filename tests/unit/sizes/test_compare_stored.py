@@ -17,7 +17,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.sizes.compare_stored import settle_stored
-from include.tiering.verification.size_rules import STORED_RULES
+from include.tiering.verification.suites import STORED_RULES
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_decorators import StorageDecorator

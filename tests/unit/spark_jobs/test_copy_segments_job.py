@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.copying.copy_one_segment import CopiedSegment
-from include.tiering.copying.copy_segments import BatchResult, FailedSegment
+from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
+from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.errors import SettingError
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
@@ -22,7 +22,7 @@ _FAILED = WorkItem(_PARTITION, PlannedSegment(25, 49, 100), SegmentOutcome.FAILE
 
 def result(*failures: bool, ended: BatchEnd = BatchEnd.NO_WORK) -> BatchResult:
     """One copied segment and a failed one per argument, which says whether it is retriable."""
-    failed = tuple(FailedSegment(_FAILED, retriable) for retriable in failures)
+    failed = tuple(UncopiedSegment(_FAILED, retriable) for retriable in failures)
     return BatchResult((_COPIED,), failed, sent_bytes=130, seconds=1.23456, ended=ended)
 
 

@@ -28,8 +28,8 @@ from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.measuring import measure_segment
 from include.tiering.verification.rules import RULES, explain
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition

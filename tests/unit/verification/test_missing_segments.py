@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.verification.missing_segments import PartitionLooks, doubt_of
+from include.tiering.verification.record_verdicts import PartitionLooks, doubt_of
 from tests.doubles.segments import partition_of
 
 

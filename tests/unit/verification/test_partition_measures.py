@@ -10,10 +10,9 @@ from include.tiering.model.histories import Divergence, Followed, OffsetRange, S
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from include.tiering.verification.judge import BrokenRule, QualityFinding
-from include.tiering.verification.partition_measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
-from include.tiering.verification.partition_rules import PARTITION_RULES, findings_of_partition
-from include.tiering.verification.rules import RULES
+from include.tiering.verification.measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
+from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding
+from include.tiering.verification.suites import PARTITION_RULES, findings_of_partition
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import some_metadata
 

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
-from include.tiering.verification.verification_cost import CostOfReading, ReadCost, bytes_to_read
+from include.tiering.verification.plan import CostOfReading, ReadCost, bytes_to_read
 from tests.doubles.segments import partition_of, segment_of
 
 TOTAL = Scope(QuotaKind.FETCH, QuotaLevel.TOTAL)

@@ -9,7 +9,7 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.partition_rules import PARTITION_RULES
+from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge

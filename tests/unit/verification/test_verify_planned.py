@@ -12,18 +12,24 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import Look, QualityResult
-from include.tiering.verification import verify_planned as module
+from include.tiering.verification import verify_segments as module
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.missing_segments import LossLimits
-from include.tiering.verification.rules import Severity
-from include.tiering.verification.verification_contract import (
+from include.tiering.verification.plan import (
     PlannedVerification,
     VerificationOutcome,
     VerificationReason,
     VerificationResult,
 )
-from include.tiering.verification.verify_planned import MeasureAll, ToMeasure, measured_here, verify_planned
-from include.tiering.verification.verify_segments import Measurer, VerifyReport
+from include.tiering.verification.record_verdicts import LossLimits
+from include.tiering.verification.rules import Severity
+from include.tiering.verification.verify_segments import (
+    MeasureAll,
+    Measurer,
+    ToMeasure,
+    VerifyReport,
+    measured_here,
+    verify_planned,
+)
 from spark_jobs.measured_segments import measure_from_json, measure_to_json
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock

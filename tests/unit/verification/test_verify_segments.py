@@ -16,7 +16,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, GuardedStorage
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.verification import verify_segments as module
-from include.tiering.verification.judge import Judge
+from include.tiering.verification.rules import Judge
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.generations import always

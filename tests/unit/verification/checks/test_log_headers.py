@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.verification.checks.log_headers import HeaderRules, Timestamps
+from include.tiering.verification.log_batches import HeaderRules, Timestamps
 from tests.doubles.batch_tables import Batch, batch, data, end, shown
 from tests.doubles.record_batches import CONTROL, TRANSACTIONAL
 

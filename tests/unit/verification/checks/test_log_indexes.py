@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.formats.indexes import OffsetIndex, TimeIndex
-from include.tiering.verification.checks.log_indexes import OffsetIndexEntries, TimeIndexEntries
+from include.tiering.verification.log_consistency import OffsetIndexEntries, TimeIndexEntries
 from tests.doubles.batch_tables import BATCH_BYTES, Batch, batch, shown
 
 

@@ -14,9 +14,8 @@ from include.tiering.formats import indexes, producer_state
 from include.tiering.formats.indexes import AbortedTxn
 from include.tiering.formats.producer_state import ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import ControlType, LogBatch
-from include.tiering.verification.checks import log_transactions
-from include.tiering.verification.checks.log_producers import SnapshotProducers
-from include.tiering.verification.checks.log_transactions import SegmentTransactions
+from include.tiering.verification import log_consistency
+from include.tiering.verification.log_consistency import SegmentTransactions, SnapshotProducers
 from tests.doubles.batch_tables import Batch, batch, data, end, shown
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
@@ -240,7 +239,7 @@ def test_sequences_wrap_around() -> None:
 
 
 def test_more_producers_than_any_broker_keeps_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_transactions, "MAX_PRODUCERS", 5)
+    monkeypatch.setattr(log_consistency, "MAX_PRODUCERS", 5)
     log = PlainLog()
     for producer_id in range(6):
         log.data(producer_id, 1, transactional=True)

@@ -9,10 +9,9 @@ from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import Codec, ControlType
 from include.tiering.formats.records import Opened
 from include.tiering.units import MIB
-from include.tiering.verification.checks import log_walk
-from include.tiering.verification.checks.contents import LogPart
-from include.tiering.verification.checks.log_table import BatchTable
-from include.tiering.verification.checks.log_walk import LogWalk
+from include.tiering.verification import log_batches
+from include.tiering.verification.log_batches import BatchTable, LogWalk
+from include.tiering.verification.segment_contents import LogPart
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.damages.batches import with_value
 from tests.doubles.large_batches import with_zeros
@@ -109,7 +108,7 @@ def test_the_first_batch_that_cannot_be_opened_is_named_and_no_other_is_tried() 
 def test_what_is_looked_into_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
     monkeypatch.setattr(
-        log_walk, "check_records", lambda header, payload, _: opened.append(len(payload)) or Opened(len(payload))
+        log_batches, "check_records", lambda header, payload, _: opened.append(len(payload)) or Opened(len(payload))
     )
     batch = record_batch(0, count=1, value_bytes=16_000)
     log = b"".join(record_batch(offset, value_bytes=16_000) for offset in range(40 * MIB // len(batch)))
@@ -142,14 +141,14 @@ def test_a_batch_that_is_not_opened_whole_is_counted_apart(bomb: bytes) -> None:
 def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment of nothing else: what comes out is bounded by its length, not by what its batches claim."""
     opened: list[int] = []
-    check = log_walk.check_records
+    check = log_batches.check_records
 
     def counted(*arguments: Any) -> Opened:
         found = check(*arguments)
         opened.append(found.plain_bytes)
         return found
 
-    monkeypatch.setattr(log_walk, "check_records", counted)
+    monkeypatch.setattr(log_batches, "check_records", counted)
     batches = 4000
     log = b"".join(with_value(bomb, "base offset", 2 * number) for number in range(batches))
     _, seen = walked(log)

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.html_markup import CONTENT_SECURITY_POLICY, MAX_TEXT_CHARACTERS
-from include.tiering.verification.data_docs.pages import MAX_LINES, list_page, run_page
-from include.tiering.verification.data_docs.quality_run import QualityRun
-from include.tiering.verification.data_docs.run_summary import RunSummary
-from include.tiering.verification.data_docs.stored_results import RuleOutcome, StoredResults, SuiteOutcome
-from include.tiering.verification.judge import QualityFinding
+from include.tiering.verification.data_docs import MAX_LINES, list_page, run_page
+from include.tiering.verification.quality_run import QualityRun, RuleOutcome, RunSummary, StoredResults, SuiteOutcome
+from include.tiering.verification.rules import QualityFinding
 from tests.doubles.self_contained import parsed
 
 FINDING = QualityFinding(

@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import DataDocsError
-from include.tiering.verification.data_docs.quality_run import PAGE_NAME, QualityRun, anchor_of, page_name
-from include.tiering.verification.data_docs.run_summary import RunSummary
-from include.tiering.verification.data_docs.site import DataDocs
-from include.tiering.verification.data_docs.stored_results import read_results
+from include.tiering.verification.data_docs import DataDocs
+from include.tiering.verification.quality_run import (
+    PAGE_NAME,
+    QualityRun,
+    RunSummary,
+    anchor_of,
+    page_name,
+    read_results,
+)
 from tests.doubles.self_contained import parsed
 from tests.unit.verification.data_docs.test_pages import RUN
 

@@ -2,24 +2,32 @@
 
 A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, gives it
 back and takes the next, until nothing is left, its time is over, or its pool has no room for it any more. Between
-segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again; one
-that met an exhausted copy quota may be given back for another that has waited longer (`turns`).
-What the batch could not finish stays planned for another batch or the next run.
+segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again:
+topics that were refused wait, each a little longer every time (`TopicAdmission`). What the batch could not finish stays
+planned for another batch or the next run.
 
-What a killed batch leaves: a lease that expires, and what `copy_one_segment` says of the segment it was in.
+What a killed batch leaves: a lease that expires, and what `copy_segment` says of the segment it was in.
+
+**Fair scheduling of partitions** (`Turns`). Without an exhausted quota a batch finishes the most urgent partition, then
+takes the next. Under one, with fairness on, it hands its partition on after a segment if another that it could claim
+has waited longer. Such turns alternate:
+
+    handed on by a partition claimed for its urgency   -> the one that has waited longest
+    handed on by a partition claimed for its wait      -> the most urgent one, but for the one just handed on
+
+So no partition starves however urgent another is, the most urgent one still gets every second turn, and partitions of
+equal urgency take turns in a circle. What was handed on is claimed again at once only if nothing else is left to claim.
 """
 
-from collections.abc import Callable, Sequence, Set
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.clock import Clock
+from include.tiering.copying.abandoned_copies import LeftoverCopies
 from include.tiering.copying.check_ahead import CheckAhead
-from include.tiering.copying.copy_one_segment import CopiedSegment, SegmentCopier
-from include.tiering.copying.leftover_copies import LeftoverCopies
-from include.tiering.copying.topic_admission import TopicAdmission
-from include.tiering.copying.turns import Turns
+from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.errors import (
     CorruptFileError,
     LeaseLostError,
@@ -29,20 +37,177 @@ from include.tiering.errors import (
     StateConflictError,
     TieringError,
 )
+from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
-from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import Lease, Placement, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
+from include.tiering.runs.contract import (
+    ClaimOrder,
+    Lease,
+    Placement,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
+    WorkStore,
+)
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
+EXHAUSTED_SECONDS: Final = 0.05
+"""Waits of one lease that add up to less say nothing of a quota. It also bounds how often a partition is handed on."""
+
+_AFTER: Final = {
+    ClaimOrder.URGENCY: ClaimOrder.LONGEST_WAIT,
+    ClaimOrder.LONGEST_WAIT: ClaimOrder.URGENCY,
+}
+
+
+class Turns:
+    """Claims for one batch. `excluded` are partitions that the batch may not take now."""
+
+    def __init__(
+        self, work: WorkStore, run_id: str, batch_id: str, *, lease_ms: int, placement: Placement | None, fairness: bool
+    ) -> None:
+        self._work = work
+        self._run_id = run_id
+        self._batch_id = batch_id
+        self._lease_ms = lease_ms
+        self._placement = placement
+        self._fairness = fairness
+        self._order = ClaimOrder.URGENCY
+        self._handed_on: frozenset[TopicIdPartition] = frozenset()
+        self._taking_turns = False
+
+    def claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
+        """The lease of the next turn; None if there is nothing to claim now. Raises what `WorkStore.claim` raises."""
+        handed_on, self._handed_on = self._handed_on, frozenset()
+        if handed_on:
+            lease = self._claim(excluded | handed_on)
+            if lease is not None:
+                self._taking_turns = True
+                return lease
+        self._taking_turns = False
+        self._order = ClaimOrder.URGENCY
+        return self._claim(excluded)
+
+    def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
+        """Whether this lease is to be given back now; `limiter` is the one that was used since it was claimed."""
+        if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
+            return False
+        if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
+            return False
+        self._handed_on = frozenset({lease.replica_id.topic_id_partition})
+        self._order = _AFTER[self._order]
+        return True
+
+    @property
+    def is_taking_turns(self) -> bool:
+        """The lease before this one was handed on: this one will be soon."""
+        return self._taking_turns
+
+    def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
+        return self._work.claim(
+            self._run_id,
+            self._batch_id,
+            lease_ms=self._lease_ms,
+            exclude=excluded,
+            placement=self._placement,
+            order=self._order,
+        )
+
+
+FIRST_BACK_OFF_SECONDS: Final = 1.0
+LONGEST_BACK_OFF_SECONDS: Final = 30.0
 _log: Final = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _BackOff:
+    """Of one topic on one broker, until a second of the monotonic clock."""
+
+    seconds: float
+    until: float
+    error: QuotaExceededError
+
+
+class TopicAdmission:
+    """For one batch. Back-offs are its own: other batches ask for themselves."""
+
+    def __init__(self, quotas: TopicQuotas, clock: Clock) -> None:
+        self._quotas = quotas
+        self._clock = clock
+        self._back_offs: dict[tuple[int, str], _BackOff] = {}
+        self._left: dict[TopicIdPartition, tuple[int, str]] = {}
+
+    @contextmanager
+    def admitted(self, replica_id: ReplicaId, planned: PlannedSegment) -> Iterator[None]:
+        """Copy the segment inside; how it ends is counted.
+
+        Raises:
+            QuotaExceededError: refused. The topic waits, and this partition with it.
+            MetadataUnavailableError
+        """
+        admission = self._admit(replica_id, planned)
+        try:
+            yield
+        except TieringError:
+            self._count_failure(admission)
+            raise
+        self._quotas.accepted(admission)
+
+    def must_wait(self, replica_id: ReplicaId) -> bool:
+        """True while the replica's topic waits; then the partition is left as well, without asking."""
+        topic = _topic_of(replica_id)
+        if not self._is_waiting(topic):
+            return False
+        self._left[replica_id.topic_id_partition] = topic
+        return True
+
+    def waiting(self) -> frozenset[TopicIdPartition]:
+        """Partitions that were left and whose topic's time has not come yet."""
+        return frozenset(partition for partition, topic in self._left.items() if self._is_waiting(topic))
+
+    def throttled(self) -> dict[TopicIdPartition, QuotaExceededError]:
+        """Partitions that were refused, or left for their topic's sake, and not admitted since."""
+        return {partition: self._back_offs[topic].error for partition, topic in self._left.items()}
+
+    def _admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
+        partition, topic = replica_id.topic_id_partition, _topic_of(replica_id)
+        offsets = planned.end_offset - planned.base_offset + 1
+        try:
+            admission = self._quotas.admit(*topic, size_bytes=planned.size_bytes, records=offsets)
+        except QuotaExceededError as error:
+            known = self._back_offs.get(topic)
+            seconds = FIRST_BACK_OFF_SECONDS if known is None else min(2 * known.seconds, LONGEST_BACK_OFF_SECONDS)
+            self._back_offs[topic] = _BackOff(seconds, self._clock.monotonic() + seconds, error)
+            self._left[partition] = topic
+            raise
+        self._back_offs.pop(topic, None)
+        self._left = {left: of_topic for left, of_topic in self._left.items() if of_topic != topic}
+        return admission
+
+    def _is_waiting(self, topic: tuple[int, str]) -> bool:
+        back_off = self._back_offs.get(topic)
+        return back_off is not None and self._clock.monotonic() < back_off.until
+
+    def _count_failure(self, admission: Admission) -> None:
+        """What ended the copy matters more than a database that cannot count it."""
+        try:
+            self._quotas.failed(admission)
+        except TieringError as error:
+            _log.warning("%s: a failed segment was not counted: %s", admission.topic, error)
+
+
+def _topic_of(replica_id: ReplicaId) -> tuple[int, str]:
+    return replica_id.broker_id, replica_id.topic_id_partition.topic
+
+
 _PAUSE_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class FailedSegment:
+class UncopiedSegment:
     """A planned segment that was not copied, and why. `retriable`: another try may succeed as things are."""
 
     item: WorkItem
@@ -57,7 +222,7 @@ class BatchResult:
     """
 
     copied: tuple[CopiedSegment, ...]
-    failed: tuple[FailedSegment, ...]
+    failed: tuple[UncopiedSegment, ...]
     sent_bytes: int
     seconds: float
     ended: BatchEnd
@@ -128,7 +293,7 @@ class CopyBatch:
         self._room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
         self._given_up: set[TopicIdPartition] = set()
         self._copied: list[CopiedSegment] = []
-        self._failed: list[FailedSegment] = []
+        self._failed: list[UncopiedSegment] = []
 
     def run(self) -> BatchResult:
         """Pull partitions until there is a reason to end."""
@@ -270,7 +435,7 @@ class CopyBatch:
             error=type(error).__name__,
             message=_message(planned, error),
         )
-        self._failed.append(FailedSegment(item, error.retriable))
+        self._failed.append(UncopiedSegment(item, error.retriable))
         if isinstance(error, SourceError) or not error.retriable:
             self._work.record_outcome(lease, item)
 

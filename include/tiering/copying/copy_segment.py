@@ -18,7 +18,7 @@ FINISHED only after the store proved what it has and that it is ours, and the so
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
-A: whoever holds the partition's lease to copy next, before it copies anything: see `leftover_copies`, which finishes
+A: whoever holds the partition's lease to copy next, before it copies anything: see `abandoned_copies`, which finishes
    a whole copy rather than send it again; and expiration after `tiering.unfinished.copy.expiry.ms`, of what is
    elsewhere by then.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
@@ -43,8 +43,13 @@ from typing import Final
 
 from include.tiering.clock import Clock
 from include.tiering.copying.check_ahead import SegmentOpener
-from include.tiering.copying.copy_checks import require_no_fork, require_planned, require_replaceable, require_stored
-from include.tiering.copying.copy_fork import require_same_end
+from include.tiering.copying.copy_checks import (
+    require_no_fork,
+    require_planned,
+    require_replaceable,
+    require_same_end,
+    require_stored,
+)
 from include.tiering.errors import (
     LeaseLostError,
     RemoteStorageError,

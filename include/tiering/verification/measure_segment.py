@@ -15,12 +15,10 @@ from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetada
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.verification.checks import index_faults
-from include.tiering.verification.checks.contents import SegmentContents
-from include.tiering.verification.checks.log_ends import fill_ends
-from include.tiering.verification.checks.log_whole import fill_whole
-from include.tiering.verification.checks.sheet import Sheet
+from include.tiering.verification import segment_contents
+from include.tiering.verification.measure_log import Sheet, fill_ends, fill_whole
 from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.segment_contents import SegmentContents
 
 _SHOULD_HAVE_ENTRIES: Final = {
     ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
@@ -55,7 +53,7 @@ def measure_segment(
     _fill_indexes(sheet, contents, row)
     sheet.fill(("manifest_differences",), lambda: _manifest_differences(sheet, contents, metadata))
     sheet.fill(("objects_unlike_contents",), lambda: [_objects_unlike_contents(sheet, contents)])
-    sheet.fill(("leader_epochs_outside",), lambda: [index_faults.leader_epochs_outside(metadata)])
+    sheet.fill(("leader_epochs_outside",), lambda: [segment_contents.leader_epochs_outside(metadata)])
     sheet.fill(
         ("missing_offsets", "unexplained_overlap", "leader_epochs_back"),
         lambda: [
@@ -67,7 +65,9 @@ def measure_segment(
     sheet.fill(
         ("leader_epochs_unlike_previous",),
         lambda: [
-            index_faults.epochs_unlike_previous(contents.index(IndexType.LEADER_EPOCH), previous, metadata.start_offset)
+            segment_contents.epochs_unlike_previous(
+                contents.index(IndexType.LEADER_EPOCH), previous, metadata.start_offset
+            )
         ],
     )
     if depth is Depth.DEEP:
@@ -112,11 +112,11 @@ def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) ->
 def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> None:
     metadata = row.metadata
     for prefix, read, faults in (
-        ("offset_index", partial(contents.index, IndexType.OFFSET), index_faults.offset_index_faults),
-        ("time_index", partial(contents.index, IndexType.TIMESTAMP), index_faults.time_index_faults),
-        ("transaction_index", contents.transaction_index, index_faults.transaction_index_faults),
+        ("offset_index", partial(contents.index, IndexType.OFFSET), segment_contents.offset_index_faults),
+        ("time_index", partial(contents.index, IndexType.TIMESTAMP), segment_contents.time_index_faults),
+        ("transaction_index", contents.transaction_index, segment_contents.transaction_index_faults),
     ):
-        columns = [f"{prefix}_{kind}" for kind in index_faults.IndexFaults._fields]
+        columns = [f"{prefix}_{kind}" for kind in segment_contents.IndexFaults._fields]
         sheet.fill(columns, partial(_faults_of, read, faults, metadata))
     sheet.fill(
         ("transaction_index_contradictions",),
@@ -124,11 +124,11 @@ def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> N
     )
     sheet.fill(
         ("producer_snapshot_beyond_end",),
-        lambda: [index_faults.producers_beyond_end(contents.index(IndexType.PRODUCER_SNAPSHOT), metadata)],
+        lambda: [segment_contents.producers_beyond_end(contents.index(IndexType.PRODUCER_SNAPSHOT), metadata)],
     )
     sheet.fill(
         ("leader_epoch_differences",),
-        lambda: [index_faults.leader_epoch_differences(contents.index(IndexType.LEADER_EPOCH), metadata)],
+        lambda: [segment_contents.leader_epoch_differences(contents.index(IndexType.LEADER_EPOCH), metadata)],
     )
 
 
@@ -141,9 +141,9 @@ def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
 
 def _faults_of(
     read: Callable[[], bytes],
-    faults: Callable[[bytes, RemoteLogSegmentMetadata], index_faults.IndexFaults],
+    faults: Callable[[bytes, RemoteLogSegmentMetadata], segment_contents.IndexFaults],
     metadata: RemoteLogSegmentMetadata,
-) -> index_faults.IndexFaults:
+) -> segment_contents.IndexFaults:
     return faults(read(), metadata)
 
 
@@ -167,7 +167,7 @@ def _named(ranges: Iterable[OffsetRange]) -> str:
 
 def _manifest_differences(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> list[int]:
     manifest = contents.manifest()
-    differing = [] if manifest is None else index_faults.manifest_differences(manifest, metadata)
+    differing = [] if manifest is None else segment_contents.manifest_differences(manifest, metadata)
     if differing:
         sheet.remark("manifest_differences", f"manifest and metadata differ in {', '.join(differing)}")
     return [len(differing)]

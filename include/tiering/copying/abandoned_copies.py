@@ -1,4 +1,4 @@
-"""What becomes of copies that nobody works on any more and that were never finished, as far as this database knows.
+"""Copies that were begun and never finished: which of them a plan has finished, and what becomes of the others.
 
 Their worker was killed, or the database was set back to a moment when they were under way; then they may have been
 finished since, and the source may have deleted its segment. So a whole copy is never deleted here: it is finished, or
@@ -6,38 +6,104 @@ it stays. Whoever holds the partition's lease to copy knows that nobody works on
 
     objects in the store   segment in the source               becomes
     whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
-    whole                  another one                         stays, unless it replaces a failed segment
+    whole                  another one                         stays
     in parts               the same offsets                    abandoned, once the store is claimed: it is copied anew
     in parts               another one, or none any more       stays
     wrong, or unreadable   any                                 stays
     any                    any, its deletion has begun         abandoned
-
-A failed segment is replaced by a copy of the same offsets and leader epochs, which has its records. So a source whose
-segments begin and end elsewhere by now, as another leader's may, is no objection: nothing there could replace it.
 
 Whole is said of lengths and checksums, in parts of an object that is not there. What stays is expiration's to delete,
 once it is past the log start, or another copy of its offsets has passed verification, or somebody decided to go on
 without them. Where the whole partition is gone from the source, `./tiering adopt` finishes what is whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.copying.copy_checks import require_no_fork
-from include.tiering.copying.copy_one_segment import CopyStep, SegmentCopier
-from include.tiering.copying.plan_leftovers import is_started, leftovers_of, other_history, records_of
+from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
-from include.tiering.model.histories import newest_history, not_skipped
-from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.histories import newest_history, not_skipped, with_records
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import Fence, SegmentOrigin
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.runs.contract import PlannedSegment
-from include.tiering.segments.contract import SegmentRow
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
+
+
+def leftovers_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
+    """Copies of the partition that we began and that were never finished, by ascending start offset.
+
+    Of what a broker began a lease of ours proves nothing. What was finished is expiration's, which has its own lease.
+    """
+    rows = [row for row in metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
+    return [row for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
+
+
+def going_on(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    highest_copied_offset: int,
+    following_offset: int,
+    is_whole: Callable[[SegmentRow], bool],
+) -> list[PlannedSegment]:
+    """Whole leftovers that join what is copied and are of the history that is followed, of offsets that the source,
+    which goes on with `following_offset`, has no longer."""
+    found, next_offset = [], highest_copied_offset + 1
+    history = newest_history(metadata.divergences(partition))
+    for row in leftovers_of(metadata, partition):
+        if row.history != history:
+            continue
+        segment = row.metadata
+        joins = segment.start_offset <= next_offset <= segment.end_offset < following_offset
+        if joins and is_started(row) and other_history(metadata, segment) is None and is_whole(row):
+            found.append(PlannedSegment(segment.start_offset, segment.end_offset, segment.segment_size_bytes))
+            next_offset = segment.end_offset + 1
+    return found
+
+
+def replacing(
+    metadata: RemoteLogMetadata,
+    partition: TopicIdPartition,
+    failed: Iterable[RemoteLogSegmentMetadata],
+    is_whole: Callable[[SegmentRow], bool],
+) -> list[PlannedSegment]:
+    """Whole leftovers of the same records as one of the failed segments, whose place they can take."""
+    leftovers = {records_of(row.metadata): row for row in leftovers_of(metadata, partition) if is_started(row)}
+    found = []
+    for one in failed:
+        row = leftovers.get(records_of(one))
+        if row is not None and other_history(metadata, row.metadata) is None and is_whole(row):
+            size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
+            found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
+    return found
+
+
+def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
+    """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source: why it
+    is of another history, None if nothing says so."""
+    known = metadata.partition_truth(attempt.topic_id_partition).leader_epochs
+    own = with_records(attempt.segment_leader_epochs)
+    offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
+    other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)
+    return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
+
+
+def is_started(row: SegmentRow) -> bool:
+    """Its deletion has not begun."""
+    return row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+
+
+def records_of(segment: RemoteLogSegmentMetadata) -> tuple[object, ...]:
+    """Equal for copies of the same offsets, written under the same leader epochs."""
+    return segment.start_offset, segment.end_offset, with_records(segment.segment_leader_epochs)
+
 
 _log: Final = get_logger(__name__)
 

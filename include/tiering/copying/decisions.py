@@ -1,0 +1,398 @@
+"""Decisions about one partition that let an archive go on: skip offsets, or follow the source's history.
+
+**Skip** offsets that no source can give any more. Three things may be skipped, as a plan of this moment names them. A
+*hole*: offsets that the source lost before they were copied, which the log that a copy reads proves by its start; or
+offsets that are missing between copied segments, as the metadata itself proves: no copy comes back to them. *Compacted
+segments*: whole segments of which a log cleaner took offsets before they were copied; what it left of them is not
+copied either. *Failed segments* that no new copy replaces: they stay as they are, not served, and stop the partition no
+longer. Nothing else: not a segment that waits, not a damaged source.
+
+    step       a crash right after it leaves                      cleaned up by
+    found      nothing                                            -
+    recorded   the hole's decision and its event, together;       -
+               of failed segments the first few, each whole       the same call again: it finds the others
+
+The next run of a copy goes on behind it. Between the two steps a person may think for long. A copy that went on
+meanwhile is refused by the comparison in the metadata; a hole that grew meanwhile is named again, by what it grew. A
+segment that passed or was superseded meanwhile is refused likewise.
+
+**Follow the source's history**, after the two have diverged. From where on is no choice: the first offset of the
+source's own history that it still has, which a plan of this moment names. A person names it again, so that nobody
+agrees to more than was shown.
+
+    step       a crash right after it leaves                      cleaned up by
+    found      nothing                                            -
+    recorded   the divergence, open, if no run had recorded it    the same call again decides about it
+    decided    the decision and its event, together               -
+
+Nothing is deleted. What is remote above that offset stays under its leader epochs, and expires by the ordinary rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
+from include.tiering.copying.report import loss_document, needs_a_person
+from include.tiering.errors import CorruptFileError, SettingError, StateConflictError
+from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
+from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.presentation import Document, Presentation, Table, count, labels
+from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.failed_copies import FailedCopies, Loss
+from include.tiering.units import format_utc
+
+COMPACTED_AWAY: Final = "compacted away before it was copied"
+"""What the reason of such a decision begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What may be skipped of a partition now: failed segments first, then a hole.
+
+    Attributes:
+        hole: None if there is none.
+        lost: failed segments that no new copy replaces.
+        is_compacted: the hole is segments that were compacted away; the source has what is left of them.
+        is_within: the hole lies between copied segments, where no copy comes back to it.
+        waits: why the partition waits, if it does.
+        elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
+        decisions: all that were ever recorded of the partition, by offset.
+    """
+
+    topic_id_partition: TopicIdPartition
+    hole: OffsetRange | None
+    waits: HeldBackPartition | None = None
+    elsewhere: tuple[int, ...] = ()
+    decisions: tuple[SkippedOffsets, ...] = ()
+    lost: tuple[Loss, ...] = ()
+    is_within: bool = False
+    is_compacted: bool = False
+
+    @property
+    def ranges(self) -> tuple[OffsetRange, ...]:
+        """What would be missing, by offset."""
+        return tuple(loss.offsets for loss in self.lost) if self.hole is None else (self.hole,)
+
+    @property
+    def offsets(self) -> int:
+        return sum(part.size for part in self.ranges)
+
+
+def plan_skip(
+    report: ScanReport, plan: CopyPlan, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
+) -> Skip:
+    """The hole of the partition that is named, by a scan and by the plan that was made of it. Changes nothing.
+
+    Raises:
+        SettingError: no replica that a copy may read is found, or several topics had the name.
+        CorruptFileError: what seems to be gone lies above the log start: it is missing.
+    """
+    replica = meant_replica(report, topic, number, topic_id)
+    partition = replica.topic_id_partition
+    waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
+    decisions = tuple(metadata.skipped_offsets(partition))
+    if waits is None or waits.hole is None:
+        return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
+    if waits.reason is HeldBack.COMPACTED:
+        return Skip(partition, waits.hole, waits, decisions=decisions, is_compacted=True)
+    hole, highest = waits.hole, metadata.highest_copied_offset(partition)
+    is_within = highest is not None and hole.last <= highest
+    if not is_within and replica.log_start_offset <= hole.last:
+        raise CorruptFileError(
+            str(replica.replica_id),
+            f"offsets {hole} are missing, not gone: its log starts at {replica.log_start_offset}; see ./tiering scan",
+        )
+    elsewhere = _elsewhere(report.replicas, replica, hole)
+    return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within)
+
+
+def skip_offsets(
+    planned: Skip, *, metadata: RemoteLogMetadata, failed_copies: FailedCopies, reason: str, author: str
+) -> Skip:
+    """Record the decision, with an event. Where there is nothing to skip nothing is recorded.
+
+    Raises:
+        SettingError: no reason is given.
+        StateConflictError: other offsets are next by now, a segment is not failed any more, or the platform does not
+            own the topic any more.
+    """
+    if not reason.strip():
+        raise SettingError("--reason is empty: say why the archive may go on without these offsets")
+    if planned.lost:
+        given_up = [
+            decision
+            for loss in planned.lost
+            for decision in failed_copies.give_up(loss.segment_id, reason=reason.strip(), author=author)
+        ]
+        return replace(planned, waits=None, decisions=(*planned.decisions, *given_up))
+    if planned.hole is None:
+        return planned
+    why = f"{COMPACTED_AWAY}: {reason.strip()}" if planned.is_compacted else reason.strip()
+    decision = metadata.skip_offsets(
+        planned.topic_id_partition, planned.hole, reason=why, author=author, may_be_first=planned.is_compacted
+    )
+    return replace(planned, waits=None, decisions=(*planned.decisions, decision))
+
+
+def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
+    named = [
+        one
+        for one in report.replicas
+        if one.chosen and one.topic_id_partition.topic == topic and one.topic_id_partition.partition == number
+    ]
+    meant = [one for one in named if topic_id in (None, str(one.topic_id_partition.topic_id))]
+    if len(meant) == 1:
+        return meant[0]
+    if not named:
+        raise SettingError(
+            f"{topic}-{number}: no directory of log_dirs shows the replica that a copy reads, so nothing proves what is"
+            f" gone; ./tiering doctor {topic} says more"
+        )
+    ids = ", ".join(str(one.topic_id_partition.topic_id) for one in named)
+    raise SettingError(f"{topic}-{number}: topics of this name have the ids {ids}: choose one with --topic-id")
+
+
+def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) -> tuple[int, ...]:
+    others = (one for one in replicas if one.topic_id_partition == read.topic_id_partition and one is not read)
+    return tuple(
+        one.replica_id.broker_id
+        for one in others
+        if any(
+            s.base_offset <= hole.last and s.end_offset >= max(hole.first, one.log_start_offset) for s in one.segments
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSource:
+    """What may be decided: `from_offset` (inclusive) is where the source's history is gone on with.
+
+    `seen` is the divergence as it was recorded, or as it shows now where nobody did.
+    `source_epochs` are the source's, as far as they are committed.
+    `decided` is None as long as it is not.
+    """
+
+    topic_id_partition: TopicIdPartition
+    from_offset: int
+    waits: HeldBackPartition
+    seen: SeenDivergence
+    source_epochs: LeaderEpochs
+    decided: Divergence | None = None
+
+    @property
+    def kept(self) -> OffsetRange | None:
+        """What is remote already from this offset on, and answers from now on to those alone who ask by epoch."""
+        first, last = max(self.from_offset, self.seen.offsets.first), self.seen.offsets.last
+        return OffsetRange(first, last) if first <= last else None
+
+    @property
+    def missing(self) -> OffsetRange | None:
+        """What of the source's history will never be in the archive."""
+        first = self.seen.offsets.first
+        return OffsetRange(first, self.from_offset - 1) if first < self.from_offset else None
+
+
+def plan_follow(
+    report: ScanReport, plan: CopyPlan, topic: str, number: int, from_offset: int, topic_id: str | None
+) -> FollowSource:
+    """What the decision means now, by a scan and by the plan that was made of it. Changes nothing.
+
+    Raises:
+        SettingError: no replica that a copy may read is found, or several topics had the name.
+        StateConflictError: nothing waits for such a decision, or the source can be followed from another offset.
+    """
+    replica = meant_replica(report, topic, number, topic_id)
+    partition = replica.topic_id_partition
+    held = [one for one in plan.held_back if one.topic_id_partition == partition]
+    found = [(one, seen.seen) for one in held for seen in (one.undecided, one.fork) if seen is not None]
+    if not found:
+        raise StateConflictError(f"{partition}: no divergence of histories waits for a decision")
+    waits, seen = found[0]
+    if waits.follow_from is None:
+        raise StateConflictError(f"{partition}: {waits.detail}")
+    if waits.follow_from != from_offset:
+        raise StateConflictError(
+            f"{partition}: the source can be followed from offset {waits.follow_from} on, not from {from_offset}"
+        )
+    return FollowSource(partition, from_offset, waits, seen, replica.leader_epochs.range(-1, replica.high_watermark))
+
+
+def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason: str, author: str) -> FollowSource:
+    """Record the decision, with an event.
+
+    Raises:
+        SettingError: no reason is given.
+        StateConflictError: somebody decided meanwhile, or the platform does not own the topic any more.
+    """
+    if not reason.strip():
+        raise SettingError("--reason is empty: say why the archive is to go on with the source's history")
+    partition, fork, undecided = planned.topic_id_partition, planned.waits.fork, planned.waits.undecided
+    if fork is not None:
+        undecided = metadata.record_divergence(partition, fork.seen, history=fork.history)
+    if undecided is None:
+        raise StateConflictError(f"{partition}: what was shown is not so any more: ask again")
+    decided = metadata.follow_source(
+        partition,
+        undecided.number,
+        planned.from_offset,
+        source_epochs=planned.source_epochs,
+        reason=reason.strip(),
+        author=author,
+    )
+    return replace(planned, decided=decided)
+
+
+def present_skip(skip: Skip, refusal: str | None) -> Presentation:
+    """Not `ok`: refused, so nothing changed; or the partition waits for a person, and not for this."""
+    waits_for_more = not skip.ranges and skip.waits is not None and needs_a_person([skip.waits])
+    return Presentation(
+        lambda: _skip_document(skip, refusal),
+        lambda: _skip_tables(skip),
+        _skip_summary(skip, refusal),
+        ok=refusal is None and not waits_for_more,
+    )
+
+
+def skip_question(skip: Skip) -> str:
+    """What a person is to agree to."""
+    return f"{_missing(skip)}. Go on without them?"
+
+
+def _missing(skip: Skip) -> str:
+    if not skip.ranges:
+        return f"{skip.topic_id_partition}: there is nothing to skip"
+    ranges = ", ".join(map(str, skip.ranges))
+    text = f"{skip.topic_id_partition}: {count(skip.offsets, 'offset')}, {ranges}, will be missing from the archive"
+    if skip.lost:
+        kept = f"{count(len(skip.lost), 'segment')} that failed the quality gate, kept and not served"
+        return f"{text}: {kept} ({'; '.join(loss.why for loss in skip.lost)})"
+    text += " for ever"
+    if skip.is_compacted:
+        return f"{text}: compacted away before they were copied"
+    return f"{text}; {_still_on(skip)}" if skip.elsewhere else text
+
+
+def _still_on(skip: Skip) -> str:
+    brokers = " and ".join(f"broker {broker}" for broker in skip.elsewhere)
+    return f"some are still on {brokers}: a copy reads whichever leads the partition"
+
+
+def _skip_summary(skip: Skip, refusal: str | None) -> str:
+    if not skip.ranges:
+        waits = skip.waits
+        why = "" if waits is None else f"; from offset {waits.next_offset} it waits: {waits.reason}: {waits.detail}"
+        return f"{skip.topic_id_partition}: there is nothing to skip{why}"
+    if refusal is not None:
+        return f"nothing is skipped: {refusal}. {_missing(skip)}"
+    return f"recorded: {_missing(skip)}; {_goes_on(skip)}"
+
+
+def _goes_on(skip: Skip) -> str:
+    if skip.hole is None:
+        return "the next copy goes on behind them"
+    if skip.is_within:
+        return "./tiering verify gives what was copied behind them another verdict"
+    return f"the next copy begins at {skip.hole.last + 1}"
+
+
+def _skip_document(skip: Skip, refusal: str | None) -> Document:
+    waits = skip.waits
+    return {
+        **labels(skip.topic_id_partition),
+        **_offsets(skip.ranges[0] if skip.ranges else None),
+        "lost": [loss_document(loss) for loss in skip.lost],
+        "elsewhere": list(skip.elsewhere),
+        "waits": None if waits is None else f"{waits.reason}: {waits.detail}",
+        "refusal": refusal,
+        "recorded": [
+            {
+                **_offsets(one.offsets),
+                "reason": one.reason,
+                "author": one.author,
+                "recorded_at_ms": one.recorded_at_ms,
+            }
+            for one in skip.decisions
+        ],
+    }
+
+
+def _offsets(offsets: OffsetRange | None) -> Document:
+    if offsets is None:
+        return {"first_offset": None, "last_offset": None, "offsets": 0}
+    return {"first_offset": offsets.first, "last_offset": offsets.last, "offsets": offsets.size}
+
+
+def _skip_tables(skip: Skip) -> tuple[Table, ...]:
+    """No table if nothing was ever decided."""
+    if not skip.decisions:
+        return ()
+    rows = tuple(
+        (str(one.offsets), str(one.offsets.size), format_utc(one.recorded_at_ms), one.author, one.reason)
+        for one in skip.decisions
+    )
+    return (Table(f"{skip.topic_id_partition}, skipped", ("offsets", "how many>", "when", "by", "reason"), rows),)
+
+
+_COPIED: Final = "the next copy goes on there"
+
+
+def present_follow(follow: FollowSource, refusal: str | None) -> Presentation:
+    """Not `ok`: refused, so nothing changed."""
+    if refusal is not None:
+        summary = f"nothing is decided: {refusal}. {_meaning(follow)}"
+    else:
+        goes_on = "./tiering adopt takes in what the store has from there on" if _is_stored(follow) else _COPIED
+        summary = f"recorded: {_meaning(follow)}; {goes_on}"
+    return Presentation(lambda: _follow_document(follow, refusal), lambda: (), summary, ok=refusal is None)
+
+
+def follow_question(follow: FollowSource) -> str:
+    """What a person is to agree to."""
+    return f"{_meaning(follow)}. Follow the source?"
+
+
+def _meaning(follow: FollowSource) -> str:
+    where = follow.topic_id_partition
+    text = f"{where}: {follow.seen}; from offset {follow.from_offset} on the archive follows the source"
+    if follow.kept is not None:
+        text += f"; offsets {follow.kept} stay as they are, for those who ask by leader epoch"
+    if follow.missing is not None:
+        text += f"; {count(follow.missing.size, 'offset')} of the source's history, {follow.missing}, will be missing"
+        text += " from the archive for ever"
+    return text
+
+
+def _is_stored(follow: FollowSource) -> bool:
+    return follow.decided is not None and follow.decided.begins_in_store(follow.from_offset)
+
+
+def _follow_document(follow: FollowSource, refusal: str | None) -> Document:
+    decided = follow.decided
+    return {
+        **labels(follow.topic_id_partition),
+        "from_offset": follow.from_offset,
+        "diverges": {
+            **_range_or_none(follow.seen.offsets),
+            "archive_epochs": list(follow.seen.archive_epochs),
+            "source_epochs": list(follow.seen.source_epochs),
+            "seen_by": str(follow.seen.seen_by),
+        },
+        "kept": _range_or_none(follow.kept),
+        "missing": _range_or_none(follow.missing),
+        "refusal": refusal,
+        "decided": None
+        if decided is None or decided.followed is None
+        else {
+            "history": decided.number,
+            "reason": decided.followed.reason,
+            "author": decided.followed.author,
+            "decided_at_ms": decided.followed.decided_at_ms,
+        },
+    }
+
+
+def _range_or_none(offsets: OffsetRange | None) -> Document:
+    return {} if offsets is None else {"first_offset": offsets.first, "last_offset": offsets.last}

@@ -1,0 +1,321 @@
+"""Measure the log of one segment at either depth, into the columns of its measure.
+
+A shallow look reads the first batch, and those from the last entry of the offset index on: two or three ranges of a few
+KiB, as long as the offset index reaches to the end as a broker's does. Where it does not, the way from its last entry
+to the end is read: it ends where the segment must end.
+
+A deep look reads every batch, and asks whether indexes, transactions and producers are those of the batches.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from include.tiering.errors import FormatError, RemoteAccessDeniedError, RemoteStorageError
+from include.tiering.formats import indexes, producer_state
+from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.units import KIB
+from include.tiering.verification.log_batches import (
+    EpochOrder,
+    Faults,
+    HeaderRules,
+    LogJudge,
+    LogWalk,
+    OffsetOrder,
+    Timestamps,
+)
+from include.tiering.verification.log_consistency import (
+    OffsetIndexEntries,
+    SegmentTransactions,
+    SnapshotProducers,
+    TimeIndexEntries,
+)
+from include.tiering.verification.segment_contents import (
+    SegmentContents,
+    offset_entries,
+    time_entries,
+    transaction_entries,
+)
+
+_T = TypeVar("_T")
+
+
+class Sheet:
+    """`values` by column, None where it could not be measured; `remarks` explain what a number alone does not.
+
+    `is_refused`: something could not be measured because the store has it and does not give it.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, int | None] = {}
+        self.remarks: list[tuple[str, str]] = []
+        self.is_refused = False
+
+    def fill(self, columns: Sequence[str], probe: Callable[[], Sequence[int | None]]) -> None:
+        """What `probe` gives; None in all of `columns` if it meets bytes or objects that cannot be used.
+
+        Raises:
+            RemoteStorageUnavailableError: the store does not answer (retriable).
+        """
+        found = self.attempt(columns, probe)
+        if found is not None:
+            self.values.update(zip(columns, found, strict=True))
+
+    def attempt(self, columns: Sequence[str], build: Callable[[], _T]) -> _T | None:
+        """What `build` gives, for `columns` that are filled later; None if it fails, as `fill` does."""
+        try:
+            return build()
+        except (FormatError, RemoteStorageError) as error:
+            if error.retriable:
+                raise
+            self.is_refused |= isinstance(error, RemoteAccessDeniedError)
+            self.leave_out(columns, str(error))
+            return None
+
+    def leave_out(self, columns: Sequence[str], reason: str) -> None:
+        """These could not be measured."""
+        for column in columns:
+            self.values[column] = None
+            self.remark(column, f"{column} could not be measured: {reason}")
+
+    def count(self, column: str, *faults: Faults) -> None:
+        """The sum of these, with the first of each."""
+        found = [each for each in faults if each.count]
+        self.values[column] = sum(each.count for each in found)
+        if found:
+            self.remark(column, f"{column} = {self.values[column]}: {'; '.join(each.first for each in found)}")
+
+    def remark(self, column: str, text: str) -> None:
+        self.remarks.append((column, text))
+
+
+_TIME_INDEX_END: Final = "time_index_unlike_maximum"
+
+
+class BatchJudges:
+    """Order, epochs, headers and timestamps against the metadata."""
+
+    def __init__(self, metadata: RemoteLogSegmentMetadata, *, begins_anywhere: bool = False) -> None:
+        self.order = OffsetOrder(metadata.start_offset, metadata.end_offset, begins_anywhere=begins_anywhere)
+        self.epochs = EpochOrder(metadata.segment_leader_epochs)
+        self.headers = HeaderRules()
+        self.times = Timestamps(metadata.max_timestamp_ms)
+
+    @property
+    def all(self) -> tuple[LogJudge, ...]:
+        return self.order, self.epochs, self.headers, self.times
+
+
+def fill_time_index_end(sheet: Sheet, contents: SegmentContents, largest_ms: int) -> None:
+    """The last entry of a rolled segment's time index has its largest timestamp; only without any it has no entry.
+
+    `largest_ms` is the largest that was seen in batches, -1 if none was.
+    """
+
+    def unlike_maximum() -> list[int]:
+        index = time_entries(contents.index(IndexType.TIMESTAMP), contents.metadata)
+        wanted_ms = contents.metadata.max_timestamp_ms if len(index) or largest_ms != NO_TIMESTAMP else NO_TIMESTAMP
+        if index.largest_timestamp_ms == wanted_ms:
+            return [0]
+        sheet.remark(_TIME_INDEX_END, f"the time index ends at {index.largest_timestamp_ms}, not {wanted_ms}")
+        return [1]
+
+    sheet.fill((_TIME_INDEX_END,), unlike_maximum)
+
+
+_BLOCK_BYTES: Final = 64 * KIB
+
+
+class _Part(NamedTuple):
+    """What was seen of the bytes from `first` on, where batches must begin."""
+
+    first: int
+    walk: LogWalk
+    judges: BatchJudges
+
+    @property
+    def faults(self) -> list[Faults]:
+        walk, judges = self.walk, self.judges
+        return [
+            walk.unreadable,
+            walk.wrong_crcs,
+            walk.unopened,
+            judges.order.misplaced,
+            judges.order.missing,
+            judges.epochs.wrong,
+            judges.headers.impossible,
+            judges.times.above,
+        ]
+
+
+def fill_ends(sheet: Sheet, contents: SegmentContents) -> None:
+    """Fills the columns of both ends, and that of the time index's."""
+    largest_ms = NO_TIMESTAMP
+    not_opened: dict[int, Faults] = {}
+    for column, probe in (("first_batch_faults", _first_batch), ("last_batch_faults", _last_batches)):
+        part = sheet.attempt((column,), partial(probe, contents))
+        if part is not None:
+            sheet.count(column, *part.faults)
+            largest_ms = max(largest_ms, part.judges.times.largest_ms)
+            # The last batches are all of them, the first one included, where the offset index is empty.
+            not_opened[part.first] = part.walk.not_opened
+    sheet.count("batches_not_opened", *not_opened.values())
+    fill_time_index_end(sheet, contents, largest_ms)
+
+
+def _first_batch(contents: SegmentContents) -> _Part:
+    size_bytes = contents.log_bytes()
+    if size_bytes < HEADER_SIZE:
+        raise FormatError(f"a log of {size_bytes} bytes holds no batch")
+    head = bytearray(HEADER_SIZE)
+    contents.log_part(0, HEADER_SIZE - 1).read_into(0, memoryview(head))
+    header = parse_header(head)
+    if header.size_bytes > size_bytes:
+        raise FormatError(f"a batch of {header.size_bytes} bytes in a log of {size_bytes}")
+    judges = BatchJudges(contents.metadata)
+    return _read_part(contents, judges, 0, header.size_bytes)
+
+
+def _last_batches(contents: SegmentContents) -> _Part:
+    metadata, size_bytes = contents.metadata, contents.log_bytes()
+    index = offset_entries(contents.index(IndexType.OFFSET), metadata)
+    position = int(index.positions[-1]) if len(index) else 0
+    if not 0 <= position < size_bytes:
+        raise FormatError(f"the offset index ends at byte {position} of {size_bytes}")
+    judges = BatchJudges(metadata, begins_anywhere=position > 0)
+    part = _read_part(contents, judges, position, size_bytes)
+    judges.order.end()
+    return part
+
+
+def _read_part(contents: SegmentContents, judges: BatchJudges, first: int, end: int) -> _Part:
+    """The bytes from `first` to `end` (exclusive), where batches must begin and end."""
+    walk = LogWalk(judges.all)
+    walk.read(contents.log_part(first, end - 1), first, _BLOCK_BYTES)
+    return _Part(first, walk, judges)
+
+
+_CHECKSUM: Final = "read_log_crc32c"
+_LARGEST: Final = "log_max_timestamp_ms"
+_OFFSETS: Final = "offset_index_strays"
+_TIMES: Final = "time_index_strays"
+_ABORTED: Final = "transaction_index_strays"
+_NOT_ABORTED: Final = "transaction_index_missing"
+_PRODUCERS: Final = "producer_snapshot_strays"
+_OF_BATCHES: Final = (
+    "log_unreadable_bytes",
+    "log_wrong_crcs",
+    "log_missing_offsets",
+    "log_misplaced_batches",
+    "log_wrong_epochs",
+    "log_impossible_headers",
+    "log_thinned_batches",
+    "log_unopened_batches",
+)
+
+
+def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
+    """Fills every column that speaks about all batches. Reads the log once, front to back."""
+    judges, followers = BatchJudges(contents.metadata), _Followers(sheet, contents)
+    walk = LogWalk((*judges.all, *followers.all))
+    crc32c = sheet.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
+    if crc32c is None:
+        followers.leave_out("the log could not be read")
+        fill_time_index_end(sheet, contents, NO_TIMESTAMP)
+        return
+    sheet.values[_CHECKSUM] = crc32c
+    sheet.count("batches_not_opened", walk.not_opened)
+    judges.order.end()
+    columns = zip(_OF_BATCHES, _faults_of_batches(walk, judges), strict=True)
+    if walk.unreadable.count:
+        reason = f"the batches end early: {walk.unreadable.first}"
+        for column, faults in columns:
+            if faults.count:
+                sheet.count(column, faults)
+            else:
+                sheet.leave_out((column,), reason)
+        sheet.leave_out((_LARGEST,), reason)
+        followers.leave_out(reason)
+    else:
+        for column, faults in columns:
+            sheet.count(column, faults)
+        largest_ms = judges.times.largest_ms
+        sheet.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
+        followers.fill()
+    fill_time_index_end(sheet, contents, judges.times.largest_ms)
+
+
+def _read(walk: LogWalk, contents: SegmentContents) -> int:
+    """The CRC-32C of what was read."""
+    size_bytes = contents.log_bytes()
+    if not size_bytes:
+        raise FormatError("a log of 0 bytes holds no batch")
+    part = contents.log_part(0, size_bytes - 1)
+    walk.read(part)
+    part.skip_rest()
+    return part.crc32c
+
+
+def _faults_of_batches(walk: LogWalk, judges: BatchJudges) -> tuple[Faults, ...]:
+    """In the order of `_OF_BATCHES`."""
+    return (
+        walk.unreadable,
+        walk.wrong_crcs,
+        judges.order.missing,
+        judges.order.misplaced,
+        judges.epochs.wrong,
+        judges.headers.impossible,
+        judges.headers.thinned,
+        walk.unopened,
+    )
+
+
+class _Followers:
+    """What the segment's other objects say, followed through the batches: as many of them as can be read."""
+
+    def __init__(self, sheet: Sheet, contents: SegmentContents) -> None:
+        metadata, start_offset = contents.metadata, contents.metadata.start_offset
+        self.all: list[LogJudge] = []
+        self._sheet = sheet
+        self._strays: dict[str, Callable[[], Faults]] = {}
+        offsets = sheet.attempt(
+            (_OFFSETS,), lambda: OffsetIndexEntries(offset_entries(contents.index(IndexType.OFFSET), metadata))
+        )
+        if offsets is not None:
+            self._add(offsets, {_OFFSETS: offsets.strays})
+        times = sheet.attempt(
+            (_TIMES,), lambda: TimeIndexEntries(time_entries(contents.index(IndexType.TIMESTAMP), metadata))
+        )
+        if times is not None:
+            self._add(times, {_TIMES: times.strays})
+        aborted = sheet.attempt(
+            (_ABORTED, _NOT_ABORTED),
+            lambda: SegmentTransactions(transaction_entries(contents.transaction_index(), metadata), start_offset),
+        )
+        transactions = aborted or SegmentTransactions(indexes.parse_transaction_index(b""), start_offset)
+        self._add(transactions, {} if aborted is None else {_ABORTED: aborted.strays, _NOT_ABORTED: aborted.missing})
+        producers = sheet.attempt(
+            (_PRODUCERS,),
+            lambda: SnapshotProducers(
+                producer_state.entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
+            ),
+        )
+        if producers is not None:
+            self._add(producers, {_PRODUCERS: producers.strays})
+
+    def _add(self, judge: LogJudge, strays: Mapping[str, Callable[[], Faults]]) -> None:
+        self.all.append(judge)
+        self._strays.update(strays)
+
+    def fill(self) -> None:
+        """After the last batch."""
+        for column, probe in self._strays.items():
+            faults = self._sheet.attempt((column,), probe)
+            if faults is not None:
+                self._sheet.count(column, faults)
+
+    def leave_out(self, reason: str) -> None:
+        """Not all batches could be followed."""
+        self._sheet.leave_out(tuple(self._strays), reason)

@@ -1,0 +1,377 @@
+"""The plan of a run that verifies: which segments, why, how deep, what that costs, and what became of each.
+
+`plan_verification` decides, pure: rows in, a plan out. A sample names reasons; a FINISHED segment is taken for the
+first of `VerificationReason` that holds. With a limit the most urgent come first, within a reason those whose verdict
+is oldest, and the others wait for the next run. What it costs is said before it starts: bytes, requests, and the time
+at a quota.
+
+`VerificationStore` keeps the plan. A plan only says what to read. It gives no right to anything and takes none: a
+segment that is deleted meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
+
+**Rolling sample.** `Turn` takes a share of all segments in each period, and over time every one of them. Each segment
+has its place on a circle of 2^64 places, by its id alone. Periods are numbered; each is an arc as long as the share,
+and begins where the one before it ended:
+
+    period 0 |---- 0.3 ----|
+    period 1               |---- 0.3 ----|
+    period 2                             |---- 0.3 ----|
+    period 3 ---- 0.2 ---|                             |0.1-     it goes on from the beginning
+
+So any ceil(1 / share) consecutive periods take every segment at least once, whatever was added or deleted meanwhile,
+and a period takes about the share of the bytes: places are spread evenly, and know nothing of sizes.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final, Protocol, Self
+
+from include.tiering.kafka.log_dirs.contract import matches
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
+from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
+from include.tiering.segments.contract import QualityResult, SegmentRow
+
+KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
+"""Plans that are older are forgotten when the next one is stored."""
+
+
+class VerificationReason(StrEnum):
+    """Why a segment was chosen; the most urgent first."""
+
+    NEVER = "never verified"
+    FAILED = "failed before"
+    EXPIRED = "verdict expired"
+    EXPIRING = "verdict about to expire"
+    OLD = "verdict older than asked for"
+    SHARE = "its turn"
+    ASKED = "asked for"
+
+
+class VerificationOutcome(StrEnum):
+    """What became of one planned segment. GONE: it was no longer FINISHED when it was to be read or judged."""
+
+    PLANNED = "planned"
+    PASSED = "passed"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedVerification:
+    """One segment to verify. `planned_bytes` is an estimate of what has to be read."""
+
+    segment_id: RemoteLogSegmentId
+    start_offset: int
+    depth: Depth
+    reason: VerificationReason
+    planned_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationResult:
+    """The outcome of one segment, any but PLANNED, and the bytes that were read for it."""
+
+    segment_id: RemoteLogSegmentId
+    outcome: VerificationOutcome
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationTotal:
+    """Segments of a run with one outcome, and their bytes: planned and read."""
+
+    outcome: VerificationOutcome
+    segments: int
+    planned_bytes: int
+    read_bytes: int
+
+
+class VerificationStore(Protocol):
+    """Runs that verify, of one cluster.
+
+    Every method may raise `MetadataUnavailableError`.
+    """
+
+    def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
+        """Store a plan, and forget those of longer ago than `KEPT_PLANS_MS`, by the database's clock.
+
+        The same run id with the same plan is harmless.
+
+        Raises:
+            StateConflictError: the run has another plan.
+        """
+        ...
+
+    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
+        """The first segments that are still PLANNED, by topic, partition and start offset."""
+        ...
+
+    def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
+        """All with this outcome, in the same order."""
+        ...
+
+    def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
+        """Rules that segments of the run with an outcome break, as they stand now, whoever recorded them; each with the
+        segment's start offset. In the same order, then by rule; of what is gone, none.
+        """
+        ...
+
+    def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
+        """Outcomes of planned segments, all or none of them. Repeating it is harmless; a later one replaces it.
+
+        Raises:
+            StateConflictError: the plan has no such segment.
+        """
+        ...
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        """Record as an event that `author` says of missing segments that they are lost; `found` says how many."""
+        ...
+
+    def totals(self, run_id: str) -> Sequence[VerificationTotal]:
+        """Each outcome once, in the order of `VerificationOutcome`."""
+        ...
+
+
+PLACES: Final = 2**64
+_MOST_DENOMINATOR: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The arc of one period: `length` places from `first` on."""
+
+    first: int
+    length: int
+
+    @classmethod
+    def of(cls, share: float, period: int) -> Self:
+        """Raises ValueError for a share that is not above 0 and at most 1."""
+        if not 0 < share <= 1:
+            raise ValueError(f"share {share} is not above 0 and at most 1")
+        exact = Fraction(share).limit_denominator(_MOST_DENOMINATOR)
+        begin, end = (int(number * exact * PLACES) for number in (period, period + 1))
+        return cls(begin % PLACES, end - begin)
+
+    def holds(self, segment_id: RemoteLogSegmentId) -> bool:
+        """Whether it is this segment's turn."""
+        return (place_of(segment_id) - self.first) % PLACES < self.length
+
+
+def place_of(segment_id: RemoteLogSegmentId) -> int:
+    """0 to 2^64 - 1."""
+    return int.from_bytes(hashlib.blake2b(segment_id.id.value, digest_size=8).digest())
+
+
+_INDEX_BYTES_PER_INTERVAL: Final = 20
+_INTERVAL_BYTES: Final = 4096
+"""Kafka's `index.interval.bytes`: after so many an offset index gets 8 bytes more, a time index 12."""
+
+_ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
+"""Manifest, producer snapshot and leader epochs of a usual segment, and what a shallow look takes of its log: more
+where the last batch is large."""
+
+_ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
+"""A look at each object, the manifest, the indexes, and one range of the log or, of a usual log, three."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """About so many bytes are read and so many requests sent. `seconds`: at the fetch quota; None without one."""
+
+    read_bytes: int
+    requests: int
+    seconds: float | None
+
+
+def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
+    """About how much of the store a measure of this segment reads."""
+    log_bytes = segment.segment_size_bytes
+    indexes = log_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL
+    of_log = log_bytes if depth is Depth.DEEP else 0
+    return of_log + indexes + _ABOUT_BYTES[depth]
+
+
+class CostOfReading:
+    """Adds segments up."""
+
+    def __init__(self) -> None:
+        self._bytes_by_scope: Counter[Scope] = Counter()
+        self._read_bytes = 0
+        self._requests = 0
+
+    def add(self, segment: RemoteLogSegmentMetadata, depth: Depth) -> None:
+        size_bytes = bytes_to_read(segment, depth)
+        self._read_bytes += size_bytes
+        self._requests += _ABOUT_REQUESTS[depth]
+        for scope in fetch_scopes(segment.broker_id, segment.topic_id_partition.topic):
+            self._bytes_by_scope[scope] += size_bytes
+
+    def total(self, quotas: QuotasInForce) -> ReadCost:
+        return ReadCost(self._read_bytes, self._requests, seconds_at(quotas, self._bytes_by_scope))
+
+
+def seconds_at(quotas: QuotasInForce, bytes_by_scope: Mapping[Scope, int]) -> float | None:
+    """The scope that takes longest: every byte is charged in all of its scopes, and they run side by side."""
+    rates = ((size_bytes, quotas.of(scope)) for scope, size_bytes in bytes_by_scope.items())
+    return max((size_bytes / rate for size_bytes, rate in rates if rate is not None), default=None)
+
+
+ABOUT_TO_EXPIRE: Final = 0.9
+"""A verdict is due from this part of its age on, so that it is renewed before it expires."""
+
+_URGENCY: Final = {reason: number for number, reason in enumerate(VerificationReason)}
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationSample:
+    """Segments that are taken: those for which any of the members holds.
+
+    Attributes:
+        due: never verified, failed before, or a verdict that has expired or is about to.
+        failed: failed before.
+        older_than_ms: a verdict of this age or older, or none.
+        turn: those whose turn it is.
+        everything: all.
+        topics: names or patterns; `partitions`: numbers. Of these alone, without any of all.
+    """
+
+    due: bool = False
+    failed: bool = False
+    older_than_ms: int | None = None
+    turn: Turn | None = None
+    everything: bool = False
+    topics: tuple[str, ...] = ()
+    partitions: frozenset[int] = frozenset()
+
+    def is_about(self, partition: TopicIdPartition) -> bool:
+        is_topic = not self.topics or matches(partition.topic, self.topics)
+        return is_topic and (not self.partitions or partition.partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationPlan:
+    """Segments by partition and start offset, and what reading them costs.
+
+    `segments` FINISHED ones with `size_bytes` were looked at. `left_out` were chosen and are beyond the limit.
+    """
+
+    run_id: str
+    depth: Depth
+    planned: tuple[PlannedVerification, ...]
+    cost: ReadCost
+    segments: int
+    size_bytes: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    row: SegmentRow
+    reason: VerificationReason
+    depth: Depth
+
+    @property
+    def planned_bytes(self) -> int:
+        return bytes_to_read(self.row.metadata, self.depth)
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """The lowest is verified first. Among equals the place decides, so that no topic is always the last."""
+        segment_id = self.row.metadata.remote_log_segment_id
+        return _URGENCY[self.reason], self.row.verdict_at_ms or 0, place_of(segment_id)
+
+
+def plan_verification(
+    rows: Iterable[SegmentRow],
+    sample: VerificationSample,
+    *,
+    run_id: str,
+    depth: Depth,
+    quotas: QuotasInForce,
+    now_ms: int,
+    max_age_ms: int,
+    limit_bytes: int | None = None,
+    needs_deep: Callable[[SegmentRow], bool] = lambda _: False,
+) -> VerificationPlan:
+    """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
+
+    `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken. `needs_deep` is
+    asked of chosen segments that failed: one that a deep look convicted is read deep whatever `depth` says, since
+    nothing else can acquit it.
+    """
+    chosen: list[_Chosen] = []
+    segments = size_bytes = 0
+    for row in rows:
+        if not row.metadata.is_finished:
+            continue
+        segments += 1
+        size_bytes += row.metadata.segment_size_bytes
+        reason = reason_of(row, sample, now_ms=now_ms, max_age_ms=max_age_ms)
+        if reason is not None:
+            convicted = row.verdict is Verdict.FAILED and needs_deep(row)
+            chosen.append(_Chosen(row, reason, Depth.DEEP if convicted else depth))
+    taken = list(_within(limit_bytes, chosen))
+    cost = CostOfReading()
+    for one in taken:
+        cost.add(one.row.metadata, one.depth)
+    return VerificationPlan(
+        run_id,
+        depth,
+        tuple(_planned(one) for one in _in_order(taken)),
+        cost.total(quotas),
+        segments,
+        size_bytes,
+        left_out=len(chosen) - len(taken),
+    )
+
+
+def reason_of(
+    row: SegmentRow, sample: VerificationSample, *, now_ms: int, max_age_ms: int
+) -> VerificationReason | None:
+    """The first reason that holds, or None."""
+    age_ms = None if row.verdict_at_ms is None else now_ms - row.verdict_at_ms
+    is_expiring = row.verdict is Verdict.PASSED and age_ms is not None and age_ms >= max_age_ms * ABOUT_TO_EXPIRE
+    is_old = sample.older_than_ms is not None and (age_ms is None or age_ms >= sample.older_than_ms)
+    has_turn = sample.turn is not None and sample.turn.holds(row.metadata.remote_log_segment_id)
+    holds = {
+        VerificationReason.NEVER: sample.due and row.verdict is Verdict.NONE,
+        VerificationReason.FAILED: (sample.due or sample.failed) and row.verdict is Verdict.FAILED,
+        VerificationReason.EXPIRED: sample.due and row.verdict is Verdict.EXPIRED,
+        VerificationReason.EXPIRING: sample.due and is_expiring,
+        VerificationReason.OLD: is_old,
+        VerificationReason.SHARE: has_turn,
+        VerificationReason.ASKED: sample.everything,
+    }
+    return next((reason for reason, does in holds.items() if does), None)
+
+
+def _within(limit_bytes: int | None, chosen: Sequence[_Chosen]) -> Iterator[_Chosen]:
+    if limit_bytes is None:
+        yield from chosen
+        return
+    left_bytes = limit_bytes
+    for number, one in enumerate(sorted(chosen, key=lambda each: each.urgency)):
+        left_bytes -= one.planned_bytes
+        if number and left_bytes < 0:
+            return
+        yield one
+
+
+def _in_order(chosen: Iterable[_Chosen]) -> list[_Chosen]:
+    def place(one: _Chosen) -> tuple[str, str, int, int]:
+        partition = one.row.metadata.topic_id_partition
+        return partition.topic, str(partition.topic_id), partition.partition, one.row.metadata.start_offset
+
+    return sorted(chosen, key=place)
+
+
+def _planned(one: _Chosen) -> PlannedVerification:
+    segment = one.row.metadata
+    return PlannedVerification(
+        segment.remote_log_segment_id, segment.start_offset, one.depth, one.reason, one.planned_bytes
+    )

@@ -22,14 +22,14 @@ goes on where the one before ended. So does `./tiering handover TOPIC --resume`;
 * **local-retention** lowers it in steps; after each, what is remote only is consumed and compared with what was copied.
 
 Whoever switches by hand meanwhile is noticed: nothing more is copied or published, the run goes on at **watch**.
-Where it dies, and what that leaves: the tables in `include/tiering/tasks/handover/`.
+Where it dies, and what that leaves: the tables in `include/tiering/handover/`.
 """
 
 from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param, TriggerRule
 
-from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.rules import HandoverStep
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.handover_operators import (
     AGREED_TASK_ID,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.metadata_sync.ingestion_report import present_ingest
+from include.tiering.metadata_sync.report import present_ingest
 from include.tiering.presentation import as_text
 from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
 from plugins.tiering_airflow.hook import TieringHook

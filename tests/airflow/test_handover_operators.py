@@ -10,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, HandoverForgottenError, SettingError
-from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep
+from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from plugins.tiering_airflow import approval, handover_operators
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError

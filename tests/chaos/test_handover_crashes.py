@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import LocalRetention
-from include.tiering.handover.metadata_scan import is_published, published_end
+from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.ports import is_published, published_end
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.copy_world import Crash

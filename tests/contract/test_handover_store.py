@@ -7,16 +7,10 @@ from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events, handovers
 from include.tiering.errors import LeaseLostError, StateConflictError
-from include.tiering.handover.checks.handover_check import CheckOutcome, CheckResult
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import (
-    Drive,
-    GuardValue,
-    HandoverStore,
-    LocalRetention,
-    SeededPartition,
-)
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.checks import CheckOutcome, CheckResult
+from include.tiering.handover.contract import Drive, GuardValue, HandoverStore, LocalRetention, SeededPartition
+from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ownership import LeaseRole
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid

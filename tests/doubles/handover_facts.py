@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.handover.checks.handover_facts import (
+from include.tiering.handover.checks import (
     BrokerFacts,
     DiskFacts,
     FrozenPartition,
     HandoverFacts,
+    HandoverPartition,
     LeaderReplica,
     MetadataTopicFacts,
-    PartitionFacts,
     PartitionOffsetsFacts,
     SeededSegment,
     StoreFacts,
@@ -43,7 +43,7 @@ def sound_facts() -> HandoverFacts:
         brokers=(BrokerFacts(1, True, _MANAGER, "/srv/remote", True),),
         configs={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "local.retention.ms": "-2"},
         old_configs={"retention.ms": "604800000", "retention.bytes": "900000"},
-        partitions=(PartitionFacts(0, _OFFSETS, LeaderReplica(1, EPOCHS, 300, 300, (), 1_000.0), seed),),
+        partitions=(HandoverPartition(0, _OFFSETS, LeaderReplica(1, EPOCHS, 300, 300, (), 1_000.0), seed),),
         metadata_topic=MetadataTopicFacts({"retention.ms": "-1", "cleanup.policy": "delete"}),
         store=StoreFacts("local_tiered_storage", "/srv/remote", False),
         disks=(DiskFacts(1, 10**9),),
@@ -53,7 +53,7 @@ def sound_facts() -> HandoverFacts:
     )
 
 
-def with_partition(facts: HandoverFacts, change: Callable[[PartitionFacts], PartitionFacts]) -> HandoverFacts:
+def with_partition(facts: HandoverFacts, change: Callable[[HandoverPartition], HandoverPartition]) -> HandoverFacts:
     return replace(facts, partitions=tuple(map(change, facts.partitions)))
 
 
@@ -79,7 +79,7 @@ def with_segment(facts: HandoverFacts, number: int, **values: Any) -> HandoverFa
     """Another verdict or list of broken rules, or another value of its metadata."""
     own = {name: values.pop(name) for name in ("verdict", "broken") if name in values}
 
-    def changed(one: PartitionFacts) -> PartitionFacts:
+    def changed(one: HandoverPartition) -> HandoverPartition:
         seed = list(one.seed)
         seed[number] = replace(seed[number], metadata=replace(seed[number].metadata, **values), **own)
         return replace(one, seed=tuple(seed))
@@ -88,7 +88,7 @@ def with_segment(facts: HandoverFacts, number: int, **values: Any) -> HandoverFa
 
 
 def without_segments(facts: HandoverFacts, *numbers: int) -> HandoverFacts:
-    def changed(one: PartitionFacts) -> PartitionFacts:
+    def changed(one: HandoverPartition) -> HandoverPartition:
         return replace(one, seed=tuple(each for number, each in enumerate(one.seed) if number not in numbers))
 
     return with_partition(facts, changed)

@@ -29,13 +29,13 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.handover.checks.handover_facts import StoreFacts
+from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.contract import Handover, LocalRetention, SeededPartition
 from include.tiering.handover.drive import carry_on, undo_handover
-from include.tiering.handover.gather import gather, seed_rows
-from include.tiering.handover.handover import HandoverStep
-from include.tiering.handover.handover_contract import Handover, LocalRetention, SeededPartition
 from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.rules import HandoverStep
+from include.tiering.handover.run_checks import gather, seed_rows
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metadata_partition_of
 from include.tiering.metadata_sync.publication_contract import Intent

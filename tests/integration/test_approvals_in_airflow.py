@@ -11,8 +11,8 @@ import pytest
 from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.handover.handover import STEPS, HandoverStep
-from include.tiering.handover.handover_contract import LocalRetention
+from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.ids import Uuid
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError

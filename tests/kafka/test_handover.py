@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import BrokersRefusedError, UnknownTopicError
+from include.tiering.handover.drive import OFF
 from include.tiering.handover.guards import GUARDS, RETENTION_GUARDS
-from include.tiering.handover.undo import OFF
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until

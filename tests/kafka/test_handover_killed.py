@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.handover.handover import STEPS
+from include.tiering.handover.rules import STEPS
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests

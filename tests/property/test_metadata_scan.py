@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
-from include.tiering.handover.checks.handover_facts import MetadataTopicFacts
-from include.tiering.handover.metadata_scan import MetadataScan
+from include.tiering.handover.checks import MetadataTopicFacts
+from include.tiering.handover.ports import MetadataScan
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState

@@ -13,7 +13,7 @@ from include.tiering.cli.app import cli
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
 from include.tiering.formats.records import records_of
-from include.tiering.handover.stored_records import stored_digest
+from include.tiering.handover.actions import stored_digest
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segment_data import RecordDigest
 from include.tiering.quotas.contract import UnlimitedBytes

@@ -6,7 +6,7 @@ from typing import Final
 from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.rules import HandoverStep
 from include.tiering.metadata_sync.publish import PublishStep
 from tests.simulation.runner import Tally
 from tests.simulation.world.focus import COMPACTION, FOCUSES, HAND_OVERS, HISTORIES, MISTAKES, PUBLICATION, Focus

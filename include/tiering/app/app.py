@@ -17,13 +17,11 @@ from include.tiering.copying.service import CopyService
 from include.tiering.errors import SettingError
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.checks.handover_facts import StoreFacts
-from include.tiering.handover.keep_alive import kept_alive
+from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
-from include.tiering.handover.publication_guard import require_publishable
-from include.tiering.handover.service import HandoverService
-from include.tiering.metadata_sync.ingestion import IngestionService
-from include.tiering.metadata_sync.publication import PublicationService
+from include.tiering.handover.service import HandoverService, require_publishable
+from include.tiering.metadata_sync.service import IngestionService, PublicationService
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.broker_configs import BrokerConfigService
 from include.tiering.operations.checks import DeploymentChecks

@@ -25,7 +25,7 @@ from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import PartitionSample, require_room, samples_of, size_of
 from include.tiering.broker_process.throw_away import prepared_broker
 from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
-from include.tiering.handover.rehearsal.result import Rehearsal
+from include.tiering.handover.rehearsal import Rehearsal
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.cluster.facts import MissedFacts, UnknownFacts
 from include.tiering.kafka.log_dirs.contract import ReplicaId

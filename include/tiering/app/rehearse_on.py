@@ -11,10 +11,11 @@ from typing import Final, Protocol
 from include.tiering.app.app import App, open_app
 from include.tiering.broker_process.sample import PartitionSample, bases_of, size_of
 from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker
-from include.tiering.handover.checks.handover_facts import UNLIMITED
-from include.tiering.handover.handover import HandoverState, HandoverStep, is_before
-from include.tiering.handover.handover_contract import Handover, LocalRetention
-from include.tiering.handover.rehearsal.read_back import (
+from include.tiering.handover.checks import UNLIMITED
+from include.tiering.handover.contract import Handover, LocalRetention
+from include.tiering.handover.rehearsal import (
+    Rehearsal,
+    RehearsedPartition,
     SegmentDigests,
     compared,
     counted,
@@ -22,8 +23,8 @@ from include.tiering.handover.rehearsal.read_back import (
     lost_between,
     segment_digests,
 )
-from include.tiering.handover.rehearsal.result import Rehearsal, RehearsedPartition
 from include.tiering.handover.report import latest_checks
+from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
 from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.settings import TieringSettings, load_settings

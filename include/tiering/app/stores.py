@@ -14,8 +14,8 @@ from include.tiering.configs.pools import PoolMirror
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.database.store_identity import FactsMemory, StoreIdentities
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.handover.handover_contract import HandoverStore
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.contract import HandoverStore
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore

@@ -30,7 +30,7 @@ from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, St
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.metadata_sync.ingestion import IngestionService
+from include.tiering.metadata_sync.service import IngestionService
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

@@ -11,7 +11,7 @@ from typing import Final
 
 from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.configs.config_catalogue import DELETE_LIMIT, LIMITS, POOL_SIZES, RETENTIONS, DynamicConfig
-from include.tiering.handover.checks_page import checks_page
+from include.tiering.handover.pitfalls import checks_page
 from include.tiering.quotas.contract import UNLIMITED
 from include.tiering.settings import LogDir
 from include.tiering.settings.catalogue import Setting, all_settings

@@ -15,7 +15,7 @@ from include.tiering.units import GIB
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.handover.handover_contract import Handover
+    from include.tiering.handover.contract import Handover
     from include.tiering.handover.report import HandoverView
 
 DEFAULT_BYTES = GIB
@@ -108,7 +108,7 @@ def handover(
         if undo:
             _undo(app, topic, approve=approve, as_json=as_json)
             return
-        from include.tiering.handover.handover_contract import LocalRetention
+        from include.tiering.handover.contract import LocalRetention
 
         wanted = LocalRetention(local_retention_ms, local_retention_bytes)
         begun = _to_resume(app, topic) if resume else app.handover.begin(topic, wanted, author=author())
@@ -145,7 +145,7 @@ def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) 
 
 def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool) -> None:
     from include.tiering.cli.rehearsing import rehearsed
-    from include.tiering.handover.rehearsal_report import present_rehearsal
+    from include.tiering.handover.rehearsal import present_rehearsal
 
     rehearsal = rehearsed(app, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
     finish(present_rehearsal(rehearsal), as_json=as_json)
@@ -178,7 +178,7 @@ def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
 
 
 def _waits_for_a_person(handover: "Handover") -> bool:
-    from include.tiering.handover.handover import HandoverState, HandoverStep
+    from include.tiering.handover.rules import HandoverState, HandoverStep
 
     is_here = handover.state is HandoverState.ACTIVE and handover.step is HandoverStep.APPROVAL
     return is_here and handover.plan_hash is not None and handover.approval is None
@@ -225,11 +225,11 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
 
 
 def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
-    from include.tiering.handover.checks.handover_check import results_of
-    from include.tiering.handover.checks.handover_pitfalls import CHECKS
+    from include.tiering.handover.checks import results_of
     from include.tiering.handover.guards import wanted_guards
-    from include.tiering.handover.handover import HandoverStep
+    from include.tiering.handover.pitfalls import CHECKS
     from include.tiering.handover.report import present_checks
+    from include.tiering.handover.rules import HandoverStep
 
     facts = app.handover.facts(topic)
     results = results_of(CHECKS, HandoverStep.PRECONDITIONS, facts)
@@ -248,8 +248,8 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:
     """Waiting is worth another try, unless a person has to act."""
-    from include.tiering.handover.handover import HandoverState
     from include.tiering.handover.report import present_handover
+    from include.tiering.handover.rules import HandoverState
 
     is_a_persons = view.refusal is not None or _waits_for_a_person(view.handover)
     waits = view.handover.state is HandoverState.ACTIVE and not is_a_persons

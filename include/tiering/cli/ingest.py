@@ -15,7 +15,7 @@ from include.tiering.telemetry import redact
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.metadata_sync.ingest_report import IngestReport
+    from include.tiering.metadata_sync.ingest import IngestReport
 
 
 def ingest(
@@ -65,7 +65,7 @@ def ingest(
             latest = None if interrupt.requested else _once_more(app, interrupt)
             report = report if latest is None else latest
         counted = app.ingestion.broker_sizes() if sizes else None
-    from include.tiering.metadata_sync.ingestion_report import present_ingest
+    from include.tiering.metadata_sync.report import present_ingest
 
     code = ExitCode.RETRY if report.failed and not report.findings else ExitCode.FINDINGS
     finish(present_ingest(report, counted), as_json=as_json, otherwise=code)
@@ -101,13 +101,13 @@ def _once_more(app: "App", interrupt: Interrupt) -> "IngestReport | None":
 def _say(report: "IngestReport | None") -> None:
     """One line for a round in which something happened."""
     if report is not None and (report.records or report.findings or report.failed):
-        from include.tiering.metadata_sync.ingestion_report import present_ingest
+        from include.tiering.metadata_sync.report import present_ingest
 
         typer.echo(present_ingest(report).summary, err=True)
 
 
 def _read_again(app: "App", *, approve: bool) -> None:
-    from include.tiering.metadata_sync.ingestion_report import question
+    from include.tiering.metadata_sync.report import question
 
     if not approve:
         if not is_asked_on_a_terminal():

@@ -32,7 +32,7 @@ def publish(
     Kill it at any time: what is in the topic is what a broker could work with, and the next call goes on behind it.
     Exit code 3: no partition was refused, but a broker did not answer, or somebody else publishes.
     """
-    from include.tiering.metadata_sync.publication_report import present_publication
+    from include.tiering.metadata_sync.report import present_publication
 
     with session_of(ctx).opened() as app:
         if dry_run:

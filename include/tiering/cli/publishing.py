@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 if TYPE_CHECKING:
-    from include.tiering.metadata_sync.publish_partitions import PartitionProgress
+    from include.tiering.metadata_sync.service import PartitionProgress
     from include.tiering.model.ids import TopicIdPartition
 
 

@@ -14,8 +14,8 @@ from include.tiering.cli.progress import counted_bytes
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.handover.handover_contract import Handover
-    from include.tiering.handover.rehearsal.result import Rehearsal
+    from include.tiering.handover.contract import Handover
+    from include.tiering.handover.rehearsal import Rehearsal
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,4 +1,9 @@
-"""What the platform does for a hand-over: copy, verify, publish, read back, look at disks."""
+"""What the platform does for a hand-over: copy, verify, publish, read back, look at disks.
+
+The digest of what was copied is that of bytes of the store, believed once their checksum is that of the source. A batch
+of which more would come out than is opened at once is left out, and named: what consumers get of the others is compared
+without it. Its bytes are those of the source, as the checksum over all of them says.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -8,24 +13,29 @@ from typing import Final
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.service import CopyService
-from include.tiering.errors import PublicationRefusedError
-from include.tiering.handover.handover_contract import SeededPartition
+from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, RemoteChecksumError, UnknownSegmentError
+from include.tiering.formats.codecs import Decompressor
+from include.tiering.formats.log_batches import BatchStream
+from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from include.tiering.formats.records import records_of
+from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
-from include.tiering.handover.stored_records import stored_digest
 from include.tiering.kafka.cluster.contract import ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.ownership import Fence
+from include.tiering.model.ownership import Fence, SegmentOrigin
 from include.tiering.model.segment_data import RangeDigest, RecordDigest
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.quotas.contract import Quotas
+from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import BatchEnd
-from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.settings import TieringSettings
+from include.tiering.units import MIB
+from include.tiering.verification.segment_contents import LogPart
 from include.tiering.verification.service import VerificationService
 
 _FOR_A_PERSON: Final = frozenset(
@@ -140,3 +150,59 @@ def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
 def _held_back(plan: CopyPlan) -> tuple[str, ...]:
     held = [f"{one.topic_id_partition}, offset {one.next_offset}: {one.reason}: {one.detail}" for one in plan.held_back]
     return (*held, *(f"{error.path}: {error.message}" for error in plan.errors))
+
+
+_BLOCK_BYTES = 32 * MIB
+"""The largest batch that is opened."""
+
+
+def stored_digest(
+    metadata: RemoteLogMetadata,
+    storage: RemoteStorage,
+    limiter: ByteLimiter,
+    partition: TopicIdPartition,
+    start_offset: int,
+    end_offset: int,
+) -> StoredDigest:
+    """Records with offsets from `start_offset` to `end_offset` (inclusive), which one copied segment holds.
+
+    Raises:
+        UnknownSegmentError: no FINISHED segment of ours holds them all.
+        RemoteChecksumError: its bytes are not those of the source.
+        RemoteStorageError, FormatError
+    """
+    row = _holding(metadata, partition, start_offset, end_offset)
+    log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
+    digest, decompressor = RecordDigest(), Decompressor()
+    not_opened: list[OffsetRange] = []
+    stream = BatchStream(log, _BLOCK_BYTES)
+    for position, fields in stream:
+        header = BatchHeader._make(fields)
+        if header.is_control or header.last_offset < start_offset or header.base_offset > end_offset:
+            continue
+        payload_bytes = LOG_OVERHEAD + header.batch_length - HEADER_SIZE
+        payload = stream.records(position)[:payload_bytes]
+        try:
+            if len(payload) < payload_bytes:
+                raise BatchTooLargeError(f"a batch of {header.size_bytes} bytes", position)
+            for record in records_of(header, payload, decompressor):
+                if start_offset <= record.offset <= end_offset:
+                    digest.add(record)
+        except BatchTooLargeError:
+            # Raised before its first record was added.
+            not_opened.append(OffsetRange(max(header.base_offset, start_offset), min(header.last_offset, end_offset)))
+    if row.log_crc32c is not None and log.crc32c != row.log_crc32c:
+        raise RemoteChecksumError(
+            f"{row.metadata.remote_log_segment_id}: the store's log has CRC-32C {log.crc32c:08x},"
+            f" the source's had {row.log_crc32c:08x}"
+        )
+    return StoredDigest(digest.result(), tuple(not_opened))
+
+
+def _holding(metadata: RemoteLogMetadata, partition: TopicIdPartition, start: int, end: int) -> SegmentRow:
+    for row in metadata.list_segments(partition):
+        found = row.metadata
+        is_ours = row.origin is SegmentOrigin.PLATFORM and found.is_finished
+        if is_ours and found.start_offset <= start and end <= found.end_offset:
+            return row
+    raise UnknownSegmentError(f"{partition}: no segment of ours holds offsets {start}..{end}")

@@ -20,9 +20,9 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.errors import BrokersUnavailableError, StateConflictError, UnknownTopicError
-from include.tiering.handover.handover import HandoverStep
-from include.tiering.handover.handover_contract import GuardValue
+from include.tiering.handover.contract import GuardValue
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepResult
+from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import BrokerConfig, ConfigSource
 
 RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.handover.checks.handover_check import CheckOutcome, CheckResult
-from include.tiering.handover.handover import STEPS, HandoverState, HandoverStep, Undo
-from include.tiering.handover.handover_contract import GuardValue, Handover, HandoverStore, SeededPartition
+from include.tiering.handover.checks import CheckOutcome, CheckResult
+from include.tiering.handover.contract import GuardValue, Handover, HandoverStore, SeededPartition
+from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep, Undo
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.runs.approval import ApprovalQuestion
 from include.tiering.units import format_utc

@@ -1,26 +1,30 @@
-"""Handovers of topics to their brokers: begin, carry on, approve, undo, look."""
+"""Hand-overs of topics to their brokers: begin, carry on, approve, undo, look; with their metrics."""
 
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from include.tiering.errors import StateConflictError
-from include.tiering.handover.checks.handover_facts import HandoverFacts
-from include.tiering.handover.drive import carry_on, undo_handover
-from include.tiering.handover.gather import gather
-from include.tiering.handover.handover import HandoverStep, Undo
-from include.tiering.handover.handover_contract import Handover, HandoverStore, LocalRetention
-from include.tiering.handover.metrics import publish_handovers
+from include.tiering.errors import PublicationRefusedError, StateConflictError
+from include.tiering.handover.checks import HandoverFacts
+from include.tiering.handover.contract import (
+    ForgottenHandover,
+    Handover,
+    HandoverStore,
+    LocalRetention,
+    forgotten_handovers,
+)
+from include.tiering.handover.drive import carry_on, possible_undo, undo_handover
 from include.tiering.handover.ports import HandoverPorts
-from include.tiering.handover.undo import possible_undo
-from include.tiering.handover.watchdog import ForgottenHandover, forgotten_handovers
-from include.tiering.kafka.cluster.contract import Brokers, known_topic
+from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, is_before
+from include.tiering.handover.run_checks import gather
+from include.tiering.kafka.cluster.contract import Brokers, TopicFacts, known_topic
 from include.tiering.model.ids import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 
@@ -107,7 +111,7 @@ class HandoverService:
         return self._handovers.approve(handover_id, plan_hash, author=author)
 
     def undo(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:
-        """See `undo.possible_undo`. Raises StateConflictError: nothing can be undone any more."""
+        """See `drive.possible_undo`. Raises StateConflictError: nothing can be undone any more."""
         return undo_handover(self._ports(), handover_id, _this_process(), told=told)
 
     def possible_undo(self, handover: Handover) -> Undo:
@@ -130,3 +134,40 @@ class HandoverService:
 def _this_process() -> str:
     """Of two containers that have the same name and process id each is another driver."""
     return f"{socket.gethostname()}:{os.getpid()}:{_PROCESS}"
+
+
+def require_publishable(handovers: HandoverStore, topic: TopicFacts) -> None:
+    """Raises PublicationRefusedError while a handover of the topic is before its publication."""
+    handover = handovers.latest(topic.topic_id)
+    if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
+        return
+    raise PublicationRefusedError(
+        f"the hand-over of {topic.topic} is at {handover.step} ({handover.state}), and publishes behind"
+        f" {HandoverStep.RECHECK}: ./tiering handover {topic.topic} --resume"
+    )
+
+
+HANDOVERS: Final = Metric(
+    "tiering_handovers",
+    MetricKind.GAUGE,
+    ("state", "step"),
+    "Hand-overs that have not ended, by state and by the step that is to be done next.",
+)
+HANDOVERS_FORGOTTEN: Final = Metric(
+    "tiering_handovers_forgotten",
+    MetricKind.GAUGE,
+    (),
+    "Hand-overs that hold a topic's retention or its copies back while nobody carries them on.",
+)
+
+HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
+
+
+def publish_handovers(
+    recorder: PrometheusRecorder, open_ones: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
+) -> None:
+    """All that there are; a combination that is gone is gone from the metric too."""
+    counted = Counter((str(state), str(step)) for state, step in open_ones)
+    values: dict[tuple[str, ...], float] = {labels: float(number) for labels, number in counted.items()}
+    recorder.show(HANDOVERS, values)
+    recorder.show(HANDOVERS_FORGOTTEN, {(): float(forgotten)})

@@ -1,4 +1,10 @@
-"""What a value of `__remote_log_metadata` means to a broker's cache."""
+"""What values of `__remote_log_metadata` mean to a broker's cache; and a page of them, applied to brokers' caches in
+memory: what each record did, and what is to be written. No I/O.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from include.tiering.errors import FormatError, PoisonRecordError
 from include.tiering.formats.remote_log_metadata import decode
@@ -12,8 +18,21 @@ from include.tiering.formats.remote_log_metadata_records import (
     partition_of,
     update_of,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
-from include.tiering.segments.ingestion_contract import MetadataEvent, PartitionRemoval, UnusableRecord
+from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    RemotePartitionDeleteState,
+)
+from include.tiering.segments.ingestion_contract import (
+    IngestPage,
+    MetadataEvent,
+    PartitionRemoval,
+    RecordOutcome,
+    UnusableRecord,
+)
 
 
 def harmless_record(value: bytes) -> RemoteLogRecord:
@@ -57,3 +76,127 @@ def _meaning(record: RemoteLogRecord) -> MetadataEvent | None:
             return PartitionRemoval(partition_of(record.partition))
         case _:
             return None
+
+
+_OUTCOMES = {
+    Effect.APPLIED: RecordOutcome.APPLIED,
+    Effect.UNKNOWN_SEGMENT: RecordOutcome.UNKNOWN_SEGMENT,
+    Effect.ILLEGAL_TRANSITION: RecordOutcome.ILLEGAL_TRANSITION,
+}
+
+
+@dataclass(slots=True)
+class AppliedPartition:
+    """What a page did to one partition.
+
+    Attributes:
+        before, after: the part of the cache that was read.
+        last: every segment that a record changed, as the last of them left it; what was forgotten as
+            DELETE_SEGMENT_FINISHED.
+        times_ms: when brokers said that it entered a state, of those that it entered.
+    """
+
+    before: BrokerCacheState
+    after: BrokerCacheState
+    last: Mapping[RemoteLogSegmentId, RemoteLogSegmentMetadata]
+    times_ms: Mapping[RemoteLogSegmentId, Mapping[RemoteLogSegmentState, int]]
+
+
+@dataclass(slots=True)
+class _Partition:
+    before: BrokerCacheState
+    cache: BrokerCache
+    last: dict[RemoteLogSegmentId, RemoteLogSegmentMetadata] = field(default_factory=dict)
+    times_ms: dict[RemoteLogSegmentId, dict[RemoteLogSegmentState, int]] = field(default_factory=dict)
+
+    def note(self, metadata: RemoteLogSegmentMetadata) -> None:
+        segment_id = metadata.remote_log_segment_id
+        self.last[segment_id] = metadata
+        self.times_ms.setdefault(segment_id, {})[metadata.state] = metadata.event_timestamp_ms
+
+    def add(self, metadata: RemoteLogSegmentMetadata) -> Effect:
+        effect = self.cache.add(metadata)
+        if effect is Effect.APPLIED:
+            self.note(metadata)
+        return effect
+
+    def update(self, change: RemoteLogSegmentMetadataUpdate) -> Effect:
+        known = self.cache.segment(change.remote_log_segment_id)
+        effect = self.cache.update(change)
+        if effect is Effect.APPLIED and known is not None:
+            self.note(known.with_update(change))
+        return effect
+
+    def remove(self) -> None:
+        for known in self.cache.list_segments():
+            self.note(replace(known, state=RemoteLogSegmentState.DELETE_SEGMENT_FINISHED))
+        self.cache = BrokerCache()
+
+
+@dataclass(slots=True)
+class PageEffects:
+    """What a page does, up to `next_offset`. `findings`: what is written down, by partition where it has one."""
+
+    next_offset: int
+    outcomes: Counter[RecordOutcome] = field(default_factory=Counter)
+    findings: list[tuple[TopicIdPartition | None, str]] = field(default_factory=list)
+    partitions: dict[TopicIdPartition, AppliedPartition] = field(default_factory=dict)
+    stopped: str | None = None
+
+
+def partition_of_event(event: MetadataEvent) -> TopicIdPartition | None:
+    """None for a record that is about no partition."""
+    match event:
+        case UnusableRecord():
+            return None
+        case PartitionRemoval():
+            return event.topic_id_partition
+        case _:
+            return event.remote_log_segment_id.topic_id_partition
+
+
+def apply_in_memory(page: IngestPage, caches: Mapping[TopicIdPartition, BrokerCacheState]) -> PageEffects:
+    """Apply the events in order. `caches` holds for each partition of the page what `load_cache` reads.
+
+    A record over which brokers stop ends the page before it.
+    """
+    effects = PageEffects(page.next_offset)
+    parts = {partition: _Partition(state, BrokerCache(state)) for partition, state in caches.items()}
+    for offset, event in page.events:
+        where = partition_of_event(event)
+        try:
+            outcome = _apply(event, None if where is None else parts[where])
+        except PoisonRecordError as error:
+            effects.next_offset, effects.stopped = offset, str(error)
+            break
+        effects.outcomes[outcome] += 1
+        if outcome.is_finding:
+            effects.findings.append((where, f"offset {offset}: {_told(event, outcome)}"))
+    effects.partitions = {
+        partition: AppliedPartition(part.before, part.cache.state(), part.last, part.times_ms)
+        for partition, part in parts.items()
+    }
+    return effects
+
+
+def _apply(event: MetadataEvent, part: _Partition | None) -> RecordOutcome:
+    if part is None:
+        return RecordOutcome.UNUSABLE
+    match event:
+        case RemoteLogSegmentMetadata():
+            return _OUTCOMES[part.add(event)]
+        case RemoteLogSegmentMetadataUpdate():
+            return _OUTCOMES[part.update(event)]
+        case _:
+            part.remove()
+            return RecordOutcome.APPLIED
+
+
+def _told(event: MetadataEvent, outcome: RecordOutcome) -> str:
+    match event:
+        case UnusableRecord():
+            return f"{outcome}: {event.message}"
+        case RemoteLogSegmentMetadata() | RemoteLogSegmentMetadataUpdate():
+            return f"{outcome}: segment {event.remote_log_segment_id.id} may not become {event.state.name} now"
+        case _:
+            return str(outcome)

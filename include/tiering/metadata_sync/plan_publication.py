@@ -1,4 +1,5 @@
-"""Which records are to be sent about a partition next, decided from its journal and its segments. No I/O.
+"""Which records are to be sent about a partition next, decided from its journal and its segments, and the bytes that
+say them, looked at twice. No I/O.
 
 What is in the topic must at every moment be what a broker could be switched on with: segments from its log start on,
 ascending, without a gap, each begun, then finished, before the next begins. So:
@@ -17,11 +18,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord, metadata_of
-from include.tiering.metadata_sync.publication_contract import Journal
+from include.tiering.formats.remote_log_metadata import decode, encode
+from include.tiering.formats.remote_log_metadata_records import (
+    RemoteLogRecord,
+    SegmentRecord,
+    SegmentUpdateRecord,
+    metadata_of,
+    segment_record,
+    update_record,
+)
+from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
+from include.tiering.metadata_sync.publication_contract import Intent, Journal
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segment_metadata import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    RemoteLogSegmentState,
+    Verdict,
+)
 from include.tiering.segments.contract import SegmentRow
 
 _STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -240,3 +254,32 @@ def _after(announced: Announced | None, value: bytes) -> RemoteLogSegmentMetadat
     if announced is None or not isinstance(record, SegmentUpdateRecord):
         raise FormatError("a journal says something about a segment before it began")
     return replace(announced.metadata, custom_metadata=record.custom_metadata)
+
+
+def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event_timestamp_ms: int) -> Intent:
+    """What is to be written down and sent. Custom metadata are what the copy gave, so a STARTED has none yet.
+
+    Raises:
+        PublicationRefusedError: an independent look at the bytes reads anything else than what is meant.
+    """
+    segment = replace(step.segment, broker_id=broker_id, event_timestamp_ms=event_timestamp_ms)
+    if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+        segment = replace(segment, custom_metadata=None, state=step.state)
+    value = encode(_record(segment, step.state))
+    require_sound(value, Meant(segment, step.state, journal.metadata_partition, journal.partition_count))
+    id_ = segment.remote_log_segment_id.id
+    return Intent(id_, step.state, segment.start_offset, segment.end_offset, value)
+
+
+def _record(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> RemoteLogRecord:
+    if state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
+        return segment_record(segment)
+    return update_record(
+        RemoteLogSegmentMetadataUpdate(
+            segment.remote_log_segment_id,
+            state,
+            segment.event_timestamp_ms,
+            segment.broker_id,
+            segment.custom_metadata,
+        )
+    )

@@ -24,9 +24,8 @@ from include.tiering.database.partitions import lock_or_create_partition
 from include.tiering.database.transactions import NowMs, database_now_ms, reading, writing
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
-from include.tiering.metadata_sync.ingested_page import PageEffects, apply_in_memory, partition_of_event
-from include.tiering.metadata_sync.sql_broker_cache import LoadedCache, broker_sizes, load_cache
-from include.tiering.metadata_sync.sql_broker_rows import BrokerRows
+from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
+from include.tiering.metadata_sync.sql_broker_rows import BrokerRows, LoadedCache, broker_sizes, load_cache
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.segments import sql_metadata_topic

@@ -15,8 +15,7 @@ from include.tiering.errors import (
     SettingError,
     SourceError,
 )
-from include.tiering.handover.handover_contract import HandoverStore
-from include.tiering.handover.watchdog import forgotten_handovers
+from include.tiering.handover.contract import HandoverStore, forgotten_handovers
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from include.tiering.handover.handover_contract import Handover
+from include.tiering.handover.contract import Handover
 from include.tiering.operations.diagnose import Cause, Diagnosis
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.handover.handover import HandoverState
-from include.tiering.handover.handover_contract import Handover, LocalRetention
-from include.tiering.handover.watchdog import PERSON_MS, forgotten_handovers
+from include.tiering.handover.contract import PERSON_MS, Handover, LocalRetention, forgotten_handovers
+from include.tiering.handover.rules import HandoverState
 from include.tiering.model.ids import Uuid
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.handover_events import HandoverEvents

@@ -25,7 +25,7 @@ _WITH_THREADS: Final = (
     "copying.copy_segments",
     "expiration.delete_segments",
     "audit.remove_orphans",
-    "handover.keep_alive",
+    "handover.drive",
     "quotas.byte_bounded_queue",
 )
 _WITH_REAL_THREADS: Final = tuple(

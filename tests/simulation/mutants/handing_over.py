@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from include.tiering.handover import drive, guards, preconditions, switch, undo, watch, watchdog
-from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover import contract, drive, guards, publish_and_switch, run_checks
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.rules import HandoverStep
+from include.tiering.handover.store import SqlHandoverStore
 from tests.simulation.mutants.mutant import Mutant, Patch, nothing
 
 _follows = drive.following
@@ -30,12 +30,12 @@ def _unpublished() -> list[Patch]:
 
 def _unwatched(*steps: HandoverStep) -> list[Patch]:
     """In these steps nobody waits for brokers to know what is remote."""
-    real = watch._wait_for_brokers
+    real = publish_and_switch._wait_for_brokers
 
     def instead(run: Any, step: HandoverStep) -> Any:
         return DONE if step in steps else real(run, step)
 
-    return [(watch, "_wait_for_brokers", instead)]
+    return [(publish_and_switch, "_wait_for_brokers", instead)]
 
 
 def _never_watched() -> list[Patch]:
@@ -63,7 +63,7 @@ def _unset() -> list[Patch]:
             guards.change_configs(run, run.handover.topic, dict.fromkeys(left))
             run.ports.handovers.guards_restored(run.drive, left)
 
-    return [(undo, "restore_guards", instead), (watch, "restore_guards", instead)]
+    return [(drive, "restore_guards", instead), (publish_and_switch, "restore_guards", instead)]
 
 
 def _first_value_stays() -> list[Patch]:
@@ -78,12 +78,12 @@ def _first_value_stays() -> list[Patch]:
 
 
 def _kept_by_undo() -> list[Patch]:
-    return [(undo, "restore_guards", nothing)]
+    return [(drive, "restore_guards", nothing)]
 
 
 def _switched_unguarded() -> list[Patch]:
     """Nobody looks at the guards once they are set, and the switch is a request of its own."""
-    real = preconditions.results_of
+    real = run_checks.results_of
 
     def instead(checks: Any, *args: Any) -> Any:
         return real([one for one in checks if not one.name.endswith("-is-guarded")], *args)
@@ -92,18 +92,18 @@ def _switched_unguarded() -> list[Patch]:
         guards.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
 
     return [
-        (switch, "_is_limited", lambda *_: False),
-        (switch, "change_configs", alone),
-        (preconditions, "results_of", instead),
+        (publish_and_switch, "_is_limited", lambda *_: False),
+        (publish_and_switch, "change_configs", alone),
+        (run_checks, "results_of", instead),
     ]
 
 
 def _unnoticed() -> list[Patch]:
-    return [(drive, "notice_switch", nothing), (switch, "notice_switch", nothing)]
+    return [(drive, "notice_switch", nothing), (publish_and_switch, "notice_switch", nothing)]
 
 
 def _asleep() -> list[Patch]:
-    return [(watchdog, "_forgotten", nothing)]
+    return [(contract, "_forgotten", nothing)]
 
 
 HANDING_OVER = (

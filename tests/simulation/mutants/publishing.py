@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from include.tiering.database.partitions import TOKEN_RANDOM_BITS, FenceHolder, token_after
-from include.tiering.metadata_sync import plan_publication, publication_records, publish, sql_publication
+from include.tiering.metadata_sync import plan_publication, publish, sql_publication
 from include.tiering.metadata_sync.plan_publication import PublicationStep
-from include.tiering.metadata_sync.publish import Publisher
-from include.tiering.metadata_sync.read_back import ReadBack
+from include.tiering.metadata_sync.publish import Publisher, ReadBack
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
@@ -102,14 +101,14 @@ def _believed() -> list[Patch]:
 
 def _poison() -> list[Patch]:
     """A segment begins in the state that it has, and nobody looks at the bytes."""
-    real = publication_records._record
+    real = plan_publication._record
 
     def instead(segment: Any, state: Any) -> Any:
         record = real(segment, state)
         is_first = state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return replace(record, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) if is_first else record
 
-    return [(publication_records, "_record", instead), (publication_records, "require_sound", nothing)]
+    return [(plan_publication, "_record", instead), (plan_publication, "require_sound", nothing)]
 
 
 def _above_log_start() -> list[Patch]:

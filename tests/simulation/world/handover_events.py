@@ -4,10 +4,10 @@ that tier it."""
 from typing import Any, Final
 
 from include.tiering.errors import BrokersRefusedError
+from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.drive import carry_on, undo_handover
-from include.tiering.handover.handover import HandoverStep
-from include.tiering.handover.handover_contract import Handover, LocalRetention
-from include.tiering.metadata_sync.publish_partitions import PublishedPartition, publish_partitions
+from include.tiering.handover.rules import HandoverStep
+from include.tiering.metadata_sync.service import PublishedPartition, publish_partitions
 from include.tiering.model.ownership import TopicOwner
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.checks.handover_facts import StoreFacts
-from include.tiering.handover.keep_alive import kept_alive
+from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange

@@ -4,7 +4,7 @@ beside it."""
 from typing import Final
 
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ids import Uuid
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata

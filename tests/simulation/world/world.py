@@ -13,7 +13,7 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType, Topic
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.errors import TieringError
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from include.tiering.runs.store import SqlWorkStore

@@ -14,7 +14,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.handover_contract import SeededPartition
+from include.tiering.handover.contract import SeededPartition
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import Depth, Verdict
 from include.tiering.verification.record_verdicts import LossLimits

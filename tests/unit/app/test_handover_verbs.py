@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import LeaseLostError, SettingError
-from include.tiering.handover.handover_contract import LocalRetention
+from include.tiering.handover.contract import LocalRetention
 from include.tiering.kafka.cluster.contract import BrokerNode
 from include.tiering.settings.model import DEFAULT_PUBLISHER_ID
 from tests.doubles.handover_app import WorldApp

@@ -17,9 +17,9 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import MetadataTopicUnavailableError, SettingError, UnknownTopicError
-from include.tiering.handover.handover import HandoverStep
-from include.tiering.handover.handover_contract import LocalRetention
-from include.tiering.handover.sql_handovers import SqlHandoverStore
+from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.rules import HandoverStep
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Verdict

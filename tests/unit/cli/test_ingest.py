@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session
 from include.tiering.errors import MetadataTopicReplacedError, MetadataTopicUnavailableError
-from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
+from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
 from include.tiering.model.ids import Uuid
 from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.manual_clock import ManualClock

@@ -12,10 +12,9 @@ from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import sample_of
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import KafkaMissingError, RehearsalRoomError
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import Handover, LocalRetention
-from include.tiering.handover.rehearsal.read_back import Comparison
-from include.tiering.handover.rehearsal.result import Rehearsal, RehearsedPartition
+from include.tiering.handover.contract import Handover, LocalRetention
+from include.tiering.handover.rehearsal import Comparison, Rehearsal, RehearsedPartition
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ids import Uuid
 from tests.doubles.replicas import ORDERS, replica
 

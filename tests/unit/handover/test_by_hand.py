@@ -5,8 +5,8 @@ from sqlalchemy import select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import BrokersUnavailableError, StateConflictError
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.metadata_scan import published_end
+from include.tiering.handover.ports import published_end
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world

@@ -2,8 +2,8 @@
 
 import pytest
 
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import LocalRetention
+from include.tiering.handover.contract import LocalRetention
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC_ID, handover_world
 

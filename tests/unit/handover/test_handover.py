@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.handover.handover import (
+from include.tiering.handover.rules import (
     STEPS,
     HandoverState,
     HandoverStep,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.handover.local_retention import levels, local_bytes, next_local_start, target_bytes
+from include.tiering.handover.rules import levels, local_bytes, next_local_start, target_bytes
 
 
 @dataclass

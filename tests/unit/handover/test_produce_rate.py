@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.handover.gather import bytes_per_second
+from include.tiering.handover.run_checks import bytes_per_second
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.leader_epochs import LeaderEpochs
 

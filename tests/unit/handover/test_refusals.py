@@ -7,9 +7,8 @@ import pytest
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, LeaseLostError, StateConflictError
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import LocalRetention
-from include.tiering.handover.watchdog import ALONE_MS, PERSON_MS, forgotten_handovers
+from include.tiering.handover.contract import ALONE_MS, PERSON_MS, LocalRetention, forgotten_handovers
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.ownership import LeaseRole

@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.errors import RemoteChecksumError, UnknownSegmentError
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.handover import stored_records
-from include.tiering.handover.stored_records import stored_digest
+from include.tiering.handover import actions
+from include.tiering.handover.actions import stored_digest
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin
@@ -151,7 +151,7 @@ def test_a_batch_that_is_larger_than_what_is_opened_is_named_and_left_out(monkey
     large = batch(3, b"x" * 500, b"y" * 500)
     stored = Stored()
     stored.put(1, 0, 5, batch(0, b"a", b"b", b"c") + large + batch(5, b"f"))
-    monkeypatch.setattr(stored_records, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(actions, "_BLOCK_BYTES", 300)
     for start, end, left_out in ((0, 5, OffsetRange(3, 4)), (4, 5, OffsetRange(4, 4)), (0, 3, OffsetRange(3, 3))):
         found = stored_digest(stored.metadata, stored.storage, UnlimitedBytes(), ORDERS, start, end)
         others = RecordDigest()

@@ -11,7 +11,7 @@ from include.tiering.errors import (
     StateConflictError,
     UnknownTopicError,
 )
-from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.handover.handover import HandoverState, HandoverStep
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner

@@ -3,8 +3,8 @@
 import pytest
 
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
-from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
-from include.tiering.metadata_sync.ingestion_report import present_ingest, question
+from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
+from include.tiering.metadata_sync.report import present_ingest, question
 from include.tiering.model.ids import Uuid
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,

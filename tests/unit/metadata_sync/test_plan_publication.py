@@ -9,10 +9,10 @@ from include.tiering.metadata_sync.plan_publication import (
     PublicationPlan,
     PublicationStep,
     Withheld,
+    intent_for,
     plan_publication,
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord
-from include.tiering.metadata_sync.publication_records import intent_for
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow

@@ -20,8 +20,7 @@ from include.tiering.errors import (
 from include.tiering.formats.remote_log_metadata import decode, encode
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentSnapshotRecord, segment_record
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
-from include.tiering.metadata_sync.plan_publication import PublicationStep
-from include.tiering.metadata_sync.publication_records import intent_for
+from include.tiering.metadata_sync.plan_publication import PublicationStep, intent_for
 from include.tiering.metadata_sync.publish import Publisher, PublishStep
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict

@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.handover.checks.handover_check import CheckOutcome, results_of, worst
-from include.tiering.handover.checks.handover_facts import FrozenPartition, MetadataTopicFacts, PublishedSegment
-from include.tiering.handover.checks.handover_pitfalls import CHECKS, PITFALLS
-from include.tiering.handover.handover import STEPS, HandoverStep
+from include.tiering.handover.checks import (
+    CheckOutcome,
+    FrozenPartition,
+    MetadataTopicFacts,
+    PublishedSegment,
+    results_of,
+    worst,
+)
+from include.tiering.handover.pitfalls import CHECKS, PITFALLS
+from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Verdict

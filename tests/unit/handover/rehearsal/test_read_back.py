@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from include.tiering.broker_process.sample import bases_of, sample_of
-from include.tiering.handover.rehearsal.read_back import compared, counted, first_kept, lost_between, segment_digests
+from include.tiering.handover.rehearsal import compared, counted, first_kept, lost_between, segment_digests
 from include.tiering.model.segment_data import SeenRecord
 from tests.doubles.replicas import replica
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
-from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts
-from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.checks import UNLIMITED, CheckOutcome, HandoverFacts, NamedCheck, Remark
+from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
 
 STORAGE_MANAGERS: Final = {

@@ -5,10 +5,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, and_, delete, insert, select, update
 
-from include.tiering.database.partitions import draw_token, ensure_partition, is_within_lease, token_after
-from include.tiering.database.schema import handovers
+from include.tiering.database.partitions import (
+    draw_token,
+    ensure_partition,
+    is_within_lease,
+    partition_from,
+    token_after,
+)
+from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
 from include.tiering.database.transactions import (
     NowMs,
     database_now_ms,
@@ -19,21 +25,14 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import LeaseLostError, StateConflictError
-from include.tiering.handover import sql_handover_rows
-from include.tiering.handover.checks.handover_check import CheckResult
-from include.tiering.handover.handover import HandoverState, HandoverStep
-from include.tiering.handover.handover_contract import (
-    Drive,
-    GuardValue,
-    Handover,
-    LocalRetention,
-    SeededPartition,
-)
-from include.tiering.handover.sql_handover_rows import handover_of
+from include.tiering.handover.checks import CheckOutcome, CheckResult
+from include.tiering.handover.contract import Drive, GuardValue, Handover, LocalRetention, SeededPartition
+from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.contract import PartitionLease
+from include.tiering.runs.deletion_run import Approval
 
 _EVENT: Final = "handover"
 
@@ -74,7 +73,7 @@ class SqlHandoverStore:
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
             if row is None or row.topic_id != str(topic_id):
                 raise StateConflictError(f"topic {topic} ({topic_id}) has another hand-over that has not ended")
-            begun = handover_of(row)
+            begun = _handover_of(row)
             if is_new:
                 self._event(connection, begun, f"{handover_id} begins", author, now_ms)
             return begun
@@ -84,20 +83,20 @@ class SqlHandoverStore:
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
         if row is None:
             raise StateConflictError(f"there is no hand-over {handover_id}")
-        return handover_of(row)
+        return _handover_of(row)
 
     def latest(self, topic_id: Uuid) -> Handover | None:
         of_topic = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.topic_id == str(topic_id))
         newest = (handovers.c.open_topic_id.is_(None), handovers.c.began_at_ms.desc(), handovers.c.handover_id)
         with reading(self._engine) as connection:
             row = connection.execute(select(handovers).where(of_topic).order_by(*newest).limit(1)).one_or_none()
-        return None if row is None else handover_of(row)
+        return None if row is None else _handover_of(row)
 
     def open_handovers(self) -> Sequence[Handover]:
         is_open = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.open_topic_id.is_not(None))
         with reading(self._engine) as connection:
             rows = connection.execute(select(handovers).where(is_open).order_by(handovers.c.topic))
-            return [handover_of(row) for row in rows]
+            return [_handover_of(row) for row in rows]
 
     def drive(self, handover_id: Uuid, driver: str, *, lease_ms: int) -> Drive | None:
         with writing(self._engine) as connection:
@@ -151,7 +150,7 @@ class SqlHandoverStore:
                 kept = known.get(guard.key)
                 if kept is not None and not kept.restored and guard.old_value in {kept.old_value, kept.set_value}:
                     continue
-                sql_handover_rows.replace_guard(connection, self._cluster_id, drive.handover_id, guard)
+                _replace_guard(connection, self._cluster_id, drive.handover_id, guard)
                 was = "unset" if guard.old_value is None else guard.old_value
                 what = f"{guard.key} is to be {guard.set_value}, was {was}"
                 self._event(connection, found, what, drive.driver, now_ms)
@@ -165,20 +164,20 @@ class SqlHandoverStore:
         with self._driven(drive) as (connection, found, now_ms):
             left = {guard.key for guard in self._guards(connection, drive.handover_id) if not guard.restored}
             for key in sorted(left.intersection(keys)):
-                sql_handover_rows.mark_restored(connection, self._cluster_id, drive.handover_id, key)
+                _mark_restored(connection, self._cluster_id, drive.handover_id, key)
                 self._event(connection, found, f"{key} is put back", drive.driver, now_ms)
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
         with self._driven(drive) as (connection, found, _):
-            sql_handover_rows.replace_seed(connection, self._cluster_id, drive.handover_id, found.topic_id, seed)
+            _replace_seed(connection, self._cluster_id, drive.handover_id, found.topic_id, seed)
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
         with reading(self._engine) as connection:
-            return sql_handover_rows.seed(connection, self._cluster_id, handover_id)
+            return _read_seed(connection, self._cluster_id, handover_id)
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
         with self._driven(drive) as (connection, _, _):
-            sql_handover_rows.raise_compared(connection, self._cluster_id, drive.handover_id, partition, offset)
+            _raise_compared(connection, self._cluster_id, drive.handover_id, partition, offset)
 
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
@@ -211,7 +210,7 @@ class SqlHandoverStore:
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            found = handover_of(self._locked(connection, handover_id))
+            found = _handover_of(self._locked(connection, handover_id))
             if found.plan_hash != plan_hash:
                 raise StateConflictError(
                     f"hand-over {handover_id} of {found.topic} has the plan {found.plan_hash}, not {plan_hash}"
@@ -221,17 +220,15 @@ class SqlHandoverStore:
                 connection.execute(update(handovers).where(self._is(handover_id)).values(**values))
                 what = f"plan {plan_hash} is approved"
                 self._event(connection, found, what, author, now_ms)
-            return handover_of(self._locked(connection, handover_id))
+            return _handover_of(self._locked(connection, handover_id))
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
         with self._driven(drive) as (connection, found, _):
-            sql_handover_rows.replace_checks(
-                connection, self._cluster_id, drive.handover_id, found.topic_id, step, results
-            )
+            _replace_checks(connection, self._cluster_id, drive.handover_id, found.topic_id, step, results)
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
         with reading(self._engine) as connection:
-            return sql_handover_rows.checks(connection, self._cluster_id, handover_id, step)
+            return _read_checks(connection, self._cluster_id, handover_id, step)
 
     @contextmanager
     def _driven(self, drive: Drive) -> Iterator[tuple[Connection, Handover, int]]:
@@ -244,7 +241,7 @@ class SqlHandoverStore:
                     f"hand-over {drive.handover_id}: token {drive.token} of {drive.driver} does not hold any more, "
                     f"{row.token} was given to {row.driver}"
                 )
-            yield connection, handover_of(row), now_ms
+            yield connection, _handover_of(row), now_ms
 
     def _locked(self, connection: Connection, handover_id: Uuid) -> Row[Any]:
         row = connection.execute(select(handovers).where(self._is(handover_id)).with_for_update()).one_or_none()
@@ -254,18 +251,164 @@ class SqlHandoverStore:
 
     def _changed(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> Handover:
         self._set(connection, drive, values)
-        return handover_of(self._locked(connection, drive.handover_id))
+        return _handover_of(self._locked(connection, drive.handover_id))
 
     def _set(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> None:
         cut = {name: stored_text(value) if name == "detail" else value for name, value in values.items()}
         connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
 
     def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[GuardValue]:
-        return sql_handover_rows.guards(connection, self._cluster_id, handover_id)
+        return _read_guards(connection, self._cluster_id, handover_id)
 
     def _event(self, connection: Connection, handover: Handover, detail: str, author: str, now_ms: int) -> None:
         subject = f"{handover.topic} ({handover.topic_id})"
         record_event(connection, self._cluster_id, _EVENT, subject, detail, author, now_ms)
 
     def _is(self, handover_id: Uuid) -> ColumnElement[bool]:
-        return sql_handover_rows.of_handover(handovers, self._cluster_id, handover_id)
+        return _of_handover(handovers, self._cluster_id, handover_id)
+
+
+_ORDER: Final = {str(step): number for number, step in enumerate(HandoverStep)}
+
+
+def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElement[bool]:
+    """The condition on the two key columns that every table of hand-overs has."""
+    return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
+
+
+def _read_guards(connection: Connection, cluster_id: str, handover_id: Uuid) -> Sequence[GuardValue]:
+    """By key."""
+    query = select(handover_guards).where(_of_handover(handover_guards, cluster_id, handover_id))
+    rows = connection.execute(query.order_by(handover_guards.c.key))
+    return [GuardValue(row.key, row.old_value, row.set_value, row.restored) for row in rows]
+
+
+def _replace_guard(connection: Connection, cluster_id: str, handover_id: Uuid, guard: GuardValue) -> None:
+    """In the place of one that was restored, if there is any."""
+    table = handover_guards
+    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.key == guard.key))
+    values = {"key": guard.key, "old_value": guard.old_value, "set_value": guard.set_value, "restored": guard.restored}
+    connection.execute(insert(table).values(cluster_id=cluster_id, handover_id=str(handover_id), **values))
+
+
+def _mark_restored(connection: Connection, cluster_id: str, handover_id: Uuid, key: str) -> None:
+    table = handover_guards
+    of_key = and_(_of_handover(table, cluster_id, handover_id), table.c.key == key)
+    connection.execute(update(table).where(of_key).values(restored=True))
+
+
+def _replace_seed(
+    connection: Connection, cluster_id: str, handover_id: Uuid, topic_id: Uuid, seed: Sequence[SeededPartition]
+) -> None:
+    table = handover_partitions
+    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id)))
+    rows = [
+        {
+            "cluster_id": cluster_id,
+            "handover_id": str(handover_id),
+            "topic_id": str(topic_id),
+            "partition": one.topic_id_partition.partition,
+            "start_offset": one.start_offset,
+            "end_offset": one.end_offset,
+            "log_start_offset": one.log_start_offset,
+            "leader": one.leader,
+            "leader_epoch": one.leader_epoch,
+            "compared_offset": one.compared_offset,
+        }
+        for one in seed
+    ]
+    if rows:
+        connection.execute(insert(table), rows)
+
+
+def _read_seed(connection: Connection, cluster_id: str, handover_id: Uuid) -> Sequence[SeededPartition]:
+    """By partition."""
+    table = handover_partitions
+    same = and_(handovers.c.cluster_id == table.c.cluster_id, handovers.c.handover_id == table.c.handover_id)
+    query = select(table, handovers.c.topic).join(handovers, same).where(_of_handover(table, cluster_id, handover_id))
+    return [_seeded_of(row) for row in connection.execute(query.order_by(table.c.partition))]
+
+
+def _raise_compared(connection: Connection, cluster_id: str, handover_id: Uuid, partition: int, offset: int) -> None:
+    table = handover_partitions
+    of_partition = and_(_of_handover(table, cluster_id, handover_id), table.c.partition == partition)
+    connection.execute(
+        update(table).where(of_partition, table.c.compared_offset < offset).values(compared_offset=offset)
+    )
+
+
+def _replace_checks(
+    connection: Connection,
+    cluster_id: str,
+    handover_id: Uuid,
+    topic_id: Uuid,
+    step: HandoverStep,
+    results: Sequence[CheckResult],
+) -> None:
+    table = handover_checks
+    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.step == step))
+    rows = [
+        {
+            "cluster_id": cluster_id,
+            "handover_id": str(handover_id),
+            "topic_id": str(topic_id),
+            "step": step,
+            "position": position,
+            "name": one.name,
+            "partition": one.partition,
+            "outcome": one.outcome,
+            "numbers": stored_text(one.numbers),
+            "what_to_do": stored_text(one.what_to_do),
+        }
+        for position, one in enumerate(results)
+    ]
+    if rows:
+        connection.execute(insert(table), rows)
+
+
+def _read_checks(
+    connection: Connection, cluster_id: str, handover_id: Uuid, step: HandoverStep | None
+) -> Sequence[CheckResult]:
+    """Of one step, or of all, in the order in which they were made."""
+    table = handover_checks
+    query = select(table).where(_of_handover(table, cluster_id, handover_id))
+    rows = connection.execute(query if step is None else query.where(table.c.step == step)).all()
+    return [_check_of(row) for row in sorted(rows, key=lambda row: (_ORDER[row.step], row.position))]
+
+
+def _handover_of(row: Row[Any]) -> Handover:
+    approval = None
+    if row.approved_by is not None:
+        approval = Approval(row.plan_hash, row.approved_by, row.approved_at_ms)
+    return Handover(
+        handover_id=Uuid.parse(row.handover_id),
+        topic_id=Uuid.parse(row.topic_id),
+        topic=row.topic,
+        step=HandoverStep(row.step),
+        state=HandoverState(row.state),
+        wanted=LocalRetention(row.wanted_ms, row.wanted_bytes),
+        author=row.author,
+        detail=row.detail,
+        plan_hash=row.plan_hash,
+        approval=approval,
+        driver=row.driver,
+        driven_until_ms=row.driven_until_ms,
+        began_at_ms=row.began_at_ms,
+        updated_at_ms=row.updated_at_ms,
+    )
+
+
+def _seeded_of(row: Row[Any]) -> SeededPartition:
+    return SeededPartition(
+        partition_from(row.topic_id, row.partition, row.topic),
+        row.start_offset,
+        row.end_offset,
+        row.log_start_offset,
+        row.leader,
+        row.leader_epoch,
+        row.compared_offset,
+    )
+
+
+def _check_of(row: Row[Any]) -> CheckResult:
+    return CheckResult(row.name, row.partition, CheckOutcome(row.outcome), row.numbers, row.what_to_do)

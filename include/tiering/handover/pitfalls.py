@@ -1,16 +1,14 @@
-"""What can go wrong when segments are seeded, and which named check looks for it; or why none can.
-
-`docs/handover-checks.md` is made from this.
+"""All checks of a hand-over; what can go wrong when segments are seeded, and which of them looks for it, or why none
+can; and `docs/handover-checks.md`, which is made from both.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.handover.checks.handover_check import NamedCheck
-from include.tiering.handover.checks.handover_cluster_checks import CLUSTER_CHECKS
-from include.tiering.handover.checks.handover_history_checks import HISTORY_CHECKS
-from include.tiering.handover.checks.handover_seed_checks import SEED_CHECKS
-from include.tiering.handover.checks.handover_watch_checks import WATCH_CHECKS
+from include.tiering.handover.checks import NamedCheck
+from include.tiering.handover.cluster_checks import CLUSTER_CHECKS
+from include.tiering.handover.rules import STEPS
+from include.tiering.handover.seed_checks import HISTORY_CHECKS, SEED_CHECKS, WATCH_CHECKS
 
 CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY_CHECKS, *WATCH_CHECKS)
 
@@ -153,3 +151,38 @@ PITFALLS: Final = (
     ),
     Pitfall("Segments above 2^31-1 bytes or offsets", "not representable for the brokers", ("segments-fit",)),
 )
+
+
+_MEASURED: Final = """
+## What is measured
+
+`disks-have-room` needs to know how fast producers are. By the leader's own segments: the bytes that came behind the
+first of the last ten segments, the active one among them, over the time from that one's last record up to now. So what
+was brought in a burst, a backfill or a replay, is not taken for what will come: the longer nothing follows it, the less
+it counts. Right behind a burst it does count. Times are those of the records; where they tell nothing (without a
+timestamp, or without a rolled segment) the partition counts as nothing, and with clocks that are ahead the last
+timestamp stands for now. Partitions are summed by the broker that leads them.
+"""
+
+
+def checks_page(note: str) -> str:
+    """`note` says that the page is generated."""
+    lines = [
+        "# What a hand-over checks",
+        "",
+        note,
+        "",
+        "## What can go wrong, and who looks",
+        "",
+        "| what | what would follow | checked before the switch | watched after it | why not checked |",
+        "|---|---|---|---|---|",
+    ]
+    for one in PITFALLS:
+        before = ", ".join(f"`{name}`" for name in one.checks)
+        after = ", ".join(f"`{name}`" for name in one.watched)
+        lines.append(f"| {one.what} | {one.consequence} | {before} | {after} | {one.why_none} |")
+    lines += ["", "## Every check", "", "| check | it passes if | at |", "|---|---|---|"]
+    for check in CHECKS:
+        steps = ", ".join(step for step in STEPS if step in check.steps)
+        lines.append(f"| `{check.name}` | {check.promise} | {steps} |")
+    return "\n".join(lines) + "\n" + _MEASURED

@@ -1,10 +1,11 @@
-"""What was read of the brokers' metadata topic, how far it is, and what brokers know by it."""
+"""What was read of the brokers' metadata topic, how far it is, and what brokers know by it; and what was, or would be,
+published about each partition.
+"""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
-from include.tiering.metadata_sync.ingest_report import IngestedPartition, IngestReport
 from include.tiering.presentation import Document, Presentation, Table, count, labels
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,
@@ -14,16 +15,21 @@ from include.tiering.segments.ingestion_contract import (
 )
 from include.tiering.units import format_bytes
 
+if TYPE_CHECKING:
+    from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
+    from include.tiering.metadata_sync.plan_publication import PublicationPlan
+    from include.tiering.metadata_sync.service import PublishedPartition
+
 _PARTITION_COLUMNS: Final = ("metadata partition>", "records>", "read up to>", "end>", "lag>", "dropped>", "state")
 _SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "with every state>", "segments>")
 
 
-def present_ingest(report: IngestReport, sizes: Sequence[BrokerSize] | None = None) -> Presentation:
+def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = None) -> Presentation:
     """`sizes`: None where they were not asked for. Not `ok`: a finding, or a partition that goes no further."""
     return Presentation(
-        lambda: _document(report, sizes),
+        lambda: _ingest_document(report, sizes),
         lambda: _tables(report, sizes or ()),
-        _summary(report),
+        _ingest_summary(report),
         ok=not report.findings and not report.failed,
     )
 
@@ -45,7 +51,7 @@ def question(
     return " ".join(sentences)
 
 
-def _summary(report: IngestReport) -> str:
+def _ingest_summary(report: "IngestReport") -> str:
     read = f"{count(report.records, 'record')} of {count(len(report.partitions), 'partition')} read"
     told = [read, f"{report.lag_records:,} to go" if report.lag_records else "all there is"]
     told += [f"{count(len(report.stopped), 'partition')} stopped"] if report.stopped else []
@@ -54,7 +60,7 @@ def _summary(report: IngestReport) -> str:
     return ", ".join(told)
 
 
-def _document(report: IngestReport, sizes: Sequence[BrokerSize] | None) -> Document:
+def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None) -> Document:
     document: Document = {
         "topic_id": str(report.topic.topic_id),
         "partitions": [_partition(one) for one in report.partitions],
@@ -76,7 +82,7 @@ def _document(report: IngestReport, sizes: Sequence[BrokerSize] | None) -> Docum
     return document
 
 
-def _partition(one: IngestedPartition) -> Document:
+def _partition(one: "IngestedPartition") -> Document:
     return {
         "metadata_partition": one.metadata_partition,
         "from_offset": one.from_offset,
@@ -91,11 +97,11 @@ def _partition(one: IngestedPartition) -> Document:
     }
 
 
-def _tables(report: IngestReport, sizes: Sequence[BrokerSize]) -> tuple[Table, ...]:
+def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table, ...]:
     """Partitions that are as they were are left out."""
     moved = [one for one in report.partitions if one.records or one.lag_records or one.stopped or one.failed]
     tables = (
-        Table(METADATA_TOPIC, _PARTITION_COLUMNS, tuple(map(_row, moved))),
+        Table(METADATA_TOPIC, _PARTITION_COLUMNS, tuple(map(_ingest_row, moved))),
         Table("what follows", ("change",), tuple((change,) for change in report.changes)),
         Table("findings", ("finding",), tuple((finding,) for finding in report.findings)),
         Table("as brokers count", _SIZE_COLUMNS, tuple(map(_size_row, sizes))),
@@ -103,7 +109,7 @@ def _tables(report: IngestReport, sizes: Sequence[BrokerSize]) -> tuple[Table, .
     return tuple(table for table in tables if table.rows)
 
 
-def _row(one: IngestedPartition) -> tuple[str, ...]:
+def _ingest_row(one: "IngestedPartition") -> tuple[str, ...]:
     dropped = sum(records for outcome, records in one.outcomes.items() if outcome is not RecordOutcome.APPLIED)
     state = "stopped" if one.stopped is not None else one.failed or "read"
     numbers = (one.metadata_partition, one.records, one.next_offset, one.end_offset, one.lag_records, dropped)
@@ -113,3 +119,77 @@ def _row(one: IngestedPartition) -> tuple[str, ...]:
 def _size_row(one: BrokerSize) -> tuple[str, ...]:
     partition, sizes = str(one.topic_id_partition), (one.size_bytes, one.all_states_bytes)
     return (partition, *map(format_bytes, sizes), str(one.segments))
+
+
+_PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "records>", "up to offset>", "state")
+
+
+def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> Presentation:
+    """Not `ok`: a partition that was refused, failed, or stops before its last segment."""
+    return Presentation(
+        lambda: {"dry_run": dry_run, "partitions": [_publication_document(one) for one in partitions]},
+        lambda: (
+            Table(
+                "publication", _PUBLICATION_COLUMNS, tuple(_publication_row(one, dry_run=dry_run) for one in partitions)
+            ),
+        ),
+        _publication_summary(partitions, dry_run=dry_run),
+        ok=not any(_trouble(one) for one in partitions),
+    )
+
+
+def _publication_document(one: "PublishedPartition") -> Document:
+    plan = one.plan
+    return {
+        **labels(one.topic_id_partition),
+        "log_start_offset": one.log_start_offset,
+        "records": one.records,
+        "planned_records": 0 if plan is None else len(plan.steps),
+        "published_before": 0 if plan is None else len(plan.live),
+        "end_offset": None if plan is None else plan.end_offset,
+        "remembered_end_offset": None if plan is None else plan.remembered_end_offset,
+        "withheld": _withheld(plan),
+        "refused": None if plan is None else plan.refused,
+        "error": one.error,
+        "message": one.message,
+    }
+
+
+def _withheld(plan: "PublicationPlan | None") -> Document | None:
+    if plan is None or plan.withheld is None:
+        return None
+    return {"offset": plan.withheld.offset, "reason": plan.withheld.reason}
+
+
+def _trouble(one: "PublishedPartition") -> str:
+    """Why a person has to look, or nothing."""
+    if one.error is not None:
+        return f"{one.error}: {one.message}"
+    if one.plan is None:
+        return ""
+    if one.plan.refused is not None:
+        return f"refused: {one.plan.refused}"
+    withheld = one.plan.withheld
+    return "" if withheld is None else f"waits at offset {withheld.offset}: {withheld.reason}"
+
+
+def _publication_row(one: "PublishedPartition", *, dry_run: bool) -> tuple[str, ...]:
+    plan = one.plan
+    end = None if plan is None else plan.end_offset
+    records = len(plan.steps) if dry_run and plan is not None else one.records
+    return (
+        str(one.topic_id_partition),
+        str(one.log_start_offset),
+        "" if plan is None else str(len(plan.live)),
+        str(records),
+        "" if end is None else str(end),
+        _trouble(one) or ("would be sent" if dry_run else "read back"),
+    )
+
+
+def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> str:
+    records = sum(len(one.plan.steps) if dry_run and one.plan is not None else one.records for one in partitions)
+    told = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
+    troubles = sum(1 for one in partitions if _trouble(one))
+    what = f"{told} would be sent" if dry_run else f"{told} sent and read back"
+    return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what

@@ -14,12 +14,12 @@ compare with, and a try that begins anew loses nothing. A difference stops every
 
 from collections.abc import Mapping, Sequence
 
-from include.tiering.handover.checks.handover_facts import UNLIMITED
-from include.tiering.handover.gather import seed_rows
+from include.tiering.handover.checks import UNLIMITED
+from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_GUARDS, LOCAL_MS, change_configs
-from include.tiering.handover.handover_contract import SeededPartition
-from include.tiering.handover.local_retention import levels, local_bytes, next_local_start, target_bytes
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.rules import levels, local_bytes, next_local_start, target_bytes
+from include.tiering.handover.run_checks import seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.model.ids import TopicIdPartition

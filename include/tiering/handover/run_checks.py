@@ -1,23 +1,39 @@
-"""All that the checks look at, asked of brokers, log directories, metadata and the metadata topic at one moment."""
+"""Make the checks of a step: ask brokers, log directories, metadata and the metadata topic at one moment, judge, and
+store what the checks said. `check_preconditions` is the first step, and nothing but this: may this topic be handed over
+at all? It changes nothing.
+
+step        done when it is reached                  a crash right after it leaves       cleaned up by
+gathered    everybody was asked                      nothing                             -
+checked     the controller would take the configs    nothing                             -
+            that the topic has at the end
+recorded    what the checks said is stored           the answers                         the next try replaces them
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from include.tiering.copying.next_segments import uncopied
 from include.tiering.errors import BrokersError
-from include.tiering.handover.checks.handover_facts import (
+from include.tiering.handover.checks import (
     UNLIMITED,
     BrokerFacts,
+    CheckOutcome,
+    CheckResult,
     DiskFacts,
     FrozenPartition,
     HandoverFacts,
+    HandoverPartition,
     LeaderReplica,
-    PartitionFacts,
     PartitionOffsetsFacts,
     SeededSegment,
+    results_of,
+    worst,
 )
-from include.tiering.handover.handover_contract import GuardValue, Handover, SeededPartition
-from include.tiering.handover.ports import HandoverPorts
+from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
+from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_MS
+from include.tiering.handover.pitfalls import CHECKS
+from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicFacts
 from include.tiering.kafka.cluster.contract import PartitionFacts as ClusterPartition
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
@@ -27,6 +43,63 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
+
+
+def check_preconditions(run: HandoverRun) -> StepResult:
+    """Ask everybody, and refuse with names and numbers.
+
+    Raises:
+        BrokersRefusedError: brokers do not take remote storage with these values of local and total retention, which
+            they compare from the switch on only. Else it would be the last step that is refused.
+    """
+    result = judged(run, HandoverStep.PRECONDITIONS, facts_of(run))
+    if result.end is StepEnd.DONE:
+        run.ports.brokers.alter_topic_configs(run.handover.topic, _configs_at_the_end(run), dry_run=True)
+    return result
+
+
+def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
+    """What the topic had, with what was asked for. None: unset."""
+    handover = run.handover
+    guards = run.ports.handovers.guards(handover.handover_id)
+    at_the_end = {guard.key: guard.old_value for guard in guards if not guard.restored}
+    wanted = handover.wanted
+    for key, value in ((LOCAL_MS, wanted.local_retention_ms), (LOCAL_BYTES, wanted.local_retention_bytes)):
+        if value is not None:
+            at_the_end[key] = str(value)
+    return at_the_end | {REMOTE_STORAGE: "true"}
+
+
+def facts_of(run: HandoverRun) -> HandoverFacts:
+    """Of this hand-over, as everything is now."""
+    handover = run.handover
+    return gather(run.ports, handover.topic, handover.topic_id, handover)
+
+
+def judged(run: HandoverRun, step: HandoverStep, facts: HandoverFacts) -> StepResult:
+    """Make the checks of a step, keep what they said, and tell what follows from it."""
+    results = results_of(CHECKS, step, facts)
+    run.record(step, results)
+    return concluded(results)
+
+
+def concluded(results: Sequence[CheckResult]) -> StepResult:
+    """Refused: STOP. Something that may pass by itself: WAIT."""
+    outcome = worst(results)
+    if outcome is CheckOutcome.REFUSED:
+        return StepResult(StepEnd.STOP, _sentence(results, outcome))
+    if outcome is CheckOutcome.WAITING:
+        return StepResult(StepEnd.WAIT, _sentence(results, outcome))
+    return DONE
+
+
+def _sentence(results: Sequence[CheckResult], outcome: CheckOutcome) -> str:
+    matching = [one for one in results if one.outcome is outcome]
+    first = matching[0]
+    where = "" if first.partition is None else f" (partition {first.partition})"
+    more = f", and {len(matching) - 1} more" if len(matching) > 1 else ""
+    return f"{first.name}{where}: {first.numbers}{more}"
+
 
 _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9
@@ -172,15 +245,15 @@ def _partition(
     replicas: Mapping[int, Replica],
     problems: Sequence[str],
     now_ms: int,
-) -> PartitionFacts:
+) -> HandoverPartition:
     replica = replicas.get(partition.partition)
     try:
         said = answer.of(partition)
     except BrokersError as error:
-        return PartitionFacts(partition.partition, None, None, (), str(error))
+        return HandoverPartition(partition.partition, None, None, (), str(error))
     rows = seed_rows(metadata, partition, said.earliest)
     end = max((row.metadata.end_offset for row in rows), default=None)
-    return PartitionFacts(
+    return HandoverPartition(
         partition.partition,
         PartitionOffsetsFacts(
             leader=said.leader,

@@ -1,12 +1,24 @@
-"""Checks of what is seeded, partition by partition, against what brokers and the leader's disk say."""
+"""Checks of what is seeded, partition by partition.
+
+Before it leaves the platform: against what brokers and the leader's disk say; against what the metadata topic knows of
+the topic already, and what was decided at the fence. After the switch: the brokers know what was seeded, and nothing
+went.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from include.tiering.handover.checks.handover_check import CheckOutcome, NamedCheck, Remark
-from include.tiering.handover.checks.handover_facts import UNLIMITED, HandoverFacts, PartitionFacts, SeededSegment
-from include.tiering.handover.handover import HandoverStep
+from include.tiering.handover.checks import (
+    UNLIMITED,
+    CheckOutcome,
+    HandoverFacts,
+    HandoverPartition,
+    NamedCheck,
+    Remark,
+    SeededSegment,
+)
+from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Verdict
 
@@ -15,7 +27,7 @@ _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
 
-def _seeded(facts: HandoverFacts) -> Iterator[tuple[PartitionFacts, tuple[SeededSegment, ...]]]:
+def _seeded(facts: HandoverFacts) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
     """Partitions with something seeded, its segments by offset."""
     for one in facts.partitions:
         if one.seed:
@@ -221,4 +233,180 @@ SEED_CHECKS: Final = (
     NamedCheck("seed-is-within-retention", "nothing expires when retention is back", _within_retention, _GATE),
     NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
     NamedCheck("custom-metadata-is-the-plugins", "as the storage manager itself writes", _custom_metadata, _GATE),
+)
+
+
+_LAST: Final = frozenset({HandoverStep.RECHECK})
+_ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK})
+
+
+def _published_once(facts: HandoverFacts) -> Iterator[Remark]:
+    published = facts.metadata_topic.published if facts.metadata_topic is not None else ()
+    for one in published:
+        if not one.is_ours:
+            yield Remark(
+                f"__remote_log_metadata has segment {one.segment_id}, offsets {one.start_offset}..{one.end_offset},"
+                " that this platform did not write",
+                "a broker, or another tool, tiers this topic: what it began would be mixed with ours",
+                one.partition,
+            )
+    ends: dict[int, int] = {}
+    for one in facts.metadata_topic.removed if facts.metadata_topic is not None else ():
+        ends[one.partition] = max(one.end_offset, ends.get(one.partition, -1))
+    for number, end in sorted(ends.items()):
+        yield Remark(
+            f"offsets up to {end} were tiered by somebody else, and deleted again",
+            "brokers remember them: they would take local segments up to there for tiered, and delete them. Such a"
+            " partition stays an archive",
+            number,
+        )
+    for partition in facts.partitions:
+        seeded_ids = {segment.metadata.remote_log_segment_id.id for segment in partition.seed}
+        replaced = {
+            one.start_offset: one
+            for one in published
+            if one.is_ours and one.partition == partition.partition and one.segment_id not in seeded_ids
+        }
+        for segment in partition.seed:
+            known = replaced.get(segment.metadata.start_offset)
+            if known is not None:
+                yield Remark(
+                    f"offset {known.start_offset} was published as {known.segment_id}, seeded is"
+                    f" {segment.metadata.remote_log_segment_id.id}",
+                    "a second segment for published offsets would hide the first one for ever",
+                    partition.partition,
+                )
+
+
+def _as_frozen(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        frozen = facts.frozen.get(one.partition)
+        if one.offsets is None:
+            continue
+        if frozen is None:
+            yield Remark(
+                "nothing was decided about it: its leader did not answer then, or the partition is new",
+                "it is decided about now",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+            continue
+        if one.offsets.earliest != frozen.log_start_offset:
+            yield Remark(
+                f"the broker's log start moved from {frozen.log_start_offset} to {one.offsets.earliest}",
+                "somebody deleted records (kafka-delete-records): --resume looks at everything again",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+        if (one.offsets.leader, one.offsets.leader_epoch) != (frozen.leader, frozen.leader_epoch):
+            yield Remark(
+                f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {one.offsets.leader} in"
+                f" {one.offsets.leader_epoch}",
+                "the new leader's log is looked at in its place",
+                one.partition,
+                CheckOutcome.WAITING,
+            )
+        end = one.seed_end if one.seed_end is not None else frozen.start_offset - 1
+        if end != frozen.end_offset:
+            yield Remark(
+                f"seeded up to {end}, decided was {frozen.end_offset}",
+                "somebody copied or deleted meanwhile: --undo, then begin again",
+                one.partition,
+            )
+
+
+def _one_history(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        if one.histories:
+            yield Remark(
+                one.histories,
+                "brokers would be given records of two histories: decide (./tiering skip --follow-source-from), then"
+                " wait until the broker's log start has passed what was archived of the other one",
+                one.partition,
+            )
+
+
+HISTORY_CHECKS: Final = (
+    NamedCheck("history-is-one", "nothing of another history reaches into the log", _one_history, _ALWAYS),
+    NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
+    NamedCheck("nothing-changed-since", "log start, leader and epochs are as when it was decided", _as_frozen, _LAST),
+)
+
+
+_WATCH: Final = frozenset({HandoverStep.WATCH})
+_LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
+"""A limited retention comes next."""
+_AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
+
+
+def _earliest(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        frozen = facts.frozen.get(one.partition)
+        if frozen is not None and one.offsets is not None and one.offsets.earliest > frozen.log_start_offset:
+            yield Remark(
+                f"the broker's log start rose from {frozen.log_start_offset} to {one.offsets.earliest}",
+                "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the guards as"
+                " they are, look for 'due to' in the broker's log, and see docs/runbook.md. Once somebody has,"
+                " --resume goes on from the log start of now",
+                one.partition,
+            )
+
+
+def _covered(facts: HandoverFacts) -> Iterator[Remark]:
+    for one in facts.partitions:
+        frozen = facts.frozen.get(one.partition)
+        if frozen is None or frozen.end_offset < frozen.start_offset:
+            continue
+        if one.offsets is None:
+            yield Remark(one.problem or "its leader gives no offsets", "", one.partition, CheckOutcome.WAITING)
+        elif frozen.end_offset >= one.offsets.earliest:
+            found = one.offsets.latest_tiered
+            # An unclean election may leave a leader whose log ends below what is remote.
+            if found is None or found < min(frozen.end_offset, one.offsets.high_watermark - 1):
+                yield Remark(
+                    f"latest tiered is {'none' if found is None else found}, seeded up to {frozen.end_offset}",
+                    "brokers replay __remote_log_metadata first; if it lasts, look for RemoteLogMetadata in their logs",
+                    one.partition,
+                    CheckOutcome.WAITING,
+                )
+
+
+def _known_to_brokers(facts: HandoverFacts) -> Iterator[Remark]:
+    """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
+    for one in facts.partitions:
+        if one.partition in facts.frozen or one.replica is None or one.offsets is None:
+            continue
+        if one.replica.active_base > one.offsets.earliest and one.offsets.latest_tiered is None:
+            yield Remark("nothing is tiered yet", "the brokers upload it", one.partition, CheckOutcome.WAITING)
+
+
+def _enabled(facts: HandoverFacts) -> Iterator[Remark]:
+    if not facts.is_true("remote.storage.enable"):
+        yield Remark(
+            "remote.storage.enable is false again",
+            "somebody took the switch back: see in docs/handover.md what that deletes. --undo puts the configs back;"
+            " --resume after it begins again with what is published",
+        )
+
+
+def _no_second_copy(facts: HandoverFacts) -> Iterator[Remark]:
+    for known in facts.metadata_topic.published if facts.metadata_topic is not None else ():
+        frozen = facts.frozen.get(known.partition)
+        if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:
+            yield Remark(
+                f"a broker uploaded offsets {known.start_offset}..{known.end_offset} again as {known.segment_id}",
+                "both copies are whole; one is superfluous. Tell us: it should not happen",
+                known.partition,
+                CheckOutcome.NOTE,
+            )
+
+
+WATCH_CHECKS: Final = (
+    NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _LIMITING),
+    NamedCheck("earliest-is-unchanged", "the log start is what it was before the switch", _earliest, _AFTER),
+    NamedCheck("latest-tiered-covers-seed", "the leader knows everything that was seeded", _covered, _LIMITING),
+    NamedCheck(
+        "brokers-know-their-copies", "what the brokers upload themselves has begun", _known_to_brokers, _LIMITING
+    ),
+    NamedCheck("nothing-is-uploaded-again", "no broker copied a seeded offset", _no_second_copy, _WATCH),
 )

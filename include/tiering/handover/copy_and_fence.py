@@ -1,0 +1,266 @@
+"""What is to be handed over: copied, verified, decided, put before a person, fenced off and looked at once more.
+
+**Copy** from the broker's log start on, round after round, until only the active segments are left.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    round       a plan was stored and copied             what a batch of copies leaves       the next round
+    looked      nothing rolled is left that can be       everything copied, step `copy`      the next try finds nothing
+                copied                                                                       to do
+
+Producers go on, so a round meets what was rolled while the one before it copied; rounds get shorter as long as copying
+is faster. What has just been rolled and is not flushed yet is waited for. What lies above the last stable offset is
+left to the broker, which cannot copy it before either.
+
+**Gate and approval**: what is to be handed over is read back and judged, then put before a person.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    verified    every segment has a verdict; if it is    verdicts                            the next try reads those
+                asked for, by a look at every byte                                           that have not passed so
+    decided     offsets by partition are stored          what was decided                    the next try replaces it
+    proposed    the plan's hash is stored                a question                          the next try: the same plan
+                                                                                             has the same hash
+
+**Fence**: from here on nobody copies or expires the topic, and what is handed over does not change any more.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    owner       the topic is `handing-over`              nobody's topic                      the next try, or an undo
+    drained     every lease was ours once, so every      leases that expire                  the next try
+                older token is refused
+    cleared     no attempt is left that never was        the same                            the next try
+                FINISHED
+    decided     offsets, log start, leader and epoch     all of it                           the next try replaces it
+                are stored
+
+A batch that works on the topic sees the owner before its next FINISHED, abandons its attempt and gives its lease back;
+one that died has a lease that ends. What was copied since the approval is handed over too, if it passed the gate: the
+approved segments must be the first of them, or a person is asked again.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from include.tiering.handover.checks import HandoverFacts, HandoverPartition, SeededSegment
+from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
+from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.rules import HandoverStep
+from include.tiering.handover.run_checks import facts_of, judged
+from include.tiering.kafka.log_dirs.contract import IneligibleReason
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ownership import LeaseRole, TopicOwner
+from include.tiering.model.segment_metadata import Verdict
+from include.tiering.units import format_bytes
+
+_LEFT_TO_THE_BROKER: Final = frozenset(
+    {str(IneligibleReason.ABOVE_HIGH_WATERMARK), str(IneligibleReason.ABOVE_LAST_STABLE_OFFSET)}
+)
+_SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
+_MOST_NAMED: Final = 3
+_LOOK_AGAIN_SECONDS: Final = 5.0
+"""Brokers write their recovery points down once a minute."""
+
+
+def copy_until_active(run: HandoverRun) -> StepResult:
+    """Copy rounds until a look finds nothing more; nothing is copied behind the fence."""
+    handover = run.handover
+    if run.ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
+        return DONE
+    limits, clock = run.ports.limits, run.ports.clock
+    rounds, copied_at, said = 0, clock.monotonic(), ""
+    while rounds < limits.max_rounds:
+        run.renew()
+        done = run.ports.verbs.copy_round(handover.topic, run.ports.new_run_id())
+        left = _left(facts_of(run).partitions)
+        words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
+        if words != said:
+            run.told(said := words)
+        if not left:
+            return DONE
+        if done.copied_segments:
+            rounds, copied_at = rounds + 1, clock.monotonic()
+            continue
+        stuck = _stuck(left, done, _expired(run, left))
+        if stuck.end is StepEnd.STOP or done.failed or clock.monotonic() - copied_at >= limits.watch_seconds:
+            return stuck
+        clock.sleep(_LOOK_AGAIN_SECONDS)
+    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll faster than copied")
+
+
+def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str | None]]:
+    """(partition, first offset, reason) of rolled segments that are ours to copy."""
+    return [
+        (one.partition, first, reason)
+        for one in partitions
+        if one.replica is not None
+        for first, reason in one.replica.waiting[:1]
+        if reason not in _LEFT_TO_THE_BROKER
+    ]
+
+
+def _expired(run: HandoverRun, left: Sequence[tuple[int, int, str | None]]) -> list[str]:
+    """What was remote and is not any more, while the broker has it still: nothing is copied a second time."""
+    handover, found = run.handover, []
+    for number, first, reason in left:
+        partition = TopicIdPartition(handover.topic_id, number, handover.topic)
+        highest = run.ports.metadata.highest_copied_offset(partition)
+        if reason is None and highest is not None and first <= highest:
+            found.append(
+                f"partition {number}, offset {first}: it was copied up to offset {highest} and has expired here, the"
+                " broker has it still: raise its log start (kafka-delete-records)"
+            )
+    return found
+
+
+def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired: Sequence[str]) -> StepResult:
+    """Nothing went on, and something is left: the rule that holds it says whether waiting helps."""
+    named = [f"partition {partition}, offset {first}: {reason or 'not copied'}" for partition, first, reason in left]
+    sentences = [*done.failed, *done.held_back, *expired, *named][:_MOST_NAMED]
+    is_for_a_person = bool(expired) and not (done.failed or done.held_back)
+    waits = (
+        done.worth_retrying and not is_for_a_person and all(reason is None or reason in _SOON for _, _, reason in left)
+    )
+    return StepResult(StepEnd.WAIT if waits else StepEnd.STOP, "; ".join(sentences))
+
+
+def pass_gate(run: HandoverRun) -> StepResult:
+    """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
+    facts = verified(run)
+    result = judged(run, HandoverStep.GATE, facts)
+    if result.end is StepEnd.DONE:
+        run.ports.handovers.save_seed(run.drive, seed_of(facts))
+    return result
+
+
+def verified(run: HandoverRun) -> HandoverFacts:
+    """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
+    facts = facts_of(run)
+    deep = run.ports.limits.verify_deep
+    wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
+    size_bytes = 0
+    for one in facts.partitions:
+        unread = [segment.metadata for segment in one.seed if _is_to_be_read(segment, deep=deep)]
+        if unread:
+            partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+            wanted[partition] = frozenset(metadata.remote_log_segment_id for metadata in unread)
+            size_bytes += sum(metadata.segment_size_bytes for metadata in unread)
+    if not wanted:
+        return facts
+    if deep:
+        run.told(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
+    run.ports.verbs.verify(wanted)
+    return facts_of(run)
+
+
+def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
+    return segment.verdict is not Verdict.PASSED or (deep and not segment.passed_deep)
+
+
+def seed_of(facts: HandoverFacts) -> list[SeededPartition]:
+    """What is handed over as things are; partitions whose leader does not answer are left out."""
+    seed = []
+    for one in facts.partitions:
+        if one.offsets is None:
+            continue
+        start = one.seed[0].metadata.start_offset if one.seed else one.offsets.earliest
+        end = one.seed_end if one.seed_end is not None else start - 1
+        partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+        offsets = one.offsets
+        seed.append(SeededPartition(partition, start, end, offsets.earliest, offsets.leader, offsets.leader_epoch))
+    return seed
+
+
+def ask_approval(run: HandoverRun) -> StepResult:
+    """Put exactly this plan before a person; it goes on once somebody agreed to it."""
+    handover = run.handover
+    plan = plan_hash(handover, facts_of(run).partitions, run.seed, run.ports.handovers.guards(handover.handover_id))
+    if run.ports.handovers.propose(run.drive, plan).approval is not None:
+        return DONE
+    return StepResult(StepEnd.WAIT, f"plan {plan} waits for an approval")
+
+
+def plan_hash(
+    handover: Handover,
+    partitions: Sequence[HandoverPartition],
+    seed: Sequence[SeededPartition],
+    guards: Sequence[GuardValue],
+) -> str:
+    """SHA-256 of what is handed over: the segments by id and offsets up to the decided ends, the configs that change
+    and what they become at the end."""
+    ends = {one.topic_id_partition.partition: one.end_offset for one in seed}
+    segments = [
+        [
+            one.partition,
+            str(each.metadata.remote_log_segment_id.id),
+            each.metadata.start_offset,
+            each.metadata.end_offset,
+        ]
+        for one in partitions
+        for each in one.seed
+        if each.metadata.end_offset <= ends.get(one.partition, -1)
+    ]
+    configs = [[guard.key, guard.old_value, guard.set_value] for guard in guards]
+    wanted = [handover.wanted.local_retention_ms, handover.wanted.local_retention_bytes]
+    content = [str(handover.topic_id), segments, configs, wanted]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+_ROLES = (LeaseRole.COPY, LeaseRole.EXPIRE)
+
+
+def fence_off(run: HandoverRun) -> StepResult:
+    """Take the topic from everybody, then decide what is handed over.
+
+    Raises:
+        StateConflictError: the topic has another owner than the platform or this hand-over.
+    """
+    ports, handover = run.ports, run.handover
+    owner = ports.registry.owner(handover.topic_id)
+    ports.registry.set_owner(
+        handover.topic_id,
+        handover.topic,
+        TopicOwner.HANDING_OVER,
+        # Nobody's, where nothing was ever rolled.
+        expected=TopicOwner.NONE if owner is TopicOwner.NONE else TopicOwner.PLATFORM,
+        author=run.drive.driver,
+    )
+    busy = _drain(run)
+    if busy is not None:
+        return busy
+    facts = verified(run)
+    guards = ports.handovers.guards(handover.handover_id)
+    if plan_hash(handover, facts.partitions, run.seed, guards) != handover.plan_hash:
+        detail = "what was approved is not what is there now: it is looked at and asked again"
+        return StepResult(StepEnd.DONE, detail, HandoverStep.GATE)
+    ports.handovers.save_seed(run.drive, seed_of(facts))
+    for one in run.seed:
+        offsets = "nothing" if one.is_empty else f"offsets {one.start_offset}..{one.end_offset}"
+        run.told(f"{one.topic_id_partition}: {offsets}")
+    return DONE
+
+
+def _drain(run: HandoverRun) -> StepResult | None:
+    """Hold the leases of every partition once; None if none is held by anybody else."""
+    ports = run.ports
+    for one in run.seed:
+        partition = one.topic_id_partition
+        for role in _ROLES:
+            run.renew()
+            lease = ports.handovers.claim(run.drive, partition, role, lease_ms=ports.limits.lease_ms)
+            if lease is None:
+                holder = ports.work.holder(partition, role)
+                who = "a batch" if holder is None else f"batch {holder.batch_id}"
+                return StepResult(StepEnd.WAIT, f"{partition}: {who} has the lease to {role} still")
+            if role is LeaseRole.COPY:
+                ports.verbs.abandon_leftovers(lease.fence)
+            ports.work.release(lease)
+    return None
+
+
+def recheck(run: HandoverRun) -> StepResult:
+    """Everything again, as it is now: the last look before anything leaves the platform."""
+    facts = facts_of(run)
+    result = judged(run, HandoverStep.RECHECK, facts)
+    if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):
+        return StepResult(StepEnd.DONE, result.detail, HandoverStep.FENCE)
+    return result

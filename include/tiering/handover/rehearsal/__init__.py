@@ -1,1 +1,0 @@
-"""A handover rehearsed on a throw-away broker."""

@@ -31,8 +31,7 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.sizes import overlapping_bytes
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
-from include.tiering.sizes.compare_stored import settle_stored
-from include.tiering.sizes.recompute_sizes import compare_sizes
+from include.tiering.sizes.compare import compare_sizes, settle_stored
 from spark_jobs import stored_segments
 from spark_jobs.lost_task import is_lost_task
 from spark_jobs.parent_watch import ParentWatch

@@ -13,8 +13,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize
-from include.tiering.sizes.compare_stored import StoredDifference
-from include.tiering.sizes.recompute_sizes import SizeComparison
+from include.tiering.sizes.compare import SizeComparison, StoredDifference
 from include.tiering.verification.suites import explain_size
 
 Document = dict[str, Any]

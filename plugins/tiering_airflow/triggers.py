@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from include.tiering.errors import AirflowApiError, MetadataUnavailableError, TieringError
-from include.tiering.operations.ready_report import summary_of, waiting_lines
+from include.tiering.operations.readiness import summary_of, waiting_lines
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL
 

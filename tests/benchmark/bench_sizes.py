@@ -288,7 +288,7 @@ def export_parquet(database: Path, target: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
+    from include.tiering.sizes.store import SqlRemoteLogSizes
     from spark_jobs.remote_log_sizes_job import READ_RANGES
     from spark_jobs.segment_rows import batch_of
 

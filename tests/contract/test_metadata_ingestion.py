@@ -24,7 +24,7 @@ from include.tiering.segments.ingestion_contract import (
     UnusableRecord,
 )
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
+from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import (

@@ -10,7 +10,7 @@ from include.tiering.database.schema import approvals, planned_deletions, planne
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
-from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
+from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,

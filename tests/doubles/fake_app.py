@@ -20,9 +20,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.sizes import PartitionSize
-from include.tiering.operations.alter_broker_configs import AlteredBrokerConfigs, alter_broker_configs
-from include.tiering.operations.broker_configs_report import BrokerListing
-from include.tiering.operations.diagnose import Diagnosis
+from include.tiering.operations.broker_configs import AlteredBrokerConfigs, BrokerListing, alter_broker_configs
+from include.tiering.operations.doctor import Diagnosis
 from include.tiering.operations.partition_readiness import PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS
@@ -31,7 +30,7 @@ from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ALL_TOPICS, BatchProgress, LeaseHolder, WorkItem
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.settings import TieringSettings, with_dynamic
-from include.tiering.sizes.describe_log_dirs import LogDirDescription
+from include.tiering.sizes.compare import LogDirDescription
 from include.tiering.sizes.report import SizeReport
 from include.tiering.verification.plan import Turn, VerificationPlan, VerificationSample
 from include.tiering.verification.verify_partitions import PartitionReport

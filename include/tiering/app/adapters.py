@@ -1,6 +1,10 @@
-"""Everything outside of this process: database, remote store, log directories, brokers, Airflow.
+"""Everything outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
 The settings choose the adapters. Each is opened when it is first used; `close` closes those that were.
+
+`METRICS` are all metrics, in the order of docs/metrics.md. Each is declared by the use case or the package that records
+it. A metric that means what a Kafka metric means carries Kafka's name, with underscores where Prometheus allows no
+dash; ours start with `tiering_`.
 """
 
 import secrets
@@ -9,20 +13,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Engine
 
-from include.tiering.app.metric_catalogue import METRICS
 from include.tiering.app.stores import Stores
+from include.tiering.audit.metrics import AUDIT_METRICS
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.configs.config_store import EffectiveConfigs, FreshTopicQuotaConfigs
 from include.tiering.configs.pools import Pools
 from include.tiering.configs.rules import quotas_in_force
+from include.tiering.copying.metrics import COPY_METRICS
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.migrations import current_revision, require_head, upgrade
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
+from include.tiering.expiration.service import EXPIRATION_METRICS
+from include.tiering.handover.service import HANDOVER_METRICS
 from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts
 from include.tiering.kafka.cluster.facts import AdminFacts, MissedFacts, UnknownFacts
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
@@ -31,11 +38,18 @@ from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.kafka.log_dirs.found_replica import kept
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
+from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas, QuotasInForce
-from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
+from include.tiering.quotas.metrics import (
+    DELETE_RATE_METRICS,
+    QUOTA_METRICS,
+    TOPIC_QUOTA_METRICS,
+    CountedTopicQuotas,
+    process_quota_metrics,
+)
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
@@ -58,10 +72,13 @@ from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.s3 import credentials_of
 from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
+from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
+from include.tiering.sizes.metrics import SIZE_METRICS
 from include.tiering.telemetry.metrics import declare, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
+from include.tiering.verification.metrics import VERDICT_METRICS
 from include.tiering.verification.rules import Judge, LateJudge
 from include.tiering.verification.suites import (
     PARTITION_SUITES,
@@ -71,6 +88,21 @@ from include.tiering.verification.suites import (
     StoredMeasure,
     Suite,
     segment_suites,
+)
+
+METRICS: Final = (
+    *COPY_METRICS,
+    *SIZE_METRICS,
+    *VERDICT_METRICS,
+    *FAILED_COPY_METRICS,
+    *AUDIT_METRICS,
+    *INGEST_METRICS,
+    *PUBLICATION_METRICS,
+    *HANDOVER_METRICS,
+    *TOPIC_QUOTA_METRICS,
+    *QUOTA_METRICS,
+    *EXPIRATION_METRICS,
+    *DELETE_RATE_METRICS,
 )
 
 

@@ -24,8 +24,7 @@ from include.tiering.handover.service import HandoverService, require_publishabl
 from include.tiering.metadata_sync.service import IngestionService, PublicationService
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.broker_configs import BrokerConfigService
-from include.tiering.operations.checks import DeploymentChecks
-from include.tiering.operations.service import OperationsService
+from include.tiering.operations.service import DeploymentChecks, OperationsService
 from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService

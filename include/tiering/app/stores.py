@@ -34,7 +34,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.segments.topics import TopicDeletions
-from include.tiering.sizes.sql_sizes import SqlRemoteLogSizes
+from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.sql_verifications import SqlVerificationStore
 

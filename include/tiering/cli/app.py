@@ -6,33 +6,27 @@ from typing import Annotated, Final
 
 import typer
 
-from include.tiering.cli.adopt import adopt
 from include.tiering.cli.audit import audit
-from include.tiering.cli.configs import configs
-from include.tiering.cli.copy import copy
-from include.tiering.cli.delete_records import delete_records
-from include.tiering.cli.doctor import doctor
-from include.tiering.cli.expire import expire
-from include.tiering.cli.failures import TieringGroup
-from include.tiering.cli.fetch import fetch
+from include.tiering.cli.configs import configs, pools
+from include.tiering.cli.copying import copy, plan, scan, skip
+from include.tiering.cli.expiration import delete_records, expire
 from include.tiering.cli.handover import handover
-from include.tiering.cli.ingest import ingest
-from include.tiering.cli.log_dirs import log_dirs
-from include.tiering.cli.migrate import migrate
-from include.tiering.cli.pause import pause, resume
-from include.tiering.cli.plan import plan
-from include.tiering.cli.pools import pools
-from include.tiering.cli.publish import publish
-from include.tiering.cli.ready import ready
-from include.tiering.cli.rebuild import rebuild
-from include.tiering.cli.relocate_store import relocate_store
-from include.tiering.cli.scan import scan
-from include.tiering.cli.session import Session, session_of
-from include.tiering.cli.sizes import sizes
-from include.tiering.cli.skip import skip
-from include.tiering.cli.status import status
-from include.tiering.cli.take_over_store import take_over_store
-from include.tiering.cli.verify import verify
+from include.tiering.cli.metadata_sync import ingest, publish
+from include.tiering.cli.operations import (
+    doctor,
+    migrate,
+    pause,
+    ready,
+    relocate_store,
+    resume,
+    status,
+    take_over_store,
+)
+from include.tiering.cli.reading import fetch
+from include.tiering.cli.recovery import adopt, rebuild
+from include.tiering.cli.session import Session, TieringGroup, session_of
+from include.tiering.cli.sizes import log_dirs, sizes
+from include.tiering.cli.verification import verify
 from include.tiering.telemetry import log_to_stderr
 
 EXIT_CODES: Final = "Exit codes: 0 done, 1 findings or refused, 2 usage or setting, 3 worth retrying."

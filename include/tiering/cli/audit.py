@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.confirm import Approve
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.interrupt import Interrupt
-from include.tiering.cli.listed import listing_progress
-from include.tiering.cli.options import Json
+from include.tiering.cli.options import Approve, Json
 from include.tiering.cli.output import finish
-from include.tiering.cli.runs import new_run_id
-from include.tiering.cli.session import author, session_of
+from include.tiering.cli.session import Interrupt, author, new_run_id, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
@@ -84,6 +80,8 @@ def audit(
             _accept(app, accept, as_json=as_json)
             return
         run_id = new_run_id()
+        from include.tiering.cli.progress import listing_progress
+
         with listing_progress() as on_listed:
             report = app.audit.run(run_id, listing=app.audit.listing_of(inventory), on_listed=on_listed)
         removal: RemovalRun | None = None

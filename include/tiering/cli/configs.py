@@ -1,4 +1,8 @@
-"""`./tiering configs`: quotas and dynamic settings, with the flags of kafka-configs."""
+"""`./tiering configs` and `pools`.
+
+Quotas and dynamic settings, with the flags of kafka-configs; Airflow's pools, whose sizes are those of Kafka's thread
+pools.
+"""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from include.tiering.app import App
     from include.tiering.configs.config_store import ConfigEntity
     from include.tiering.presentation import Presentation
+
 
 LATEST_CHANGES: Final = 20
 
@@ -107,7 +112,7 @@ def _altered(
 ) -> "Presentation":
     """With both, the brokers are asked first whether they would take it, and changed last."""
     from include.tiering.configs.report import present_alteration
-    from include.tiering.operations.broker_configs_report import present_broker_alteration, together
+    from include.tiering.operations.broker_configs import present_broker_alteration, together
 
     if target is Target.PLATFORM:
         return present_alteration(app.configs.alter(entity, changes, author=author()))
@@ -127,7 +132,7 @@ def _altered(
 def _shown(
     app: "App", entity_type: str | None, entity: "ConfigEntity | None", target: Target, *, whole_history: bool
 ) -> "Presentation":
-    from include.tiering.operations.broker_configs_report import present_broker_configs, together
+    from include.tiering.operations.broker_configs import present_broker_configs, together
 
     if target is Target.PLATFORM:
         return _described(app, entity_type, entity, whole_history=whole_history)
@@ -190,3 +195,19 @@ def _put(changes: dict[str, str | None], name: str, value: str | None) -> None:
 
 def _items(lists: Iterable[str]) -> list[str]:
     return [item.strip() for one in lists for item in one.split(",") if item.strip()]
+
+
+def pools(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show the pools that batches run in: slots, tasks that run, tasks that wait for a slot or a worker, live batches.
+
+    Airflow is the truth of a pool's size. Where it cannot be asked (airflow.url, airflow.login_file), sizes are those
+    that somebody saw last. Resize a pool in Airflow, or here:
+
+    * `./tiering configs --alter --entity-type brokers --entity-default --add-config
+      remote.log.manager.copier.thread.pool.size=4`; 0 is a pause.
+    """
+    with session_of(ctx).opened() as app:
+        status = app.configs.pools_status()
+    from include.tiering.configs.report import present_pools
+
+    finish(present_pools(status), as_json=as_json)

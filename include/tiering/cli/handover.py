@@ -1,13 +1,20 @@
-"""`./tiering handover`: give a topic to its brokers, step by step."""
+"""`./tiering handover`: give a topic to its brokers, step by step, or rehearse it.
 
+A rehearsal shows what it does meanwhile, and ends on Ctrl-C without leaving anything behind.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import Json
+from include.tiering.cli.options import Approve, Json, agrees, is_asked_on_a_terminal
 from include.tiering.cli.output import finish, output_for
 from include.tiering.cli.session import author, session_of
 from include.tiering.errors import LeaseLostError, SettingError, StateConflictError
@@ -16,7 +23,9 @@ from include.tiering.units import GIB
 if TYPE_CHECKING:
     from include.tiering.app import App
     from include.tiering.handover.contract import Handover
+    from include.tiering.handover.rehearsal import Rehearsal
     from include.tiering.handover.report import HandoverView
+
 
 DEFAULT_BYTES = GIB
 """Of each partition, in a rehearsal."""
@@ -144,7 +153,6 @@ def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) 
 
 
 def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *, keep: bool, as_json: bool) -> None:
-    from include.tiering.cli.rehearsing import rehearsed
     from include.tiering.handover.rehearsal import present_rehearsal
 
     rehearsal = rehearsed(app, topic, max_bytes=max_bytes, kafka_home=kafka_home, keep=keep)
@@ -254,3 +262,57 @@ def _finish(view: "HandoverView", *, as_json: bool) -> None:
     is_a_persons = view.refusal is not None or _waits_for_a_person(view.handover)
     waits = view.handover.state is HandoverState.ACTIVE and not is_a_persons
     finish(present_handover(view), as_json=as_json, otherwise=ExitCode.RETRY if waits else ExitCode.FINDINGS)
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
+    """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
+    from include.tiering.app.rehearse import Watcher, rehearse
+    from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
+    from include.tiering.cli.progress import counted_bytes
+
+    watcher = Watcher(_told, _step, counted_bytes)
+    with _ended_once(keep=keep):
+        java()
+        kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
+        return rehearse(app, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
+
+
+def _told(line: str) -> None:
+    typer.echo(f"    {line}", err=True)
+
+
+def _step(handover: "Handover") -> None:
+    from include.tiering.handover.report import step_line
+
+    typer.echo(step_line(handover), err=True)
+
+
+class _EndedBy(BaseException):
+    """A signal came; the number is all there is to say."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _ended_once(*, keep: bool) -> Iterator[None]:
+    """The first signal raises, so that everything is cleaned up; further ones wait for that."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for one in _SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise _EndedBy(number)
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    except _EndedBy as ended:
+        typer.echo(f"stopped: the throw-away broker is gone{'' if keep else ', and its files'}", err=True)
+        raise typer.Exit(128 + ended.number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

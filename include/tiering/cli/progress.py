@@ -1,17 +1,37 @@
-"""The progress bar of a run: bytes, rate and time left, on standard error, and only on a terminal."""
+"""Progress of long commands, on standard error, and only on a terminal.
+
+Bytes, rate and time left of a run; things counted one by one; objects listed so far, of which nobody knows how many
+there are; records sent about each partition; offsets read of each partition of the metadata topic.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.runs.contract import WorkStore
+
+if TYPE_CHECKING:
+    from include.tiering.metadata_sync.service import PartitionProgress
+    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.runs.contract import WorkStore
+
 
 _POLL_SECONDS: Final = 0.5
 
@@ -43,7 +63,7 @@ class RunProgress:
 
     def __init__(
         self,
-        work: WorkStore,
+        work: "WorkStore",
         run_id: str,
         planned_bytes: int,
         console: Console | None = None,
@@ -89,3 +109,61 @@ class RunProgress:
     def _follow(self) -> None:
         while not self._ended.wait(_POLL_SECONDS):
             self.refresh()
+
+
+@contextmanager
+def counting(verb: str, total: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
+    """For as long as the context lasts. What it gives takes how many more there are."""
+    console = console if console is not None else Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(verb, total=total)
+        yield lambda more: progress.advance(task, more)
+
+
+@contextmanager
+def listing_progress(console: Console | None = None) -> Iterator[Callable[[int], None]]:
+    """For as long as the context lasts. What it gives takes how many more there are."""
+    console = console if console is not None else Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} objects listed"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda more: progress.advance(task, more)
+
+
+@contextmanager
+def publishing_progress(console: Console | None = None) -> Iterator["PartitionProgress"]:
+    """For as long as the context lasts. What it gives takes a partition, records sent, and records to send."""
+    console = console if console is not None else Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+
+        def sent(partition: "TopicIdPartition", done: int, of: int) -> None:
+            name = str(partition)
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=of)
+            progress.update(tasks[name], completed=done)
+
+        yield sent
+
+
+@contextmanager
+def reading_progress(console: Console | None = None) -> Iterator[Callable[[int, int, int], None]]:
+    """For as long as the context lasts. What it gives takes a metadata partition, its next and its end offset; each
+    partition has a bar of its own."""
+    from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
+
+    console = console if console is not None else Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    tasks: dict[int, TaskID] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+
+        def moved(metadata_partition: int, next_offset: int, end_offset: int) -> None:
+            if metadata_partition not in tasks:
+                tasks[metadata_partition] = progress.add_task(
+                    f"{METADATA_TOPIC}-{metadata_partition}", total=end_offset
+                )
+            progress.update(tasks[metadata_partition], completed=next_offset)
+
+        yield moved

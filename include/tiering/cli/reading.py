@@ -1,28 +1,86 @@
-"""How far the metadata topic was read, on standard error, and only on a terminal."""
+"""`./tiering fetch`: read a partition back, all of it or from an offset on."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+import typer
 
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.options import Json, remote_partition
+from include.tiering.cli.output import finish
+from include.tiering.cli.session import session_of
+from include.tiering.errors import SettingError
+from include.tiering.units import MIB
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.presentation import Presentation
 
 
-@contextmanager
-def reading_progress(console: Console | None = None) -> Iterator[Callable[[int, int, int], None]]:
-    """For as long as the context lasts. What it gives takes a metadata partition, its next and its end offset; each
-    partition has a bar of its own."""
-    console = console if console is not None else Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    tasks: dict[int, TaskID] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+def fetch(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    partition: Annotated[int, typer.Argument(help="Number of the partition.", min=0)],
+    output: Annotated[Path, typer.Option("--output", help="Directory to write into.", metavar="DIR", file_okay=False)],
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="Read from the batch that holds this offset on.", metavar="N")
+    ] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option("--epoch", min=0, help="Leader epoch of the offset; the newest one that has it.", metavar="E"),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", min=1, help="Whole batches up to this size; 1048576.", metavar="N"),
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="Whose fetch quota counts beside the others.", metavar="ID")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read the records of a partition back from remote storage, without a broker.
 
-        def moved(metadata_partition: int, next_offset: int, end_offset: int) -> None:
-            if metadata_partition not in tasks:
-                tasks[metadata_partition] = progress.add_task(
-                    f"{METADATA_TOPIC}-{metadata_partition}", total=end_offset
-                )
-            progress.update(tasks[metadata_partition], completed=next_offset)
+    Writes one file per segment, named like the broker's own, into DIR/TOPIC-PARTITION. A file appears only when its
+    length and CRC-32C are those of the source. Segments that did not pass `verify` are named and left out, with exit
+    code 1.
 
-        yield moved
+    With --offset: one file FIRST-LAST.batches of whole record batches as they stand on disk, from the one that holds
+    the offset on; the first one even if it is larger than --max-bytes. If the fetch quota is exhausted nothing is
+    written, and the throttle time is shown, with exit code 3.
+    """
+    if offset is None and (epoch, max_bytes, client) != (None, None, None):
+        raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")
+    with session_of(ctx).opened() as app:
+        found = remote_partition(app, topic, partition, topic_id)
+        if offset is None:
+            presentation = _all_of(app, found, output)
+        else:
+            presentation = _from(app, found, output, (offset, epoch, max_bytes or MIB), client)
+    finish(presentation, as_json=as_json, otherwise=ExitCode.FINDINGS if offset is None else ExitCode.RETRY)
+
+
+def _all_of(app: "App", partition: "TopicIdPartition", output: Path) -> "Presentation":
+    from include.tiering.reading.report import present_fetch
+
+    return present_fetch(partition, list(app.reading.fetch_partition(partition, output)))
+
+
+def _from(
+    app: "App",
+    partition: "TopicIdPartition",
+    output: Path,
+    where: tuple[int, int | None, int],
+    client: str | None,
+) -> "Presentation":
+    from include.tiering.reading.fetch import PartitionFetch, write_records
+    from include.tiering.reading.report import present_records
+
+    offset, epoch, max_bytes = where
+    (fetched,) = app.reading.fetch_records([PartitionFetch(partition, offset, max_bytes, epoch)], client)
+    if fetched.error is not None:
+        raise fetched.error
+    return present_records(fetched, write_records(fetched, output) if fetched.records else None)

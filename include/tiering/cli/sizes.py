@@ -1,4 +1,4 @@
-"""`./tiering sizes`: the remote log size."""
+"""`./tiering sizes` and `log-dirs`: the remote log size, and the brokers' log dirs beside the remote tier."""
 
 from typing import Annotated
 
@@ -28,3 +28,15 @@ def sizes(
     from include.tiering.sizes.report import present_sizes
 
     finish(present_sizes(report), as_json=as_json)
+
+
+def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
+    """Show what each log dir holds of each partition, and how much of it is remote.
+
+    With `--json` in the shape of `kafka-log-dirs.sh --describe`, with the remote tier added.
+    """
+    with session_of(ctx).opened() as app:
+        described, remote = app.sizes.describe_log_dirs(topic or ())
+    from include.tiering.sizes.report import present_log_dirs
+
+    finish(present_log_dirs(described, remote), as_json=as_json)

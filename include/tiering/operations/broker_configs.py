@@ -1,18 +1,335 @@
-"""Kafka's own configs of tiered storage, asked of the brokers and changed on them."""
+"""Kafka's own configs of tiered storage: asked of the brokers, changed on them, and shown.
 
-from collections.abc import Mapping
+| step | what a crash after it leaves | who repairs it |
+|---|---|---|
+| read what every broker has | nothing | |
+| check: names, what may change at run time, then the brokers' own check of the values | nothing | |
+| alter: one record of the controller, all names or none | altered; a broker takes it by itself | nobody has to |
+| read again until every broker shows it | as before: waiting only looks | |
+
+Brokers store a name that they do not know, and nothing comes of it: so a name is refused unless every broker that it
+would concern lists it. Reports say in so many words that these configs are not this platform's.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.configs.config_store import ConfigEntity
-from include.tiering.kafka.cluster.contract import Brokers
-from include.tiering.operations.alter_broker_configs import (
-    AlteredBrokerConfigs,
-    alter_broker_configs,
-    check_broker_configs,
-    is_of_tiered_storage,
-)
-from include.tiering.operations.broker_configs_report import BrokerListing
+from include.tiering.configs.config_store import ConfigEntity, EntityType
+from include.tiering.errors import BrokersError, ConfigRefusedError, SettingError, printable
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, Brokers, ConfigSource, release_of
+from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.settings.catalogue import nearest
+
+WAIT_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.2
+_OF_TIERED_STORAGE: Final = re.compile(r"(follower\.fetch\.last\.tiered|log\.local\.retention|log\.remote|remote)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigChange:
+    """One config on one broker: what it was and is there. `error`: why the new value could not be seen, if so.
+
+    `hidden`: the default of all brokers was changed, and the broker goes on with a value of its own.
+    """
+
+    broker_id: int
+    name: str
+    old: BrokerConfig
+    new: BrokerConfig
+    taken: bool
+    error: str = ""
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredBrokerConfigs:
+    """Of every broker that the change is about. In a dry run `new` is what there was."""
+
+    entity: ConfigEntity
+    requested: Mapping[str, str | None]
+    dry_run: bool
+    changes: tuple[BrokerConfigChange, ...]
+
+    @property
+    def not_taken(self) -> tuple[BrokerConfigChange, ...]:
+        return () if self.dry_run else tuple(change for change in self.changes if not change.taken)
+
+
+def is_of_tiered_storage(name: str) -> bool:
+    """Whether it is one of those that this platform changes on brokers."""
+    return _OF_TIERED_STORAGE.match(name) is not None
+
+
+def alter_broker_configs(
+    entity: ConfigEntity,
+    requested: Mapping[str, str | None],
+    *,
+    brokers: Brokers,
+    clock: Clock,
+    dry_run: bool = False,
+    wait_seconds: float = WAIT_SECONDS,
+) -> AlteredBrokerConfigs:
+    """Set, or with None remove, all of `requested` on one broker, or on the default of all. Repeating is harmless.
+
+    Raises:
+        SettingError: not about brokers, or about something else than tiered storage.
+        ConfigRefusedError: a broker does not list a name, or it needs a restart.
+        BrokersRefusedError: the brokers do not take a value. Nothing was changed.
+        BrokersError: they do not answer, or not to us. If that was the change itself, it may have been made: repeat it.
+    """
+    before = check_broker_configs(entity, requested, brokers=brokers)
+    broker_id = None if entity.is_default else int(entity.entity_name)
+    brokers.alter_broker_configs(broker_id, requested, dry_run=True)
+    if dry_run:
+        return AlteredBrokerConfigs(entity, requested, True, tuple(_unchanged(before, requested)))
+    brokers.alter_broker_configs(broker_id, requested)
+    return AlteredBrokerConfigs(
+        entity, requested, False, tuple(_seen(before, entity, requested, brokers, clock, wait_seconds))
+    )
+
+
+def check_broker_configs(
+    entity: ConfigEntity, requested: Mapping[str, str | None], *, brokers: Brokers
+) -> Mapping[int, Mapping[str, BrokerConfig]]:
+    """What each broker that the change is about has now, by broker id; raises as `alter_broker_configs`."""
+    if entity.entity_type is not EntityType.BROKERS:
+        raise SettingError(f"configs of {entity} are this platform's alone: --target brokers is about brokers")
+    for name in requested:
+        if not is_of_tiered_storage(name):
+            raise SettingError(
+                f"{printable(name)} is no config of tiered storage, and what else brokers have is not changed from here"
+            )
+    before = {broker_id: brokers.broker_configs(broker_id) for broker_id in _concerned(entity, brokers)}
+    for name in requested:
+        without = [broker_id for broker_id, configs in before.items() if name not in configs]
+        if without:
+            hint = nearest(name, [known for known in before[without[0]] if is_of_tiered_storage(known)])
+            raise ConfigRefusedError(f"{_words(without)} no config {printable(name)}: {hint}; nothing was changed")
+        fixed = [broker_id for broker_id, configs in before.items() if configs[name].read_only]
+        if fixed:
+            raise ConfigRefusedError(f"{_words(fixed)} {name} only from server.properties: nothing was changed")
+    return before
+
+
+def _concerned(entity: ConfigEntity, brokers: Brokers) -> Sequence[int]:
+    known = [broker.broker_id for broker in brokers.describe().brokers]
+    if entity.is_default:
+        return known
+    broker_id = int(entity.entity_name)
+    if broker_id not in known:
+        raise ConfigRefusedError(f"there is no broker {broker_id}: the cluster has {', '.join(map(str, known))}")
+    return [broker_id]
+
+
+def _unchanged(
+    before: Mapping[int, Mapping[str, BrokerConfig]], requested: Mapping[str, str | None]
+) -> Sequence[BrokerConfigChange]:
+    return [
+        BrokerConfigChange(broker_id, name, configs[name], configs[name], False)
+        for broker_id, configs in before.items()
+        for name in requested
+    ]
+
+
+def _seen(
+    before: Mapping[int, Mapping[str, BrokerConfig]],
+    entity: ConfigEntity,
+    requested: Mapping[str, str | None],
+    brokers: Brokers,
+    clock: Clock,
+    wait_seconds: float,
+) -> list[BrokerConfigChange]:
+    """Every broker is asked until it shows the change or the time is over."""
+    deadline = clock.monotonic() + wait_seconds
+    changes: list[BrokerConfigChange] = []
+    for broker_id, old in before.items():
+        while True:
+            latest = _ask(broker_id, old, entity, requested, brokers)
+            if all(change.taken for change in latest) or clock.monotonic() >= deadline:
+                changes += latest
+                break
+            clock.sleep(POLL_SECONDS)
+    return changes
+
+
+def _ask(
+    broker_id: int,
+    old: Mapping[str, BrokerConfig],
+    entity: ConfigEntity,
+    requested: Mapping[str, str | None],
+    brokers: Brokers,
+) -> list[BrokerConfigChange]:
+    try:
+        new = brokers.broker_configs(broker_id)
+    except BrokersError as error:
+        return [BrokerConfigChange(broker_id, name, old[name], old[name], False, str(error)) for name in requested]
+    return [_seen_once(broker_id, name, old[name], new[name], entity, value) for name, value in requested.items()]
+
+
+def _seen_once(
+    broker_id: int, name: str, old: BrokerConfig, new: BrokerConfig, entity: ConfigEntity, value: str | None
+) -> BrokerConfigChange:
+    own = ConfigSource.ALL_BROKERS if entity.is_default else ConfigSource.BROKER
+    hidden = entity.is_default and new.source is ConfigSource.BROKER
+    if value is None:
+        taken = new.source is not own
+    else:
+        taken = new.source is own and new.value is not None and _canonical(new.value) == _canonical(value)
+    return BrokerConfigChange(broker_id, name, old, new, taken or hidden, hidden=hidden)
+
+
+def _canonical(value: str) -> str:
+    """Brokers show numbers without the zeros and spaces that they were given with."""
+    text = value.strip()
+    return str(int(text)) if text.isascii() and text.removeprefix("-").isdecimal() else text
+
+
+def _words(broker_ids: Sequence[int]) -> str:
+    return f"broker {broker_ids[0]} has" if len(broker_ids) == 1 else f"brokers {', '.join(map(str, broker_ids))} have"
+
+
+_TITLE: Final = "Kafka's own configs, on its brokers"
+_NO_VALUE: Final = "(none, or secret)"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerListing:
+    """Configs of tiered storage in force on one broker, by name."""
+
+    broker: BrokerNode
+    configs: Mapping[str, BrokerConfig]
+
+
+def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
+    rows = tuple(
+        (str(one.broker.broker_id), release_of(one.broker), name, _value(config), _source(config))
+        for one in listings
+        for name, config in one.configs.items()
+    )
+    return Presentation(
+        lambda: {"brokers": [_listing_document(one) for one in listings]},
+        lambda: (Table(_TITLE, ("broker>", "release", "name", "value>", "from"), rows),),
+        f"{count(len(rows), 'config')} of Kafka's own on {count(len(listings), 'broker')}",
+    )
+
+
+def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
+    """Not ok if a broker does not show the change."""
+    return Presentation(
+        lambda: {
+            "entity_type": str(altered.entity.entity_type),
+            "entity_name": altered.entity.entity_name or None,
+            "dry_run": altered.dry_run,
+            "brokers": [_change_document(change, altered) for change in altered.changes],
+        },
+        lambda: (_table(altered),),
+        broker_alteration_words(altered),
+        ok=not altered.not_taken,
+    )
+
+
+def together(platform: Presentation, brokers: Presentation) -> Presentation:
+    """What was shown or done here, and what there."""
+    return Presentation(
+        lambda: {"platform": platform.document(), "brokers": brokers.document()},
+        lambda: (*platform.tables(), *brokers.tables()),
+        f"this platform: {platform.summary}; {brokers.summary}",
+        ok=platform.ok and brokers.ok,
+    )
+
+
+def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
+    """What was changed where, and which broker does not show it, in a line."""
+    names = ", ".join(altered.requested)
+    where = "the default of all brokers" if altered.entity.is_default else str(altered.entity)
+    if altered.dry_run:
+        return f"Kafka's own {names} would be changed on {where}: the brokers accept it; nothing was changed"
+    words = f"Kafka's own {names} changed on {where}: "
+    if not altered.not_taken:
+        in_force = count(len({one.broker_id for one in altered.changes if not one.hidden}), "broker")
+        keep = [f"broker {one.broker_id} keeps its own {_value(one.new)}" for one in altered.changes if one.hidden]
+        return words + "; ".join((f"in force on {in_force}", *keep))
+    missing = "; ".join(f"broker {one.broker_id}: {one.error or _still(one)}" for one in altered.not_taken)
+    return words + f"not seen on all of them: {missing}"
+
+
+def _still(change: BrokerConfigChange) -> str:
+    return f"{change.name} is still {_value(change.new)} ({_source(change.new)})"
+
+
+def _table(altered: AlteredBrokerConfigs) -> Table:
+    if altered.dry_run:
+        columns: tuple[str, ...] = ("broker>", "name", "is>", "from", "would be>")
+        rows = tuple(
+            (str(one.broker_id), one.name, _value(one.old), _source(one.old), _wanted(altered.requested[one.name]))
+            for one in altered.changes
+        )
+        return Table(_TITLE, columns, rows)
+    columns = ("broker>", "name", "was>", "from", "is>", "from", "taken")
+    return Table(
+        _TITLE,
+        columns,
+        tuple(
+            (
+                str(one.broker_id),
+                one.name,
+                _value(one.old),
+                _source(one.old),
+                _value(one.new),
+                _source(one.new),
+                _taken(one),
+            )
+            for one in altered.changes
+        ),
+    )
+
+
+def _taken(change: BrokerConfigChange) -> str:
+    if change.hidden:
+        return "keeps its own"
+    return "yes" if change.taken else change.error or "no"
+
+
+def _wanted(value: str | None) -> str:
+    return "what it is without" if value is None else value
+
+
+def _value(config: BrokerConfig) -> str:
+    return _NO_VALUE if config.value is None else config.value
+
+
+def _source(config: BrokerConfig) -> str:
+    return str(config.source)
+
+
+def _listing_document(listing: BrokerListing) -> Document:
+    return {
+        "broker_id": listing.broker.broker_id,
+        "release": release_of(listing.broker),
+        "configs": [
+            {"name": name, "value": one.value, "source": str(one.source), "read_only": one.read_only}
+            for name, one in listing.configs.items()
+        ],
+    }
+
+
+def _change_document(change: BrokerConfigChange, altered: AlteredBrokerConfigs) -> Document:
+    return {
+        "broker_id": change.broker_id,
+        "name": change.name,
+        "requested": altered.requested[change.name],
+        "old_value": change.old.value,
+        "old_source": str(change.old.source),
+        "new_value": change.new.value,
+        "new_source": str(change.new.source),
+        "taken": change.taken,
+        "hidden": change.hidden,
+        "error": change.error or None,
+    }
 
 
 class BrokerConfigService:

@@ -19,8 +19,7 @@ from include.tiering.segments.failed_copies import FailedCopies, publish_failed_
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings
-from include.tiering.sizes.compare_tiers import TierComparison, compare_tiers
-from include.tiering.sizes.describe_log_dirs import LogDirDescription, describe_log_dirs
+from include.tiering.sizes.compare import LogDirDescription, TierComparison, compare_tiers, describe_log_dirs
 from include.tiering.sizes.metrics import SizeGauges
 from include.tiering.sizes.report import SizeReport
 from include.tiering.telemetry.metrics import process_recorder

@@ -18,7 +18,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage, read_
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import Suspicion
-from include.tiering.sizes.compare_stored import settle_stored
+from include.tiering.sizes.compare import settle_stored
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure, measure_partition
 from include.tiering.verification.suites import PARTITION_RULES, STORED_RULES

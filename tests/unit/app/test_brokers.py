@@ -12,7 +12,7 @@ from include.tiering.errors import BrokersLoginError, BrokersUnavailableError, F
 from include.tiering.kafka.cluster.contract import OpenTransaction
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.kafka.log_dirs.contract import BoundsQuality
-from include.tiering.operations.diagnose import Cause
+from include.tiering.operations.doctor import Cause
 from include.tiering.settings import load_settings
 from tests.doubles.log_dirs import CLUSTER_ID, ORDERS, BrokerLogDir
 from tests.doubles.model_brokers import ModelBrokers

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.app.rehearse import rehearse
-from include.tiering.app.rehearse_on import Watcher, settings_of
+from include.tiering.app.rehearse import Watcher, rehearse, settings_of
 from include.tiering.broker_process.broker_process import BrokerProcess
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.throw_away import ThrowAwayBroker

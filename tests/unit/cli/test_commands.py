@@ -12,7 +12,7 @@ from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import Depth
-from include.tiering.operations.diagnose import Cause, Diagnosis
+from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch

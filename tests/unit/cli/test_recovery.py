@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli import confirm
+from include.tiering.cli import options
 from include.tiering.cli.app import cli
 from include.tiering.cli.session import Session, author
 from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
@@ -103,8 +103,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
         asked.append(question)
         return yes
 
-    monkeypatch.setattr(confirm, "is_asked_on_a_terminal", lambda: True)
-    monkeypatch.setattr(confirm, "agrees", agrees)
+    monkeypatch.setattr(options, "is_asked_on_a_terminal", lambda: True)
+    monkeypatch.setattr(options, "agrees", agrees)
     return asked
 
 

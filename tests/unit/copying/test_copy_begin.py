@@ -24,7 +24,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import RetentionInput
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.segments.contract import PartitionTruth
-from include.tiering.sizes.compare_tiers import compare_tiers
+from include.tiering.sizes.compare import compare_tiers
 from tests.doubles.segments import FINISHED, partition_of, uuid
 
 NOW_MS = 1_700_000_000_000

@@ -17,7 +17,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.sizes.compare_tiers import compare_tiers
+from include.tiering.sizes.compare import compare_tiers
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.segments import CLUSTER_ID, finish, lease_of, segment_of
 

@@ -5,8 +5,11 @@ import pytest
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError, ConfigRefusedError, SettingError
 from include.tiering.kafka.cluster.contract import ConfigSource
-from include.tiering.operations.alter_broker_configs import alter_broker_configs
-from include.tiering.operations.broker_configs_report import broker_alteration_words, present_broker_alteration
+from include.tiering.operations.broker_configs import (
+    alter_broker_configs,
+    broker_alteration_words,
+    present_broker_alteration,
+)
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.model_brokers import BROKER_DEFAULTS, ModelBrokers
 

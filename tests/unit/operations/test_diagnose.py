@@ -18,7 +18,7 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.operations.diagnose import Cause, Diagnosis, Evidence, diagnose
+from include.tiering.operations.doctor import Cause, Diagnosis, Evidence, diagnose
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
 from include.tiering.operations.readiness import Check, Readiness
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope

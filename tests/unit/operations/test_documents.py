@@ -15,9 +15,8 @@ from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.operations.readiness import Check, Readiness
-from include.tiering.operations.ready_report import present_ready, waiting_lines
-from include.tiering.operations.status_report import Activity, present_status
+from include.tiering.operations.readiness import Check, Readiness, present_ready, waiting_lines
+from include.tiering.operations.status import Activity, present_status
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
@@ -25,10 +24,8 @@ from include.tiering.runs.contract import PlannedPartition, PlannedSegment, Segm
 from include.tiering.segments.failed_copies import FailedCopy, Loss
 from include.tiering.segments.topics import TopicDeletion
 from include.tiering.settings import load_settings
-from include.tiering.sizes.compare_tiers import DuplicateBytes, TierComparison
-from include.tiering.sizes.describe_log_dirs import LogDirDescription, ReplicaSize
-from include.tiering.sizes.log_dirs_report import present_log_dirs
-from include.tiering.sizes.report import SizeReport, present_sizes
+from include.tiering.sizes.compare import DuplicateBytes, LogDirDescription, ReplicaSize, TierComparison
+from include.tiering.sizes.report import SizeReport, present_log_dirs, present_sizes
 from include.tiering.verification.report import present_verify
 from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport

@@ -16,7 +16,7 @@ from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
-from include.tiering.sizes.compare_stored import settle_stored
+from include.tiering.sizes.compare import settle_stored
 from include.tiering.verification.suites import STORED_RULES
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge

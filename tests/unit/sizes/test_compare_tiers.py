@@ -12,7 +12,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.sizes import PartitionLag
 from include.tiering.segments.contract import PartitionTruth
-from include.tiering.sizes.compare_tiers import DuplicateBytes, compare_tiers
+from include.tiering.sizes.compare import DuplicateBytes, compare_tiers
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica
 
 NOW_MS = 1_700_000_100_000

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
 from include.tiering.runs.cluster_log_dirs import KnownLogDir
-from include.tiering.sizes.describe_log_dirs import describe_log_dirs
+from include.tiering.sizes.compare import describe_log_dirs
 from tests.doubles.sample_values import ORDERS_0, ORDERS_1, REPLICA_0, ROLLED, partition_size, replica
 
 

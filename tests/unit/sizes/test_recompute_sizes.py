@@ -9,7 +9,7 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.sizes.recompute_sizes import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes
+from include.tiering.sizes.compare import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes
 from include.tiering.verification.suites import SIZE_RULES, explain_size
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_judge import PlainJudge

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.confirm import Approve, agrees, is_asked_on_a_terminal
-from include.tiering.cli.options import Json, LimitBytes, Topics
+from include.tiering.cli.options import Approve, Json, LimitBytes, Topics, agrees, is_asked_on_a_terminal
 from include.tiering.cli.output import finish
-from include.tiering.cli.runs import new_run_id
-from include.tiering.cli.session import author, session_of
+from include.tiering.cli.session import author, new_run_id, session_of
 from include.tiering.errors import SettingError
 from include.tiering.model.segment_metadata import Depth
 

@@ -1,23 +1,26 @@
 """Why a topic is not tiered: for each partition the first thing that keeps it, and what to do about it.
 
-A decision over values; whoever asks collects them. One thing at a time: what is behind an obstacle shows once that is
-gone.
+Handovers that have not ended are named too, and failed segments of histories that a decision left, which keep nothing.
+The report has one line per partition.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
 from include.tiering.errors import printable
+from include.tiering.handover.contract import Handover
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.operations.readiness import Readiness
+from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, say_ahead
+from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.units import format_bytes, format_duration
 
 
@@ -295,3 +298,74 @@ _ADVICE: Final[Mapping[str, str]] = {
     IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
     IneligibleReason.INTERNAL_TOPIC: "nothing: internal topics are never tiered",
 }
+
+
+def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, ...]:
+    """For `doctor`: at which step each is, and what it waits for."""
+    return tuple(
+        Diagnosis(
+            one.topic,
+            None,
+            Cause.HANDOVER,
+            f"a hand-over is {one.state} at {one.step}" + (f": {one.detail}" if one.detail else ""),
+            f"./tiering handover {one.topic} --resume, or --undo",
+        )
+        for one in open_handovers
+    )
+
+
+def with_left_damage(
+    diagnoses: Sequence[Diagnosis], failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]
+) -> tuple[Diagnosis, ...]:
+    """Each with what failed of its partition though nothing waits for it: the cause and the advice stay."""
+    return tuple(replace(one, finding="; ".join((one.finding, *_said(one, failed)))) for one in diagnoses)
+
+
+def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]) -> Sequence[str]:
+    copies = () if found.partition is None else failed.get(found.partition, ())
+    return [
+        f"offsets {one.offsets} of a history that a decision left failed verification (segment {one.segment_id.id}):"
+        " nothing waits for them"
+        for one in copies
+        if one.was_left
+    ]
+
+
+def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
+    """Ok if everything tiers that was not deleted."""
+    findings = [one for one in diagnoses if one.cause.is_finding]
+    is_there = any(one.cause is not Cause.DELETED for one in diagnoses)
+    fine = f"{topic}: everything tiers" if is_there else f"{topic}: was deleted"
+    summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
+    return Presentation(
+        lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
+        lambda: (_table(topic, diagnoses),),
+        summary,
+        ok=not findings,
+    )
+
+
+def _document(one: Diagnosis) -> Document:
+    """`partition` is null where the line concerns the topic as a whole."""
+    named = {"topic": one.topic, "topic_id": None, "partition": None}
+    return {
+        **(named if one.partition is None else labels(one.partition)),
+        "tiers": one.cause.tiers,
+        "cause": str(one.cause),
+        "finding": one.finding,
+        "advice": one.advice,
+    }
+
+
+def _table(topic: str, diagnoses: Sequence[Diagnosis]) -> Table:
+    names = TopicNames(one.partition for one in diagnoses if one.partition is not None)
+    rows = tuple(_row(one, names) for one in diagnoses)
+    return Table(topic, ("partition", "tiers", "why", "what to do"), rows)
+
+
+def _row(one: Diagnosis, names: TopicNames) -> tuple[str, ...]:
+    where = "all"
+    if one.partition is not None:
+        where = names.partition(one.partition).removeprefix(f"{one.topic}-")
+    tiers = "yes" if one.cause.tiers else "no" if one.cause.is_finding else "deleted"
+    return (where, tiers, one.finding, one.advice)

@@ -1,0 +1,205 @@
+"""`./tiering scan`, `plan`, `copy` and `skip`.
+
+What the brokers' log directories hold, what a copy would take of it, the copy in this process, and the decision to go
+on behind offsets that are gone from the source.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.options import Approve, Json, LimitBytes, Topics, refusal_of
+from include.tiering.cli.output import finish
+from include.tiering.cli.session import Interrupt, author, new_run_id, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.copying.copy_batch import BatchResult
+    from include.tiering.copying.decisions import Skip
+    from include.tiering.copying.plan import CopyPlan
+    from include.tiering.copying.report import CopyRun
+    from include.tiering.runs.contract import WorkItem
+    from include.tiering.settings import TieringSettings
+
+
+def scan(
+    ctx: typer.Context,
+    topic: Topics = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every batch and check its CRC-32C; cheap checks only without it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List every replica and segment in the log directories, and say why a segment may not be copied.
+
+    Reads only: names, sizes, indexes, checkpoints and the ends of active segments, or with --deep every batch. A file
+    that is damaged is named with the byte where its format breaks, and the scan goes on (exit code 1).
+    """
+    with session_of(ctx).opened(topic) as app:
+        report = app.log_dirs.scan_all(topics=topic, deep=deep)
+    from include.tiering.copying.report import present_scan
+
+    finish(present_scan(report), as_json=as_json)
+
+
+def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
+    """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
+
+    Nothing is sent, and nothing is stored but a divergence of histories that shows for the first time. Topics are those
+    of --topic, else of the setting topics.include.
+    """
+    with session_of(ctx).opened(topic) as app:
+        require_topics(app.settings)
+        planned = app.copying.plan(new_run_id(), limit_bytes=limit_bytes, dry_run=True)
+    from include.tiering.copying.report import present_plan
+
+    finish(present_plan(planned), as_json=as_json)
+
+
+def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
+    """Copy the eligible segments that are not remote yet, in this process, and report each one that fails.
+
+    Topics are those of --topic, else of the setting topics.include. Every batch of a segment is checked before it is
+    sent, and what the store has is compared with the source afterwards. Interrupt it at any time and start it again:
+    a segment counts only when it is complete. Copied segments are served once `./tiering verify` has passed them.
+    Log dirs are read by this process, whatever queue or Spark resource they name.
+    """
+    with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
+        require_topics(app.settings)
+        plan = app.copying.plan(new_run_id(), limit_bytes=limit_bytes)
+        results = _copy_all(app, plan, interrupt)
+        run = copy_run(app, plan, results)
+    from include.tiering.copying.report import present_copy
+
+    code = interrupt.exit_code if interrupt.requested else _code(plan, results)
+    finish(present_copy(run), as_json=as_json, otherwise=code)
+    if interrupt.requested:
+        raise typer.Exit(code)
+
+
+def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
+    """Batches one after another, until one ends for another reason than its time."""
+    from include.tiering.cli.progress import RunProgress
+    from include.tiering.runs.batch import BatchEnd
+
+    results: list[BatchResult] = []
+    if not plan.partitions:
+        return results
+    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes):
+        while not results or results[-1].ended is BatchEnd.TIME_OVER:
+            batch_id = f"{plan.run_id}.{len(results)}"
+            result = app.copying.run_batch(plan.run_id, batch_id, parent_alive=lambda: not interrupt.requested)
+            results.append(result)
+    return results
+
+
+def _code(plan: "CopyPlan", results: "list[BatchResult]") -> ExitCode:
+    """What failed is worth retrying only if nothing of it needs a person."""
+    failed = [failure for result in results for failure in result.failed]
+    if failed and all(failure.retriable for failure in failed) and not plan.errors:
+        return ExitCode.RETRY
+    return ExitCode.FINDINGS
+
+
+def require_topics(settings: "TieringSettings") -> None:
+    """Nothing is tiered unless asked for. Raises SettingError."""
+    if not settings.topics.include:
+        raise SettingError(
+            "no topic is asked for: name some with --topic (a pattern such as 'orders*', or '*' for all), "
+            'or set topics.include, for example topics.include = ["*"]'
+        )
+
+
+def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
+    """The planned segments as they stand; failures that the plan may take up again count as failed here."""
+    from include.tiering.copying.report import CopyRun
+    from include.tiering.runs.batch import BatchEnd
+    from include.tiering.runs.contract import SegmentOutcome
+
+    items = app.adapters.stores.work.items(plan.run_id)
+    failed = {_key(failure.item): failure.item for result in results for failure in result.failed}
+    merged = [failed.get(_key(item), item) if item.outcome is SegmentOutcome.PLANNED else item for item in items]
+    seconds = sum(result.seconds for result in results)
+    left = app.copying.left_work(merged, ended_early=bool(results) and results[-1].ended is not BatchEnd.NO_WORK)
+    return CopyRun(plan.run_id, merged, seconds, plan.held_back, plan.errors, plan.notes, left)
+
+
+def _key(item: "WorkItem") -> tuple[object, int]:
+    return item.topic_id_partition, item.segment.base_offset
+
+
+def skip(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    partition: Annotated[int, typer.Option("--partition", help="Number of the partition.", min=0, metavar="N")],
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why this is acceptable; kept with the decision.", metavar="TEXT")
+    ],
+    topic_id: Annotated[
+        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+    ] = None,
+    follow_from: Annotated[
+        int | None,
+        typer.Option(
+            "--follow-source-from",
+            help="Go on with the source's history from this offset, which plan names.",
+            min=0,
+            metavar="OFFSET",
+        ),
+    ] = None,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Record that offsets are lost to the archive, so that the copy goes on behind them.
+
+    Brokers delete by their own retention. What goes before it was copied leaves a hole, and a partition with a hole
+    waits: `plan` and `doctor` name its offsets, and nothing behind it is copied until somebody decides. So does a
+    partition with a segment that failed the quality gate and that no source can replace. This is the decision. It is
+    kept for ever with author and reason; reads of these offsets name it.
+
+    What is skipped is no argument: it is looked up in the source now. A hole lies between the last copied offset and
+    the start of the log that a copy reads; what is still there is never skipped, but for whole segments that a log
+    cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed segment is kept as it
+    is, not served; if a source shows it again, as it was, it is copied anew all the same.
+
+    With --follow-source-from: decide about a divergence of histories. After an unclean leader election the source has
+    other records under offsets that are remote; `plan` and `doctor` name them, and nothing is copied until somebody
+    decides. From OFFSET on the archive then follows the source. Nothing is deleted: what is remote from there on stays
+    under its leader epochs, answers to fetch --offset with --epoch alone, and expires by the ordinary rules.
+
+    Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
+    was decided before.
+    """
+    if follow_from is not None:
+        _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)
+        return
+    with session_of(ctx).opened((topic,)) as app:
+        planned = done = app.copying.plan_skip(topic, partition, topic_id)
+        refusal = _refusal(planned, approve=approve)
+        if refusal is None:
+            done = app.copying.skip_offsets(planned, reason=reason, author=author())
+    from include.tiering.copying.decisions import present_skip
+
+    finish(present_skip(done, refusal), as_json=as_json)
+
+
+def _follow(
+    ctx: typer.Context, where: tuple[str, int, int, str | None], reason: str, *, approve: bool, as_json: bool
+) -> None:
+    from include.tiering.copying.decisions import follow_question, present_follow
+
+    with session_of(ctx).opened((where[0],)) as app:
+        planned = done = app.copying.plan_follow(*where)
+        refusal = None if approve else refusal_of(follow_question(planned))
+        if refusal is None:
+            done = app.copying.follow_source(planned, reason=reason, author=author())
+    finish(present_follow(done, refusal), as_json=as_json)
+
+
+def _refusal(planned: "Skip", *, approve: bool) -> str | None:
+    from include.tiering.copying.decisions import skip_question
+
+    return None if approve or not planned.ranges else refusal_of(skip_question(planned))

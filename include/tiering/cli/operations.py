@@ -1,0 +1,214 @@
+"""`./tiering ready`, `doctor`, `status`, `pause`, `resume`, `migrate`, `take-over-store` and `relocate-store`.
+
+Can a run start, and why is a topic not tiered; every setting with its origin, and what goes on; the switch that every
+sender watches; set-up, and which database owns the store and where its keys lie.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.cli.options import Approve, Json, Topics, is_asked_on_a_terminal, refusal_of
+from include.tiering.cli.output import finish, output_for
+from include.tiering.cli.session import Session, author, new_run_id, session_of
+from include.tiering.errors import SettingError, TieringError
+from include.tiering.model.ids import is_legal_topic_name
+
+if TYPE_CHECKING:
+    from include.tiering.app import App
+    from include.tiering.operations.status import Activity
+    from include.tiering.operations.store_owner import Relocation, TakeOver
+    from include.tiering.settings import TieringSettings
+
+
+def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
+    """Check what must hold before a run: database, remote storage and its marker, log directories, topic facts, pause.
+    Then name the partitions that wait, and what for; the others go on without them.
+
+    Exit code 3 if waiting can help, 1 if a person has to act. With --topic every partition of it must be ready, else
+    one is enough. It writes and removes one small object in the store.
+    """
+    with session_of(ctx).opened() as app:
+        readiness = app.operations.ready(topics=topic)
+    from include.tiering.operations.readiness import present_ready
+
+    decided = any(one.reason is not None and not one.reason.waitable for one in readiness.waiting)
+    hopeless = not readiness.waitable or (bool(topic) and decided)
+    finish(
+        present_ready(readiness, all_of_them=bool(topic)),
+        as_json=as_json,
+        otherwise=ExitCode.FINDINGS if hopeless else ExitCode.RETRY,
+    )
+
+
+def doctor(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(help="Name of one topic.", metavar="TOPIC")],
+    as_json: Json = False,
+) -> None:
+    """Say for each partition of a topic, in one line, why it is not tiered and what to do.
+
+    Exit code 0 if everything tiers, 1 with findings. Nothing is planned and nothing is sent; as `ready`, it writes and
+    removes one small object in the store.
+    """
+    if not is_legal_topic_name(topic):
+        raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
+    with session_of(ctx).opened() as app:
+        diagnoses = app.operations.diagnose(topic)
+    from include.tiering.operations.doctor import present_doctor
+
+    finish(present_doctor(topic, diagnoses), as_json=as_json)
+
+
+def status(ctx: typer.Context, as_json: Json = False) -> None:
+    """Show every setting, its value and where it came from, then what is paused, what runs, what topics bring
+    in, and which topics the cluster was seen to delete.
+
+    Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
+    """
+    from include.tiering.operations.status import present_status
+
+    session = session_of(ctx)
+    settings = session.settings()
+    try:
+        effective, activity = _now(session)
+    except TieringError as error:
+        finish(present_status(settings, None, str(error)), as_json=as_json, otherwise=code_of(error))
+    else:
+        finish(present_status(effective, activity), as_json=as_json)
+
+
+def _now(session: Session) -> "tuple[TieringSettings, Activity]":
+    """The settings with the dynamic configs over them, and what goes on."""
+    from include.tiering.operations.status import Activity
+
+    with session.opened() as app:
+        pools = app.configs.pools_status(ask_airflow=False)
+        activity = Activity(
+            app.adapters.stores.work.paused_topics(),
+            pools,
+            app.adapters.topic_quotas.report(),
+            app.adapters.stores.topic_deletions.all(),
+        )
+        return app.effective_configs.settings(), activity
+
+
+Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all sending.", metavar="NAME")]
+
+
+def pause(ctx: typer.Context, topic: Topic = None) -> None:
+    """Stop sending within a second, in every process and on every host, until `./tiering resume`.
+
+    Batches keep their place and wait. A topic that is paused by name stays so when all sending is resumed.
+    """
+    with session_of(ctx).opened() as app:
+        app.adapters.stores.work.pause(_checked(topic), author=author())
+        _say(app.adapters.stores.work.paused_topics())
+        _claim_store(app)
+
+
+def resume(ctx: typer.Context, topic: Topic = None) -> None:
+    """Let sending go on after `./tiering pause`, with the same --topic."""
+    with session_of(ctx).opened() as app:
+        app.adapters.stores.work.resume(_checked(topic), author=author())
+        _say(app.adapters.stores.work.paused_topics())
+        _claim_store(app)
+
+
+def _checked(topic: str | None) -> str | None:
+    from include.tiering.model.ids import is_legal_topic_name
+
+    if topic is not None and not is_legal_topic_name(topic):
+        raise SettingError(f"--topic {topic!r} is not a topic name: letters, digits, '.', '_' and '-', at most 249")
+    return topic
+
+
+def _claim_store(app: "App") -> None:
+    """So that a backup of the database from before is refused. It is paused by now, whatever comes of that."""
+    from include.tiering.remote_storage.store_ownership import unclaimed_words
+
+    if (not_claimed := app.ownership.claim_if_possible()) is not None:
+        typer.echo(unclaimed_words(not_claimed), err=True)
+
+
+def _say(paused_topics: frozenset[str]) -> None:
+    from include.tiering.operations.status import paused_words
+
+    typer.echo(paused_words(paused_topics))
+
+
+def migrate(ctx: typer.Context) -> None:
+    """Set this deployment up, or upgrade it: database tables, identity of the store, its marker. Harmless to repeat.
+
+    Run it once before the first copy and after each update. The marker binds the store's prefix to this database: a
+    store that belongs to another one is refused.
+    """
+    with session_of(ctx).opened() as app:
+        identity = app.set_up.migrate()
+    typer.echo(f"set up: cluster {identity.cluster_id}, store {identity.store_id}, generation {identity.generation}")
+
+
+def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:
+    """Make a restored or copied database the owner of the store, after another database has used it.
+
+    It audits the store first and shows what this database does not know: `adoptable` copies that were made since,
+    which `./tiering adopt` takes in, and `dangling-reference`, segments that were deleted since. It also shows what
+    this database would delete by: retention, limits of deletions and pauses as they are in it, and until when it knows
+    what was decided. Then it asks, and raises the store's generation. The other database is refused from then on.
+    Where the store has copies of a later history than this database remembers, that is recorded: `./tiering plan`.
+
+    It works for a store of the same identity, whatever its generation. Another store: `./tiering rebuild`. Asks first;
+    without a terminal it takes --approve.
+    """
+    with session_of(ctx).opened() as app:
+        from include.tiering.cli.progress import listing_progress
+
+        with listing_progress() as on_listed:
+            planned, marker = app.store_owner.plan_take_over(new_run_id(), on_listed=on_listed), None
+        refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
+        if refusal is None:
+            marker = app.store_owner.take_over(planned.found, author=author())
+            # Where the store has a later history than the metadata, it is recorded before anything goes on behind it.
+            app.recovery.plan_adoption()
+    from include.tiering.operations.store_owner import present_take_over
+
+    finish(present_take_over(planned, marker, refusal), as_json=as_json)
+
+
+def _refusal_to_take_over(planned: "TakeOver", *, approve: bool, as_json: bool) -> str | None:
+    from include.tiering.operations.store_owner import present_take_over, take_over_question
+
+    if approve or planned.is_ours:
+        return None
+    if is_asked_on_a_terminal() and not as_json:
+        output_for(as_json=False, is_terminal=True).show(present_take_over(planned, None, None))
+    return refusal_of(take_over_question(planned))
+
+
+def relocate_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:
+    """Record that objects were moved: change the URL, layout or key prefix of a store that has segments.
+
+    Move the objects first, then set `remote_storage.url`, `layout` and `key_prefix` to where they are. This command
+    looks at segments there, the oldest and the newest of each partition and at least 200 in all: objects, lengths and
+    checksums. If one of them is not there, nothing is changed. Every other command is refused until the settings and
+    the store agree. Asks first; without a terminal it takes --approve.
+    """
+    with session_of(ctx).opened() as app:
+        planned, marker = app.store_owner.plan_relocation(), None
+        refusal = _refusal_to_relocate(planned, approve=approve)
+        if refusal is None:
+            marker = app.store_owner.relocate(planned, author=author())
+    from include.tiering.operations.store_owner import present_relocation
+
+    finish(present_relocation(planned, marker, refusal), as_json=as_json)
+
+
+def _refusal_to_relocate(planned: "Relocation", *, approve: bool) -> str | None:
+    from include.tiering.operations.store_owner import relocation_question
+
+    if not planned.proof.holds:
+        return planned.objection
+    if approve or planned.stored == planned.place:
+        return None
+    return refusal_of(relocation_question(planned))

@@ -1,0 +1,123 @@
+"""`./tiering rebuild` and `adopt`.
+
+Metadata anew, from the store alone; complete copies that the metadata does not know become segments.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from include.tiering.cli.exit_codes import ExitCode
+from include.tiering.cli.options import Approve, Json, refusal_of
+from include.tiering.cli.output import finish
+from include.tiering.cli.session import Interrupt, author, new_run_id, session_of
+from include.tiering.errors import SettingError
+
+if TYPE_CHECKING:
+    from include.tiering.model.ids import Uuid
+    from include.tiering.recovery.adopt import AdoptionPlan
+    from include.tiering.recovery.rebuild import RebuildPlan
+
+
+def rebuild(
+    ctx: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read every manifest and show what it gives; change nothing.")
+    ] = False,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Make metadata anew from a store's marker and manifests, after the database is lost.
+
+    Set `metadata.url` to an empty database first: one with rows in it is refused, with their numbers. The store gets a
+    new marker, so that the old database, should it turn up, can never write or delete there again; `./tiering migrate`
+    is not needed. Interrupt it at any time and start it again: it goes on, and nobody else can use the database before
+    it is whole.
+
+    Every complete copy becomes a FINISHED segment without a verdict; `./tiering verify` comes next. Copies that are not
+    complete, or that contradict others, are named and left where they are (exit code 1); so is each hole. What no
+    manifest says (verdicts, log starts, owners, retention, ...) is listed at the end, with what holds instead.
+
+    Asks first; without a terminal it takes --approve. A store without checksums of its own (file) is read whole.
+    """
+    if dry_run and approve:
+        raise SettingError("--dry-run and --approve exclude each other")
+    with session_of(ctx).opened() as app, Interrupt() as interrupt:
+        from include.tiering.cli.progress import counting, listing_progress
+
+        with listing_progress() as listed:
+            plan, report = app.recovery.plan_rebuild(on_listed=listed), None
+        refusal = None if dry_run else _refusal_to_rebuild(plan, approve=approve)
+        if refusal is None:
+            with counting("rebuilding", plan.attempts) as advance:
+                report = app.recovery.rebuild(
+                    plan,
+                    author=author(),
+                    dry_run=dry_run,
+                    on_examined=advance,
+                    stop=lambda: interrupt.requested,
+                )
+    from include.tiering.recovery.report import present_rebuild
+
+    code = interrupt.exit_code if interrupt.requested else ExitCode.FINDINGS
+    finish(present_rebuild(plan, report, refusal), as_json=as_json, otherwise=code)
+
+
+def _refusal_to_rebuild(plan: "RebuildPlan", *, approve: bool) -> str | None:
+    from include.tiering.recovery.report import rebuild_question
+
+    if approve:
+        return None
+    return refusal_of(rebuild_question(plan))
+
+
+def adopt(
+    ctx: typer.Context,
+    segment_id: Annotated[
+        list[str] | None, typer.Argument(help="Ids of segments that an audit calls adoptable.", metavar="SEGMENT_ID")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Whatever can be adopted.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what could be adopted; change nothing.")] = False,
+    approve: Approve = False,
+    as_json: Json = False,
+) -> None:
+    """Adopt complete copies that the store holds and the metadata does not know, as after a restore from a backup.
+
+    A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it goes on where the
+    partition's metadata end: no offset twice, none left out that nobody decided about (`./tiering skip`), leader epochs
+    that do not fall. Whatever else is asked for is refused with the reason, and stays where it is. An id that was
+    deleted here is never adopted.
+
+    It becomes FINISHED without a verdict: nothing of it is served before `./tiering verify` passed it. Author and time
+    go to the event log. Asks first; without a terminal it takes --approve.
+    """
+    if everything == bool(segment_id):
+        raise SettingError("name segment ids, or take --all")
+    if dry_run and approve:
+        raise SettingError("--dry-run and --approve exclude each other")
+    ids = None if everything else [_parsed(text) for text in segment_id or ()]
+    with session_of(ctx).opened() as app:
+        plan, report = app.recovery.plan_adoption(ids), None
+        refusal = None if dry_run else _refusal_to_adopt(plan, approve=approve)
+        if refusal is None and not dry_run:
+            report = app.recovery.adopt(plan, new_run_id(), author=author())
+    from include.tiering.recovery.report import present_adopt
+
+    finish(present_adopt(plan, report, refusal), as_json=as_json)
+
+
+def _parsed(text: str) -> "Uuid":
+    from include.tiering.model.ids import Uuid
+
+    try:
+        return Uuid.parse(text)
+    except ValueError as error:
+        raise SettingError(f"{text!r} is no segment id: 22 characters, as an audit shows them") from error
+
+
+def _refusal_to_adopt(plan: "AdoptionPlan", *, approve: bool) -> str | None:
+    from include.tiering.recovery.report import adoption_question
+
+    if approve or not plan.segments:
+        return None
+    return refusal_of(adoption_question(plan))

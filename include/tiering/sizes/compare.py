@@ -1,0 +1,374 @@
+"""Sizes beside each other: log dirs and remote tier, recount and counters, the store's listing and the rows.
+
+- `compare_tiers`: work that waits for a copy, and bytes that are in both tiers. Both follow from a scan and from the
+  rows alone, not from what copies report: they are as true while every copy fails, and while none runs.
+- `describe_log_dirs`: the log dirs as Kafka's DescribeLogDirs shows them, with what is remote of each partition.
+- `compare_sizes`: recounted sizes and the counters. Segments change state while they are counted, so a first difference
+  is only a suspicion: the partition is read again between two looks at its counters, and believed if the counters
+  stood still.
+- `settle_stored`: what the store lists and the rows, which a recount of rows and counters cannot see. The listing is
+  taken before the rows are read, and a row is there before the first object of its segment: an object without a row is
+  unknown for good. All else is a suspicion, because segments are copied and deleted meanwhile; it is believed if the
+  row and the store say the same when they are asked again.
+
+A difference is a finding; nothing is corrected here.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from include.tiering.configs.config_store import TopicRetention
+from include.tiering.copying.next_segments import left_out, next_segments
+from include.tiering.copying.plan_copy import KEPT, leading_eligible
+from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
+from include.tiering.model.histories import not_skipped
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.sizes import (
+    EpochSize,
+    PartitionLag,
+    PartitionSize,
+    PartitionStates,
+    StateSize,
+    partition_states,
+)
+from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
+from include.tiering.runs.cluster_log_dirs import KnownLogDir
+from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
+from include.tiering.segments.topics import owner_seen
+from include.tiering.verification.rules import BrokenRule, Judge
+from include.tiering.verification.suites import SizeMeasure, StoredMeasure
+
+_NEVER_COPIED: Final = frozenset(
+    {
+        IneligibleReason.INTERNAL_TOPIC,
+        IneligibleReason.COMPACTED,
+        IneligibleReason.BROKER_TIERED,
+        IneligibleReason.TOPIC_REMOVED,
+        IneligibleReason.BEING_DELETED,
+        IneligibleReason.BELOW_LOG_START,
+        IneligibleReason.PAST_RETENTION,
+    }
+)
+"""Segments that wait for nothing: they will be deleted, or stay, without a copy."""
+
+NOTHING_OUT_OF_SIGHT: Final[Mapping[TopicIdPartition, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateBytes:
+    """Bytes of rolled segments that the replica which copies read still has, and that are remote as well."""
+
+    topic_id_partition: TopicIdPartition
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierComparison:
+    """Every partition that this platform copies, waiting or not. What is named in `errors` is in neither list.
+
+    `out_of_sight`: partitions of which no copy can read a replica, with where it may be; how much waits is not known.
+    """
+
+    copy_lags: tuple[PartitionLag, ...] = ()
+    duplicates: tuple[DuplicateBytes, ...] = ()
+    errors: tuple[ScanError, ...] = ()
+    out_of_sight: Mapping[TopicIdPartition, str] = field(default_factory=dict)
+
+
+def compare_tiers(
+    report: ScanReport,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    now_ms: int,
+    retentions: Mapping[str, TopicRetention] = KEPT,
+    out_of_sight: Mapping[TopicIdPartition, str] = NOTHING_OUT_OF_SIGHT,
+) -> TierComparison:
+    """As Kafka's RemoteCopyLagBytes and -Segments, all rolled segments that are not remote yet count as lag, whether a
+    copy may take them now or must wait (for the last stable offset, say). Not what a first copy leaves out by what
+    `retentions` sets on topics, by name."""
+    lags, duplicates = [], []
+    for replica in report.replicas:
+        owner = owner_seen(replica, registry.owner(replica.topic_id_partition.topic_id))
+        if not replica.chosen or owner is not TopicOwner.PLATFORM:
+            continue
+        highest = metadata.highest_copied_offset(replica.topic_id_partition)
+        rolled = next_segments(replica, highest, metadata)
+        doomed = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
+        lags.append(_lag(replica.topic_id_partition, rolled[len(doomed) :], now_ms))
+        duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
+    return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)
+
+
+def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int) -> PartitionLag:
+    waiting = [segment for segment in rolled if segment.reason not in _NEVER_COPIED]
+    size_bytes = sum(segment.size_bytes for segment in waiting)
+    return PartitionLag(partition, size_bytes, len(waiting), _seconds(waiting, now_ms))
+
+
+def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
+    """Age of the segment that has waited longest; 0 if it has no timestamp, or one in the future."""
+    if not waiting or waiting[0].max_timestamp_ms < 0:
+        return 0.0
+    return max(0, now_ms - waiting[0].max_timestamp_ms) / 1000
+
+
+def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> int:
+    """Copies begin at the log start and leave no gap, so all between our log start and the highest copied offset is
+    remote, but for what somebody decided to go on without."""
+    if highest_copied is None:
+        return 0
+    log_start = metadata.partition_truth(replica.topic_id_partition).log_start_offset
+    both = [s for s in replica.segments if not s.active and log_start <= s.end_offset <= highest_copied]
+    decisions = metadata.skipped_offsets(replica.topic_id_partition) if both else ()
+    return sum(one.size_bytes for one in both if not_skipped(one.base_offset, one.end_offset, decisions))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSize:
+    """One replica. `size_bytes` counts the `.log` of every segment, `offset_lag` the offsets that it has not of those
+    below the high watermark (both as Kafka does). `remote` is None while nothing of the partition is remote."""
+
+    topic_id_partition: TopicIdPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+    remote: PartitionSize | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One log dir of one broker, its replicas by topic and partition."""
+
+    log_dir: KnownLogDir
+    replicas: tuple[ReplicaSize, ...]
+
+
+def describe_log_dirs(
+    report: ScanReport, log_dirs: Sequence[KnownLogDir], sizes: Sequence[PartitionSize]
+) -> tuple[LogDirDescription, ...]:
+    """In the order of `log_dirs`; a directory that cannot be believed has no replicas."""
+    remote = {size.topic_id_partition: size for size in sizes}
+    described = []
+    for log_dir in log_dirs:
+        where = (log_dir.broker_id, log_dir.directory_id)
+        here = (r for r in report.replicas if (r.replica_id.broker_id, r.replica_id.directory_id) == where)
+        replicas = (_replica_size(replica, remote.get(replica.topic_id_partition)) for replica in here)
+        described.append(LogDirDescription(log_dir, tuple(replicas)))
+    return tuple(described)
+
+
+def _replica_size(replica: Replica, remote: PartitionSize | None) -> ReplicaSize:
+    return ReplicaSize(
+        replica.topic_id_partition,
+        sum(segment.size_bytes for segment in replica.segments),
+        max(0, replica.high_watermark - replica.log_end_offset),
+        any(segment.reason is IneligibleReason.BEING_MOVED for segment in replica.segments),
+        remote,
+    )
+
+
+SETTLE_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RecountedPartition:
+    """The counters of a partition and what its rows add up to, as of the same moment."""
+
+    counters: PartitionStates
+    recounted: PartitionStates
+
+
+@dataclass(frozen=True, slots=True)
+class SizeDifference:
+    """A partition that breaks rules, in one state: what the counters say, and what the rows add up to."""
+
+    topic_id_partition: TopicIdPartition
+    counters: StateSize
+    recounted: StateSize
+    broken: tuple[BrokenRule[SizeMeasure], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeComparison:
+    """`partitions` have segments by the recount. `unsettled` changed at every look; they are for the next run."""
+
+    partitions: int
+    differences: tuple[SizeDifference, ...]
+    unsettled: tuple[TopicIdPartition, ...]
+
+
+def compare_sizes(
+    recounted: Iterable[PartitionStates],
+    sizes: RemoteLogSizes,
+    metadata: RemoteLogMetadata,
+    judge: Judge[SizeMeasure],
+) -> SizeComparison:
+    """`recounted` holds every partition with segments once, in any order.
+
+    Raises:
+        JudgeError: a rule could not be applied.
+    """
+    counters = {size.topic_id_partition: size for size in sizes.partition_states() if size.states}
+    seen = 0
+    settled: list[RecountedPartition] = []
+    suspects: list[TopicIdPartition] = []
+    for size in recounted:
+        seen += 1
+        counted = counters.pop(size.topic_id_partition, None)
+        if counted == size:
+            settled.append(RecountedPartition(counted, size))
+        else:
+            suspects.append(size.topic_id_partition)
+    unsettled = []
+    for partition in (*suspects, *counters):
+        at_rest = _settle(partition, sizes, metadata)
+        if at_rest is None:
+            unsettled.append(partition)
+        else:
+            settled.append(at_rest)
+    return SizeComparison(seen, _judged(settled, judge), tuple(unsettled))
+
+
+def _settle(
+    partition: TopicIdPartition, sizes: RemoteLogSizes, metadata: RemoteLogMetadata
+) -> RecountedPartition | None:
+    """Counters and a recount of the same moment, perhaps equal; None if there was no such moment."""
+    before = _counters_of(partition, sizes)
+    for _ in range(SETTLE_ATTEMPTS):
+        recounted = partition_states(partition, (row.metadata for row in metadata.list_segments(partition)))
+        after = _counters_of(partition, sizes)
+        if after == before:
+            return RecountedPartition(after, recounted)
+        before = after
+    return None
+
+
+def _counters_of(partition: TopicIdPartition, sizes: RemoteLogSizes) -> PartitionStates:
+    return next(iter(sizes.partition_states(partition)), PartitionStates(partition, ()))
+
+
+def _judged(settled: Sequence[RecountedPartition], judge: Judge[SizeMeasure]) -> tuple[SizeDifference, ...]:
+    """One difference for each partition and state that breaks rules, in the order of the partitions."""
+    subjects = {_size_measure(one, state): (one, state) for one in settled for state in _states(one)}
+    broken: dict[SizeMeasure, list[BrokenRule[SizeMeasure]]] = {}
+    for breach in judge.judge(list(subjects)):
+        broken.setdefault(breach.measure, []).append(breach)
+    differences = []
+    for measure, breaches in broken.items():
+        one, state = subjects[measure]
+        differences.append(
+            SizeDifference(
+                one.counters.topic_id_partition, one.counters.of(state), one.recounted.of(state), tuple(breaches)
+            )
+        )
+    return tuple(differences)
+
+
+def _states(one: RecountedPartition) -> Iterator[RemoteLogSegmentState]:
+    for state in RemoteLogSegmentState:
+        if any(size.state is state for size in (*one.counters.states, *one.recounted.states)):
+            yield state
+
+
+def _size_measure(one: RecountedPartition, state: RemoteLogSegmentState) -> SizeMeasure:
+    partition = one.counters.topic_id_partition
+    counters, recounted = one.counters.of(state), one.recounted.of(state)
+    return SizeMeasure(
+        topic=partition.topic,
+        topic_id=str(partition.topic_id),
+        partition=partition.partition,
+        state=state.name,
+        counted_bytes=counters.size_bytes,
+        counted_segments=counters.segments,
+        recounted_bytes=recounted.size_bytes,
+        recounted_segments=recounted.segments,
+        epoch_differences=len({e.leader_epoch for e in {*counters.leader_epochs} ^ {*recounted.leader_epochs}}),
+        epochs_above_partition=sum(_is_above(epoch, recounted) for epoch in recounted.leader_epochs),
+        segments_without_epoch=max(0, recounted.segments - sum(epoch.segments for epoch in recounted.leader_epochs)),
+    )
+
+
+def _is_above(epoch: EpochSize, size: StateSize) -> bool:
+    return epoch.size_bytes > size.size_bytes or epoch.segments > size.segments
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDifference:
+    """A partition whose objects are not those of its rows; `segments` are examples, with what is wrong of each."""
+
+    topic_id_partition: TopicIdPartition
+    broken: tuple[BrokenRule[StoredMeasure], ...]
+    segments: tuple[tuple[RemoteLogSegmentId, Suspicion], ...]
+
+
+def settle_stored(
+    suspects: Iterable[tuple[RemoteLogSegmentId, Suspicion]],
+    metadata: RemoteLogMetadata,
+    storage: RemoteStorage,
+    judge: Judge[StoredMeasure],
+) -> tuple[StoredDifference, ...]:
+    """What of the suspicions still holds, by partition.
+
+    Raises:
+        RemoteStorageUnavailableError: the store cannot be asked.
+    """
+    believed: dict[TopicIdPartition, list[tuple[RemoteLogSegmentId, Suspicion]]] = defaultdict(list)
+    for segment_id, suspicion in suspects:
+        found = _ask_again(segment_id, suspicion, metadata, storage)
+        if found is not None:
+            believed[segment_id.topic_id_partition].append((segment_id, found))
+    measures = {_stored_measure(partition, found): partition for partition, found in believed.items()}
+    broken: dict[StoredMeasure, list[BrokenRule[StoredMeasure]]] = defaultdict(list)
+    for breach in judge.judge(list(measures)):
+        broken[breach.measure].append(breach)
+    return tuple(
+        StoredDifference(measures[measure], tuple(breaches), tuple(believed[measures[measure]]))
+        for measure, breaches in broken.items()
+    )
+
+
+def _ask_again(
+    segment_id: RemoteLogSegmentId, suspicion: Suspicion, metadata: RemoteLogMetadata, storage: RemoteStorage
+) -> Suspicion | None:
+    row = metadata.segment(segment_id)
+    if row is None:
+        return Suspicion.UNKNOWN
+    if not row.metadata.is_finished:
+        return None
+    try:
+        manifest = storage.fetch_manifest(row.metadata)
+        storage.fetch_index(row.metadata, IndexType.OFFSET)
+    except RemoteResourceNotFoundError:
+        return Suspicion.MISSING
+    except RemoteStorageError as error:
+        if error.retriable:
+            raise
+        return Suspicion.UNREADABLE
+    if suspicion is not Suspicion.UNREADABLE and suspicion is not Suspicion.OTHER_EPOCHS:
+        sizes = {one.kind: one.size_bytes for one in storage.stat_log_segment(row.metadata)}
+        if not storage.required_kinds <= sizes.keys():
+            return Suspicion.MISSING
+        log_bytes, stored_bytes = row.metadata.segment_size_bytes, sizes[ObjectKind.LOG]
+        if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
+            return Suspicion.OTHER_SIZE
+    return None if manifest is None else manifest_suspicion(row.metadata, manifest)
+
+
+def _stored_measure(
+    partition: TopicIdPartition, found: Iterable[tuple[RemoteLogSegmentId, Suspicion]]
+) -> StoredMeasure:
+    segments = Counter(suspicion for _, suspicion in found)
+    return StoredMeasure(
+        topic=partition.topic,
+        topic_id=str(partition.topic_id),
+        partition=partition.partition,
+        **{suspicion.value: segments[suspicion] for suspicion in Suspicion},
+    )

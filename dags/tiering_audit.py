@@ -28,7 +28,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
-from plugins.tiering_airflow.audit_operators import (
+from plugins.tiering_airflow.audit import (
     AUDIT_TASK_ID,
     DELETE_ORPHANS,
     INVENTORY,
@@ -42,12 +42,16 @@ from plugins.tiering_airflow.audit_operators import (
     RemovalReleaseOperator,
     RemoveStraysOperator,
 )
-from plugins.tiering_airflow.expiration_operators import RELEASE_TASK_ID
-from plugins.tiering_airflow.operators import PLAN_TASK_ID
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, BRAKE_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, READER_POOL
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import TieringReadySensor
+from plugins.tiering_airflow.readiness import TieringReadySensor
+from plugins.tiering_airflow.shared import (
+    APPROVAL_TASK_ID,
+    BRAKE_TASK_ID,
+    OUTCOME_TASK_ID,
+    PLAN_TASK_ID,
+    RELEASE_TASK_ID,
+    RETRY_ARGUMENTS,
+)
 
 FORM = {
     INVENTORY: Param(

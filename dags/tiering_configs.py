@@ -19,8 +19,8 @@ from airflow.sdk import DAG, Param
 
 from include.tiering.configs.config_catalogue import config_names
 from include.tiering.configs.config_store import EntityType
-from plugins.tiering_airflow.config_operator import AlterConfigOperator
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
+from plugins.tiering_airflow.configs import AlterConfigOperator
+from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 ENTITY_TYPE = Param(
     "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="What it holds for"

@@ -21,20 +21,18 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.assets import REMOTE_LOG
-from plugins.tiering_airflow.operators import (
-    PLAN_TASK_ID,
+from plugins.tiering_airflow.copying import (
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
+    QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
     copy_task_id,
 )
 from plugins.tiering_airflow.pools import COPIER_POOL
-from plugins.tiering_airflow.quality_gate import QualityGateOperator
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import TieringReadySensor
+from plugins.tiering_airflow.readiness import TieringReadySensor
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, REMOTE_LOG, RETRY_ARGUMENTS
 
 TOPICS = Param(
     None,

@@ -33,9 +33,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
-from plugins.tiering_airflow.assets import REMOTE_LOG
-from plugins.tiering_airflow.expiration_operators import (
-    RELEASE_TASK_ID,
+from plugins.tiering_airflow.expiration import (
     BrakeOperator,
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
@@ -43,11 +41,17 @@ from plugins.tiering_airflow.expiration_operators import (
     PlanExpirationOperator,
     ReleaseOperator,
 )
-from plugins.tiering_airflow.operators import PLAN_TASK_ID
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, BRAKE_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import TieringReadySensor
+from plugins.tiering_airflow.readiness import TieringReadySensor
+from plugins.tiering_airflow.shared import (
+    APPROVAL_TASK_ID,
+    BRAKE_TASK_ID,
+    OUTCOME_TASK_ID,
+    PLAN_TASK_ID,
+    RELEASE_TASK_ID,
+    REMOTE_LOG,
+    RETRY_ARGUMENTS,
+)
 
 TOPICS = Param(
     None,

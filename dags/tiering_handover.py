@@ -31,7 +31,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 
 from include.tiering.handover.rules import HandoverStep
 from plugins.tiering_airflow.approval import PlanApprovalOperator
-from plugins.tiering_airflow.handover_operators import (
+from plugins.tiering_airflow.handover import (
     AGREED_TASK_ID,
     ASK_TASK_ID,
     BEGIN_TASK_ID,
@@ -41,10 +41,9 @@ from plugins.tiering_airflow.handover_operators import (
     HandoverOutcomeOperator,
     HandoverStepOperator,
 )
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, OUTCOME_TASK_ID
 from plugins.tiering_airflow.pools import COPIER_POOL, READER_POOL
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import TieringReadySensor
+from plugins.tiering_airflow.readiness import TieringReadySensor
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, RETRY_ARGUMENTS
 
 TOPIC = Param(
     None,

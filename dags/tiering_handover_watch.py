@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.handover_operators import ForgottenHandoversOperator
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
+from plugins.tiering_airflow.handover import ForgottenHandoversOperator
+from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 with DAG(
     dag_id="tiering_handover_watch",

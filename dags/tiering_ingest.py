@@ -22,15 +22,14 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.assets import REMOTE_LOG
-from plugins.tiering_airflow.ingest_operators import (
+from plugins.tiering_airflow.metadata_sync import (
     FROM_BEGINNING,
     INGEST_TASK_ID,
     IngestedOperator,
     IngestOperator,
     IngestOutcomeOperator,
 )
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
+from plugins.tiering_airflow.shared import REMOTE_LOG, RETRY_ARGUMENTS
 
 READ_AGAIN = Param(
     False,

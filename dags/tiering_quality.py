@@ -26,9 +26,11 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.operators import PLAN_TASK_ID
+from plugins.tiering_airflow.data_docs import FailedSegmentOperator
 from plugins.tiering_airflow.pools import READER_POOL
-from plugins.tiering_airflow.quality_operators import (
+from plugins.tiering_airflow.readiness import TieringReadySensor
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, RETRY_ARGUMENTS
+from plugins.tiering_airflow.verification import (
     ALL,
     DUE,
     FAILED,
@@ -38,9 +40,6 @@ from plugins.tiering_airflow.quality_operators import (
     VerificationSummaryOperator,
     VerifySegmentsOperator,
 )
-from plugins.tiering_airflow.quality_pages import FailedSegmentOperator
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import TieringReadySensor
 
 TOPICS = Param(
     None,

@@ -21,11 +21,10 @@ Several events may start one run: it reads what is there now, not what the event
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule
 
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.pools import READER_POOL
-from plugins.tiering_airflow.retries import RETRY_ARGUMENTS
-from plugins.tiering_airflow.sensors import SIZES_WAIT_SECONDS, TieringReadySensor
-from plugins.tiering_airflow.size_operator import (
+from plugins.tiering_airflow.readiness import SIZES_WAIT_SECONDS, TieringReadySensor
+from plugins.tiering_airflow.shared import REMOTE_LOG, RETRY_ARGUMENTS
+from plugins.tiering_airflow.sizes import (
     FROM_STORAGE,
     SIZES_TASK_ID,
     RemoteLogSizesOperator,

@@ -21,8 +21,7 @@ from include.tiering.errors import SettingError
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.library_archive import packed_library
-from plugins.tiering_airflow.scratch import scratch_directory
+from plugins.tiering_airflow.spark_files import packed_library, scratch_directory
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

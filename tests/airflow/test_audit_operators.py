@@ -14,7 +14,7 @@ from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
 from include.tiering.remote_storage.orphan_objects import StoredStrays, StrayFailure
 from include.tiering.settings import load_settings
-from plugins.tiering_airflow.audit_operators import (
+from plugins.tiering_airflow.audit import (
     AUDIT_RUN_KEY,
     AuditAlarmOperator,
     AuditFindingsOperator,
@@ -33,8 +33,7 @@ from plugins.tiering_airflow.errors import (
     SparkJobError,
     SparkJobRetriableError,
 )
-from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.strays import plant_orphan, stored_files

@@ -26,7 +26,7 @@ from include.tiering.errors import (
 )
 from include.tiering.quotas.contract import QuotaWorker
 from include.tiering.settings import load_settings
-from plugins.tiering_airflow.config_operator import AlterConfigOperator, ConfigRequest, counts
+from plugins.tiering_airflow.configs import AlterConfigOperator, ConfigRequest, counts
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.source_tree import ROOT
 

@@ -9,18 +9,17 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
-from plugins.tiering_airflow.operators import (
+from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
-    PLANNED_RUN_KEY,
     CopyBatchOperator,
     CopySummaryOperator,
     PlanCopyOperator,
+    QualityGateOperator,
     QueuedBatchesOperator,
     RunOutcomeOperator,
-    planned_run_id,
 )
-from plugins.tiering_airflow.quality_gate import QualityGateOperator
+from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
+from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, planned_run_id
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.self_contained import parsed
 

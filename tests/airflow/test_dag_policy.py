@@ -14,7 +14,7 @@ from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 
 from plugins.tiering_airflow.pools import POOLS, suitable_slots
-from plugins.tiering_airflow.retries import RetryRetriableErrors
+from plugins.tiering_airflow.shared import RetryRetriableErrors
 from tests.doubles.source_tree import ROOT
 
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))

@@ -16,10 +16,10 @@ from include.tiering.errors import RunWithdrawnError
 from include.tiering.expiration.deletion_page import POLICY, SCRIPT
 from include.tiering.runs.deletion_run import DeletionOutcome, DeletionRun
 from include.tiering.settings import load_settings
-from plugins.tiering_airflow import deletion_web
-from plugins.tiering_airflow.deletion_web import DAG_ID, DeletionPlanPlugin, refused
 from plugins.tiering_airflow.errors import PlanWithdrawnError
-from plugins.tiering_airflow.expiration_operators import ExpirationOutcomeOperator, ReleaseOperator
+from plugins.tiering_airflow.expiration import ExpirationOutcomeOperator, ReleaseOperator
+from plugins.tiering_airflow.web import expiration
+from plugins.tiering_airflow.web.expiration import DAG_ID, DeletionPlanPlugin, refused
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.self_contained import parsed
@@ -93,7 +93,7 @@ def ask(planned: Deployment, token: Callable[[str | None], dict[str, str]]) -> I
         return asyncio.run(sent())
 
     yield send
-    deletion_web.make_application.cache_clear()
+    expiration.make_application.cache_clear()
 
 
 def _run(made: Deployment) -> DeletionRun:

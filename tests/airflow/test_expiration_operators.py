@@ -27,9 +27,9 @@ from include.tiering.settings import load_settings
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
-from plugins.tiering_airflow.expiration_operators import (
+from plugins.tiering_airflow.expiration import (
     APPROVAL_TASK_ID,
-    RELEASE_TASK_ID,
+    QUESTION_KEY,
     BrakeOperator,
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
@@ -37,8 +37,7 @@ from plugins.tiering_airflow.expiration_operators import (
     PlanExpirationOperator,
     ReleaseOperator,
 )
-from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
-from plugins.tiering_airflow.other_runs import QUESTION_KEY
+from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 

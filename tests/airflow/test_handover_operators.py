@@ -12,9 +12,9 @@ from airflow.sdk import TriggerRule
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, HandoverForgottenError, SettingError
 from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
-from plugins.tiering_airflow import approval, handover_operators
+from plugins.tiering_airflow import approval, handover
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
-from plugins.tiering_airflow.handover_operators import (
+from plugins.tiering_airflow.handover import (
     AGREED_TASK_ID,
     HANDOVER_KEY,
     AskApprovalOperator,
@@ -24,7 +24,7 @@ from plugins.tiering_airflow.handover_operators import (
     HandoverOutcomeOperator,
     HandoverStepOperator,
 )
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID
 from tests.doubles.airflow_answer import answers
 from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
@@ -78,7 +78,7 @@ class _Run:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with handover_world(tmp_path, partitions=1, segments=2) as made:
         app = WorldApp(made)
-        for module in (handover_operators, approval):
+        for module in (handover, approval):
             monkeypatch.setattr(module, "TieringHook", lambda: SimpleNamespace(open=app.opened))
         yield made
 

@@ -10,9 +10,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.app.adapters import Adapters
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from plugins.tiering_airflow.assets import REMOTE_LOG
 from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
-from plugins.tiering_airflow.ingest_operators import (
+from plugins.tiering_airflow.metadata_sync import (
     FINDINGS_KEY,
     FROM_BEGINNING,
     RECORDS_KEY,
@@ -20,6 +19,7 @@ from plugins.tiering_airflow.ingest_operators import (
     IngestOperator,
     IngestOutcomeOperator,
 )
+from plugins.tiering_airflow.shared import REMOTE_LOG
 from tests.doubles.observed_cluster import ObservedCluster
 
 pytestmark = pytest.mark.airflow

@@ -16,13 +16,8 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
-from plugins.tiering_airflow.expiration_operators import (
-    RELEASE_TASK_ID,
-    BrakeOperator,
-    ReleaseOperator,
-)
-from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID, ENDED, OUTCOME_TASK_ID, WAITS_FOR_A_PERSON
+from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, BrakeOperator, ReleaseOperator
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.source_tree import ROOT

@@ -12,9 +12,10 @@ from prometheus_client import REGISTRY
 from include.tiering.app import App, open_app
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.settings import load_settings
+from plugins.tiering_airflow.data_docs import report_url
 from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
-from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
-from plugins.tiering_airflow.quality_operators import (
+from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
+from plugins.tiering_airflow.verification import (
     BEGAN_KEY,
     DEPTH_KEY,
     RESULTS_KEY,
@@ -24,7 +25,6 @@ from plugins.tiering_airflow.quality_operators import (
     VerifySegmentsOperator,
     together,
 )
-from plugins.tiering_airflow.quality_pages import report_url
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.unit.verification.data_docs.test_pages import FINDING
 

@@ -11,8 +11,7 @@ from include.tiering.settings import load_settings
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, RunSummary
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.errors import QualityGateError
-from plugins.tiering_airflow.quality_pages import (
+from plugins.tiering_airflow.data_docs import (
     MAX_FAILED_SEGMENT_TASKS,
     FailedSegmentOperator,
     QualityReportLink,
@@ -23,6 +22,7 @@ from plugins.tiering_airflow.quality_pages import (
     report_path,
     report_url,
 )
+from plugins.tiering_airflow.errors import QualityGateError
 from tests.unit.verification.data_docs.test_pages import FINDING, RUN
 
 SERVER = "http://localhost:8080"

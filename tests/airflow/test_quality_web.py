@@ -14,9 +14,9 @@ from fastapi import FastAPI
 
 from include.tiering.html_markup import CONTENT_SECURITY_POLICY
 from include.tiering.verification.data_docs import DataDocs
-from plugins.tiering_airflow import quality_web
-from plugins.tiering_airflow.quality_pages import URL_PREFIX
-from plugins.tiering_airflow.quality_web import QualityPlugin
+from plugins.tiering_airflow.data_docs import URL_PREFIX
+from plugins.tiering_airflow.web import verification
+from plugins.tiering_airflow.web.verification import QualityPlugin
 from tests.doubles.airflow_home import airflow_database
 from tests.doubles.self_contained import parsed
 from tests.doubles.source_tree import ROOT
@@ -75,7 +75,7 @@ def get(docs: DataDocs, token: Callable[[str | None], dict[str, str]]) -> Iterat
         return asyncio.run(send())
 
     yield ask
-    quality_web.make_application.cache_clear()
+    verification.make_application.cache_clear()
 
 
 def test_who_may_read_the_logs_may_read_the_page(get: Get, docs: DataDocs) -> None:

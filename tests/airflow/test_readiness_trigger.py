@@ -13,8 +13,7 @@ from airflow.sdk.module_loading import import_string
 from airflow.triggers.base import TriggerEvent
 
 from plugins.tiering_airflow.errors import NotReadyError
-from plugins.tiering_airflow.sensors import TieringReadySensor
-from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
+from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.patience import PATIENCE_SECONDS
 

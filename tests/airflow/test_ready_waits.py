@@ -38,8 +38,7 @@ from include.tiering.remote_storage.file import store as file_storage
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import NotReadyError
-from plugins.tiering_airflow.sensors import TieringReadySensor
-from plugins.tiering_airflow.triggers import MISSING_KEY, ReadinessTrigger
+from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor
 from tests.doubles.airflow_api_server import AirflowApiServer, pool, serving
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.broker_data import broker_data

@@ -5,7 +5,7 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 
 from include.tiering import errors
 from plugins.tiering_airflow.errors import NotReadyError, QualityGateError, SparkJobError, SparkJobRetriableError
-from plugins.tiering_airflow.retries import RETRY_DELAY, RetryRetriableErrors
+from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
 from plugins.tiering_airflow.spark import job_error
 
 
@@ -43,7 +43,7 @@ def test_all_others_fail_at_once(error: Exception) -> None:
     ],
 )
 def test_exit_codes_of_a_job_say_what_to_do(exit_code: int, retriable: bool, says: str) -> None:
-    error = job_error("copy_segments_job.py", exit_code)
+    error = job_error("copying.py", exit_code)
     assert error.retriable is retriable
     assert says in str(error)
-    assert "copy_segments_job.py" in str(error)
+    assert "copying.py" in str(error)

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from include.tiering.app import open_app
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError, SparkJobRetriableError
-from plugins.tiering_airflow.size_operator import (
+from plugins.tiering_airflow.sizes import (
     COUNTED_KEY,
     FROM_STORAGE,
     RemoteLogSizesOperator,

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SettingError
-from plugins.tiering_airflow.library_archive import packed_library
-from plugins.tiering_airflow.scratch import scratch_directory, sweep
 from plugins.tiering_airflow.spark import (
     FIXED_CONF,
     SparkJobOperator,
@@ -20,6 +18,7 @@ from plugins.tiering_airflow.spark import (
     job_environment,
     require_shared_database,
 )
+from plugins.tiering_airflow.spark_files import packed_library, scratch_directory, sweep
 from tests.doubles.source_tree import ROOT
 
 
@@ -69,8 +68,8 @@ def test_a_remote_master_is_not_told_to_use_loopback(tmp_path: Path) -> None:
 
 
 def test_a_job_is_a_file_of_this_project() -> None:
-    operator = SparkJobOperator(task_id="copy", job="copy_segments_job.py", arguments=["--run-id", "r"])
-    assert operator.application == str(ROOT / "spark_jobs" / "copy_segments_job.py")
+    operator = SparkJobOperator(task_id="copy", job="copying.py", arguments=["--run-id", "r"])
+    assert operator.application == str(ROOT / "spark_jobs" / "copying.py")
     assert operator.application_args == ["--run-id", "r"]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from include.tiering.audit.finding import SegmentFact
 from include.tiering.remote_storage.object_store import ListedObject
-from spark_jobs.audit_summary import read_findings
+from spark_jobs.audit import read_findings
 from tests.benchmark.bench_sizes import watched_memory
 from tests.doubles.audit_stores import BUCKET
 from tests.doubles.audit_worlds import FINISHED, OLD_MS, World, text_id
@@ -67,7 +67,7 @@ def run_job(directory: Path, database: str, endpoint_url: str, *arguments: str) 
         f'remote_storage.endpoint_url = "{endpoint_url}"\n'
     )
     command = submit_command(
-        "audit_job.py", ["--output", str(directory / "out"), "--config", str(config), *arguments], scratch
+        "audit.py", ["--output", str(directory / "out"), "--config", str(config), *arguments], scratch
     )
     command[command.index("local[1]")] = "local[2]"
     environment = submit_environment(scratch, AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY)

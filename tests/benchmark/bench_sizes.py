@@ -229,7 +229,7 @@ def run_job(directory: Path, database: Path) -> dict[str, Any]:
     config = directory / "tiering.toml"
     config.write_text(f'metadata.url = "sqlite:///{database}"\nsizes.history_path = "{directory / "history"}"\n')
     arguments = ["--output", str(directory / "out"), "--config", str(config)]
-    command = submit_command("remote_log_sizes_job.py", arguments, scratch)
+    command = submit_command("sizes.py", arguments, scratch)
     command[command.index("local[1]")] = "local[2]"
     begun = time.monotonic()
     with (
@@ -289,8 +289,8 @@ def export_parquet(database: Path, target: Path) -> None:
     import pyarrow.parquet as pq
 
     from include.tiering.sizes.store import SqlRemoteLogSizes
-    from spark_jobs.remote_log_sizes_job import READ_RANGES
-    from spark_jobs.segment_rows import batch_of
+    from spark_jobs.sizes import READ_RANGES
+    from spark_jobs.sizes_rows import batch_of
 
     names = ["topic_id", "partition", "state", "size_bytes", "start_offset", "end_offset", "leader_epochs"]
     target.mkdir()
@@ -325,9 +325,8 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
     import pyarrow.parquet as pq
     from pyspark.sql import SparkSession
 
-    from spark_jobs.remote_log_sizes_job import READ_RANGES
-    from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, remote_log_sizes
-    from spark_jobs.segment_rows import partial_sizes
+    from spark_jobs.sizes import READ_RANGES
+    from spark_jobs.sizes_rows import PARTIAL_SIZES, partial_sizes, remote_log_sizes
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (

@@ -41,7 +41,7 @@ from local.java import java_environment
 from tests.doubles.planned_run import RUN_ID, planned_run
 from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
 
-JOB: Final = "copy_segments_job.py"
+JOB: Final = "copying.py"
 ARGUMENTS: Final = ("--run-id", RUN_ID, "--batch-id", "bench")
 STAGES: Final = ("driver", "session", "task", "batch")
 _INLINE: Final = """
@@ -70,7 +70,7 @@ class Ways:
                 f"{FAST_START} -XX:SharedArchiveFile={archive}"
             )
         if connect_url is not None:
-            command = [sys.executable, "-m", "spark_jobs.copy_segments_job", *ARGUMENTS]
+            command = [sys.executable, "-m", "spark_jobs.copying", *ARGUMENTS]
             self._known["spark-connect"] = lambda: (command, {"PYTHONPATH": str(ROOT), "SPARK_REMOTE": connect_url})
 
     def command(self, way: str, config: Path) -> tuple[list[str], Mapping[str, str]]:

@@ -18,7 +18,7 @@ from include.tiering.app import open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from local.ports import free_port
-from plugins.tiering_airflow.deletion_web import DAG_ID
+from plugins.tiering_airflow.web.expiration import DAG_ID
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.patience import eventually
 from tests.doubles.source_tree import ROOT

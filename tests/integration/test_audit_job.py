@@ -19,6 +19,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
+from spark_jobs.audit import attempt, parse_arguments, passed_over_of, read_findings
 from spark_jobs.audit_frames import (
     FACTS,
     FACTS_SCHEMA,
@@ -28,11 +29,9 @@ from spark_jobs.audit_frames import (
     finding_of,
     listed_row,
     upload_row,
+    without_errors,
 )
-from spark_jobs.audit_job import attempt, parse_arguments
-from spark_jobs.audit_summary import passed_over_of, read_findings
-from spark_jobs.audit_transform import judged_alone, judged_ranges, judged_segments
-from spark_jobs.task_errors import without_errors
+from spark_jobs.audit_tasks import judged_alone, judged_ranges, judged_segments
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World

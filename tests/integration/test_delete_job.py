@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.runs.deletion_run import DeletionOutcome
-from spark_jobs.batch_job import run_once
-from spark_jobs.delete_segments_job import batch_task
+from spark_jobs.batch import run_once
+from spark_jobs.expiration import batch_task
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
 from tests.doubles.spark_session import NO_JAVA

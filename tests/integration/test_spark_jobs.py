@@ -27,12 +27,10 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import PartitionSize, partition_states
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SizeRow
-from spark_jobs.batch_job import attempt, run_once
-from spark_jobs.copy_segments_job import batch_task
-from spark_jobs.remote_log_sizes_job import parse_arguments, recount
-from spark_jobs.remote_log_sizes_transform import PARTIAL_SIZES, added_up, remote_log_sizes
-from spark_jobs.segment_rows import batch_of, partial_sizes
-from spark_jobs.size_summary import recounted_partitions
+from spark_jobs.batch import attempt, run_once
+from spark_jobs.copying import batch_task
+from spark_jobs.sizes import parse_arguments, recount, recounted_partitions
+from spark_jobs.sizes_rows import PARTIAL_SIZES, added_up, batch_of, partial_sizes, remote_log_sizes
 from tests.doubles.aiven_writer import write_segment
 from tests.doubles.patience import eventually
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
@@ -130,7 +128,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_a_batch_copies_its_run_through_spark_submit(tmp_path: Path, config: Path) -> None:
     done = subprocess.run(
-        submit_command("copy_segments_job.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path),
+        submit_command("copying.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path),
         env=submit_environment(tmp_path, TIERING_CONFIG=str(config)),
         capture_output=True,
         text=True,
@@ -160,7 +158,7 @@ def test_a_batch_copies_its_run_over_spark_connect(tmp_path: Path, config: Path)
     variables = {"PYTHONPATH": str(ROOT), "SPARK_CONF_DIR": str(tmp_path), "SPARK_REMOTE": "local[1]"}
     arguments = ["--run-id", RUN_ID, "--batch-id", "0.1", "--config", str(config)]
     done = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.copy_segments_job", *arguments],
+        [sys.executable, "-m", "spark_jobs.copying", *arguments],
         env=submit_environment(tmp_path, **variables),
         capture_output=True,
         text=True,
@@ -351,7 +349,7 @@ def test_no_process_of_a_batch_outlives_its_submitter(tmp_path: Path, config: Pa
     """The batch waits because all is paused: nothing but the death of its parents can end it."""
     with open_app(settings_of(config)) as app:
         app.adapters.stores.work.pause(None, author="test")
-        command = submit_command("copy_segments_job.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path)
+        command = submit_command("copying.py", ["--run-id", RUN_ID, "--batch-id", "0.1"], tmp_path)
         shell = ["bash", "-c", '"$@" & echo $! ; wait', "submitter", *command]
         mark = secrets.token_hex(8)
         environment = submit_environment(tmp_path, TIERING_CONFIG=str(config), BATCH_MARK=mark)

@@ -26,7 +26,7 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionOutcome
 from local.runs import errors_of, trigger, wait_for_run
 from local.secrets_store import ADMIN
-from spark_jobs.remote_log_sizes_job import parse_arguments, recount
+from spark_jobs.sizes import parse_arguments, recount
 from tests.doubles.broker_data import broker_data
 from tests.doubles.known_segments import KnownSegment, PartitionName, known_partitions
 from tests.doubles.listed_segments import Recount, listed_segments, recounted

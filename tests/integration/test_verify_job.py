@@ -19,8 +19,8 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
 from include.tiering.verification.verify_segments import ToMeasure
-from spark_jobs import verify_segments_job
-from spark_jobs.verify_segments_job import attempt, parse_arguments
+from spark_jobs import verification
+from spark_jobs.verification import attempt, parse_arguments
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.spark_session import NO_JAVA
 
@@ -117,8 +117,8 @@ def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied) -> N
     with copied.open() as app:
         planned = copied.plan(app, Depth.SHALLOW)
         options = parse_arguments(["--run-id", RUN, "--config", str(elsewhere)])
-        with pytest.raises(verify_segments_job.MeasuringStoppedError, match="MetadataUnavailableError") as stopped:
-            verify_segments_job.verify(copied.spark, app, options)
+        with pytest.raises(verification.MeasuringStoppedError, match="MetadataUnavailableError") as stopped:
+            verification.verify(copied.spark, app, options)
         assert stopped.value.exit_code == ExitCode.RETRY
         assert outcomes(app) == {"planned": planned}
 
@@ -135,7 +135,7 @@ def test_a_task_that_is_killed_is_worth_another_try(copied: Copied, monkeypatch:
     with copied.open() as app:
         planned = copied.plan(app, Depth.SHALLOW)
         with monkeypatch.context() as patched:
-            patched.setattr(verify_segments_job, "measured_by_tasks", by_killed_tasks)
+            patched.setattr(verification, "measured_by_tasks", by_killed_tasks)
             assert copied.verify()["exit_code"] == ExitCode.RETRY
         assert outcomes(app) == {str(VerificationOutcome.PLANNED): planned}
         assert copied.verify()["segments"] == planned

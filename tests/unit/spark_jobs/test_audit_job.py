@@ -10,6 +10,7 @@ from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKin
 from include.tiering.errors import RemoteStorageUnavailableError, SettingError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
+from spark_jobs.audit import PARTS, attempt, parse_arguments
 from spark_jobs.audit_frames import (
     FACTS_SCHEMA,
     FINDINGS_SCHEMA,
@@ -19,11 +20,10 @@ from spark_jobs.audit_frames import (
     finding_of,
     listed_row,
     object_of,
+    telling,
     upload_of,
     upload_row,
 )
-from spark_jobs.audit_job import PARTS, attempt, parse_arguments
-from spark_jobs.task_errors import telling
 
 SEGMENT_KEY = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000042-__79_Pv6-fj39vX08_Lx8A.log"
 

@@ -11,8 +11,8 @@ from include.tiering.copying.copy_segment import CopiedSegment
 from include.tiering.errors import SettingError
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
-from spark_jobs.batch_job import run_once
-from spark_jobs.copy_segments_job import batch_task, outcome_of, parse_arguments
+from spark_jobs.batch import run_once
+from spark_jobs.copying import batch_task, outcome_of, parse_arguments
 from tests.doubles.storage_segments import some_metadata
 
 _PARTITION = some_metadata(1).topic_id_partition

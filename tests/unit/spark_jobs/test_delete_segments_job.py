@@ -6,7 +6,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.expiration.delete_segments import DeleteResult, FailedDeletion
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome
-from spark_jobs.delete_segments_job import outcome_of, parse_arguments
+from spark_jobs.expiration import outcome_of, parse_arguments
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.segments import partition_of, segment_of
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.measures import SegmentMeasure
-from spark_jobs.measured_segments import measure_from_json, measure_to_json
+from spark_jobs.verification_measures import measure_from_json, measure_to_json
 
 
 def measure() -> SegmentMeasure:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 
-from spark_jobs.parent_watch import ORPHANED_EXIT_CODE, ParentWatch, ancestors
+from spark_jobs.shared import ORPHANED_EXIT_CODE, ParentWatch, ancestors
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 
 
@@ -54,7 +54,7 @@ def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
 
 
 def test_ancestors_are_the_parent_and_its_parent() -> None:
-    program = "from spark_jobs.parent_watch import ancestors; print(*ancestors())"
+    program = "from spark_jobs.shared import ancestors; print(*ancestors())"
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert tuple(map(int, child.stdout.split())) == (os.getpid(), os.getppid())
     assert ancestors(1) == (os.getppid(),)
@@ -62,7 +62,7 @@ def test_ancestors_are_the_parent_and_its_parent() -> None:
 
 def test_a_real_process_ends_soon_after_its_parent() -> None:
     orphan = (
-        "import os, time\nfrom spark_jobs.parent_watch import ParentWatch\n"
+        "import os, time\nfrom spark_jobs.shared import ParentWatch\n"
         "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(600)"
     )
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"

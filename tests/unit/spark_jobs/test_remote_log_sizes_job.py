@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.remote_log_sizes_job import READ_RANGES, attempt, parse_arguments
+from spark_jobs.sizes import READ_RANGES, attempt, parse_arguments
 
 
 def test_ranges_have_a_default_and_are_read():

@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.errors import SettingError
-from spark_jobs.single_attempt import require_single_attempt
+from spark_jobs.batch import require_single_attempt
 
 _RIGHT = {"spark.task.maxFailures": "1", "spark.master": "local[2]"}
 

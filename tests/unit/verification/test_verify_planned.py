@@ -30,7 +30,7 @@ from include.tiering.verification.verify_segments import (
     measured_here,
     verify_planned,
 )
-from spark_jobs.measured_segments import measure_from_json, measure_to_json
+from spark_jobs.verification_measures import measure_from_json, measure_to_json
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata

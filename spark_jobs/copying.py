@@ -1,7 +1,7 @@
-"""Run one batch of a copy run as one Spark task; see `batch_job` for what it reads, prints and returns.
+"""Run one batch of a copy run as one Spark task; see `batch` for what it reads, prints and returns.
 
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
-        spark_jobs/copy_segments_job.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
+        spark_jobs/copying.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
 
 The batch takes partitions of exactly the placement that --queue and --spark-resource name, or of none.
 """
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import ANYWHERE, Placement
-from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
+from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from include.tiering.app import App
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = batch_parser("copy_segments_job", "Run one batch of a copy run.")
+    parser = batch_parser("copying", "Run one batch of a copy run.")
     parser.add_argument("--queue", help="Airflow queue that the log dirs of its partitions name")
     parser.add_argument("--spark-resource", help="Spark resource that the log dirs of its partitions name")
     return parser.parse_args(arguments)

@@ -29,9 +29,8 @@ from plugins.tiering_airflow.errors import (
     SparkJobError,
 )
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class AuditOperator(SparkJobOperator):
 
     def __init__(self, **kwargs: Any) -> None:
         arguments = ["--output", "{{ task.output_dir }}", "--record", "{{ task.audit_run_id(run_id, ti.try_number) }}"]
-        super().__init__(job="audit_job.py", arguments=arguments, **kwargs)
+        super().__init__(job="audit.py", arguments=arguments, **kwargs)
 
     @property
     def output_dir(self) -> Path:

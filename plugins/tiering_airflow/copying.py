@@ -1,6 +1,7 @@
 """The tasks of `tiering_copy` that run in Airflow itself. Each opens the library, asks it one thing, says the result.
 
-XCom carries ids and counts; work, progress and results live in the platform's own database.
+XCom carries ids and counts; work, progress and results live in the platform's own database. `QualityGateOperator` is
+the run's gate: what it copied is verified before anybody is told of it.
 """
 
 import logging
@@ -11,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.copying.report import needs_a_person, present_copy
+from include.tiering.model.segment_metadata import Depth
 from include.tiering.presentation import as_text
-from include.tiering.runs.contract import Placement, SegmentOutcome
-from include.tiering.runs.deletion_run import id_of_try
+from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem
 from include.tiering.units import format_bytes
+from include.tiering.verification.quality_run import QualityRun
+from plugins.tiering_airflow.data_docs import QualityReportLink, data_docs, error_of, publish, report_url
 from plugins.tiering_airflow.errors import PlanFindingsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import COPIER_POOL, mirrored_pools
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
-PLAN_TASK_ID: Final = "plan"
-PLANNED_RUN_KEY: Final = "tiering_run_id"
+
 FINDINGS_KEY: Final = "tiering_findings"
 FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{FINDINGS_KEY}') }}}}"
-PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') or '' }}}}"
 QUEUED_BATCHES_KEY: Final = "tiering_queued_batches"
 COPY_TASK_ID: Final = "copy"
 
@@ -60,6 +61,7 @@ class PlanCopyOperator(BaseOperator):
     def execute(self, context: "Context") -> list[Batch]:
         """Raises TieringError."""
         from include.tiering.copying.plan_copy import placed_batches
+        from include.tiering.copying.report import needs_a_person
 
         request = CopyRequest.from_params(context["params"])
         run_id = planned_run_id(context["run_id"], context["ti"].try_number)
@@ -150,7 +152,7 @@ class CopyBatchOperator(SparkJobOperator):
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", COPIER_POOL]
         placement = {"--queue": reads_queue, "--spark-resource": spark_resource}
         arguments += [text for option, name in placement.items() if name for text in (option, name)]
-        super().__init__(job="copy_segments_job.py", arguments=arguments, spark_resource=spark_resource, **kwargs)
+        super().__init__(job="copying.py", arguments=arguments, spark_resource=spark_resource, **kwargs)
         self.batch = batch
         self.reads_queue = reads_queue
         self.planned_run_id = planned_run_id
@@ -177,6 +179,8 @@ class CopySummaryOperator(BaseOperator):
         self.outlet = outlet
 
     def execute(self, context: "Context") -> dict[str, Any]:
+        from include.tiering.copying.report import present_copy
+
         with TieringHook().open() as app:
             run = app.copying.run_report(self.planned_run_id)
         copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
@@ -228,6 +232,51 @@ def batches_by_queue(placements: Iterable[Placement]) -> dict[str | None, list[B
     return batches
 
 
-def planned_run_id(dag_run_id: str, try_number: int) -> str:
-    """A plan of its own for each try: a plan that was stored is never replaced by another."""
-    return id_of_try(dag_run_id, try_number)
+_DEPTH: Final = Depth.SHALLOW
+
+
+class QualityGateOperator(BaseOperator):
+    """Judges every segment that this run copied, publishes its report, and fails with one line per segment that is not
+    as it must be.
+
+    Skipped if nothing was planned.
+    """
+
+    template_fields: Sequence[str] = ("planned_run_id",)
+    operator_extra_links = (QualityReportLink(),)
+
+    def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned_run_id = planned_run_id
+
+    def execute(self, context: "Context") -> dict[str, int]:
+        """Raises QualityGateError."""
+        if not self.planned_run_id:
+            raise AirflowSkipException("nothing was planned")
+        run_id = context["run_id"]
+        with TieringHook().open() as app:
+            docs, began_at_ms = data_docs(app.settings), app.adapters.clock.now_ms()
+            results = docs.begin(self.dag_id, run_id)
+            verified = app.verification.verify_run(self.planned_run_id, depth=_DEPTH, results_dir=results)
+            not_copied = [_line(item) for item in app.copying.run_report(self.planned_run_id).of(SegmentOutcome.FAILED)]
+            run = QualityRun(
+                origin=self.dag_id,
+                run_id=run_id,
+                depth=_DEPTH,
+                began_at_ms=began_at_ms,
+                ended_at_ms=app.adapters.clock.now_ms(),
+                segments=verified.segments,
+                bytes_read=verified.bytes_read,
+                failed=verified.failed,
+                warnings=verified.warnings,
+                remarks=not_copied,
+            )
+        summary = publish(docs, run)
+        if not summary.is_right:
+            raise error_of(summary, not_copied)
+        self.log.info("%s. Report: %s", summary.sentence, report_url(self.dag_id, run_id))
+        return {"segments": verified.segments}
+
+
+def _line(item: WorkItem) -> str:
+    return f"{item.topic_id_partition} from offset {item.segment.base_offset}: not copied: {item.message}"

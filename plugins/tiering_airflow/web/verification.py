@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow.plugins_manager import AirflowPlugin
 
-from plugins.tiering_airflow.quality_pages import URL_PREFIX, data_docs
+from plugins.tiering_airflow.data_docs import URL_PREFIX, data_docs
 from plugins.tiering_airflow.web import answer_headers, mounted
 
 if TYPE_CHECKING:

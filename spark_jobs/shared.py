@@ -1,4 +1,4 @@
-"""Stop when the process that started this one is gone.
+"""What all jobs share: the watch over their parent process, and how Spark's own failures are told from ours.
 
 spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
 a task that is busy. A process whose parent dies gets another parent, so a look at the parents' ids is enough. Two
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from pyspark.errors import PySparkException, PythonException
 
 POLL_SECONDS: Final = 0.5
 GENERATIONS: Final = 2
@@ -71,3 +73,9 @@ class ParentWatch:
                 if not self._over.wait(self._grace_seconds):
                     self._leave(ORPHANED_EXIT_CODE)
                 return
+
+
+def is_lost_task(error: Exception) -> bool:
+    """Spark's own errors, and those of py4j, its bridge to the JVM: another try can help. Not what our code raised."""
+    of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
+    return of_spark and not isinstance(error, PythonException)

@@ -1,10 +1,11 @@
-"""Measures of planned segments, taken where Spark's tasks run.
+"""Measures of planned segments, taken where Spark's tasks run, spread among them by how much there is to read.
 
 Each task opens the library, so the process that reads is the one that the fetch quota charges, and its demand is one
 among those of all others. A task says what kept it from going on as a row too: the driver then knows whether another
 try can help. Measures travel as JSON: their columns are the rules' business.
 """
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -21,8 +22,7 @@ from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
-from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.spread import spread
+from spark_jobs.shared import ParentWatch
 
 ROWS: Final = "measure string, error string, exit_code int"
 _ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
@@ -85,3 +85,20 @@ def measure_from_json(text: str) -> SegmentMeasure:
     values: dict[str, Any] = json.loads(text)
     remarks = tuple((column, sentence) for column, sentence in values.pop("remarks"))
     return SegmentMeasure(**values | {"depth": Depth(values["depth"])}, remarks=remarks)
+
+
+def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:
+    """At most `tasks` shares of about the same bytes, none of them empty; each in the order of `wanted`.
+
+    The largest first, each to the task that has the least: no share exceeds another by more than one segment.
+    """
+    loads = [(0, number) for number in range(tasks)]
+    task_of: dict[int, int] = {}
+    for position in sorted(range(len(wanted)), key=lambda each: -wanted[each].planned_bytes):
+        load_bytes, number = loads[0]
+        task_of[position] = number
+        heapq.heapreplace(loads, (load_bytes + wanted[position].planned_bytes, number))
+    shares: list[list[ToMeasure]] = [[] for _ in range(tasks)]
+    for position, one in enumerate(wanted):
+        shares[task_of[position]].append(one)
+    return [share for share in shares if share]

@@ -17,12 +17,8 @@ from include.tiering.presentation import as_text
 from include.tiering.units import format_bytes
 from include.tiering.verification.plan import VerificationOutcome
 from include.tiering.verification.quality_run import QualityRun
-from include.tiering.verification.report import present_plan
 from include.tiering.verification.rules import Severity
-from plugins.tiering_airflow.errors import SparkJobError
-from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.operators import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
-from plugins.tiering_airflow.quality_pages import (
+from plugins.tiering_airflow.data_docs import (
     FailedSegment,
     QualityReportLink,
     data_docs,
@@ -31,6 +27,9 @@ from plugins.tiering_airflow.quality_pages import (
     publish,
     report_url,
 )
+from plugins.tiering_airflow.errors import SparkJobError
+from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.shared import PLAN_TASK_ID, PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ class PlanVerificationOperator(BaseOperator):
     def execute(self, context: "Context") -> dict[str, Any]:
         """Raises TieringError."""
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
+        from include.tiering.verification.report import present_plan
+
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         request = VerificationRequest.from_params(context["params"])
         with TieringHook().open() as app:
@@ -139,7 +140,7 @@ class VerifySegmentsOperator(SparkJobOperator):
 
     def __init__(self, *, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
         arguments = ["--run-id", planned_run_id, "--results-dir", _planned(RESULTS_KEY)]
-        super().__init__(job="verify_segments_job.py", arguments=arguments, **kwargs)
+        super().__init__(job="verification.py", arguments=arguments, **kwargs)
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator
 
 from include.tiering.presentation import as_text
-from include.tiering.sizes.report import present_sizes
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError
 from plugins.tiering_airflow.hook import TieringHook
@@ -33,7 +32,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(job="remote_log_sizes_job.py", arguments=["--output", "{{ task.output_dir }}"], **kwargs)
+        super().__init__(job="sizes.py", arguments=["--output", "{{ task.output_dir }}"], **kwargs)
 
     @property
     def output_dir(self) -> Path:
@@ -69,6 +68,8 @@ class SizeSummaryOperator(BaseOperator):
     """Logs sizes, what waits and what it costs as tables, and publishes the metrics of a size run."""
 
     def execute(self, context: "Context") -> None:
+        from include.tiering.sizes.report import present_sizes
+
         counted = context["ti"].xcom_pull(task_ids=SIZES_TASK_ID, key=COUNTED_KEY)
         with TieringHook().open() as app:
             report = app.sizes.report()

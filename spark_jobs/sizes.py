@@ -1,11 +1,11 @@
 """Recount remote log sizes from the segment rows, and compare them with the counters.
 
-    spark-submit spark_jobs/remote_log_sizes_job.py --output DIR [--ranges N] [--config F]
+    spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests]
 
     DIR/sizes          Parquet: one row per partition, state and leader epoch, a null epoch is the whole partition
     DIR/summary.json   what was counted, every difference, what is stored twice
-    history            the same rows once more, kept (see `size_history`)
+    history            the same rows once more, kept (see `sizes_history`)
 
 Each task reads some ranges of segments through the library, page by page: memory does not grow with their number. With
 `--from-storage` the rows are compared with the store's listing too, segment by segment, and with what every manifest
@@ -17,35 +17,144 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.sizes import overlapping_bytes
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, overlapping_bytes
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
-from include.tiering.sizes.compare import compare_sizes, settle_stored
-from spark_jobs import stored_segments
-from spark_jobs.lost_task import is_lost_task
-from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.remote_log_sizes_transform import remote_log_sizes
-from spark_jobs.segment_rows import read_partial_sizes, read_segments
-from spark_jobs.size_history import append_run
-from spark_jobs.size_summary import (
-    Totals,
-    differences_document,
-    exit_code,
-    labels,
-    recounted_partitions,
-    stored_document,
-)
+from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
+from include.tiering.verification.suites import explain_size
+from spark_jobs import sizes_listing
+from spark_jobs.shared import ParentWatch, is_lost_task
+from spark_jobs.sizes_history import append_run
+from spark_jobs.sizes_rows import read_partial_sizes, read_segments, remote_log_sizes
+
+Document = dict[str, Any]
+_FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Recounted:
+    """One partition of the recount. `is_contiguous`: its FINISHED segments hold as many offsets as they reach over, so
+    there is neither a hole nor an overlap, or one of each that are equally long."""
+
+    sizes: PartitionStates
+    is_contiguous: bool
+
+
+@dataclass(slots=True)
+class Totals:
+    """Added up as partitions pass."""
+
+    by_state: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    not_contiguous: list[TopicIdPartition] = field(default_factory=list)
+
+    def counting(self, partitions: Iterable[Recounted]) -> Iterator[PartitionStates]:
+        for one in partitions:
+            for size in one.sizes.states:
+                total = self.by_state[size.state.name]
+                total[0] += size.size_bytes
+                total[1] += size.segments
+            if not one.is_contiguous:
+                self.not_contiguous.append(one.sizes.topic_id_partition)
+            yield one.sizes
+
+    def document(self) -> Document:
+        """Bytes and segments that are FINISHED, then by state."""
+        size_bytes, segments = self.by_state.get(_FINISHED.name, (0, 0))
+        states = {name: {"bytes": total[0], "segments": total[1]} for name, total in sorted(self.by_state.items())}
+        return {"segments": segments, "bytes": size_bytes, "states": states}
+
+
+def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[Recounted]:
+    """From rows of `SIZES`, ordered by topic id, partition, state and leader epoch with nulls first."""
+    for (topic_id, number), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition)):
+        partition = TopicIdPartition(Uuid.parse(topic_id), number, names[Uuid.parse(topic_id)])
+        states = []
+        is_contiguous = True
+        for name, sized in groupby(grouped, key=lambda row: row.state):
+            total, *epochs = sized
+            state = RemoteLogSegmentState[name]
+            by_epoch = tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs)
+            states.append(StateSize(state, total.size_bytes, total.segments, by_epoch))
+            if state is _FINISHED:
+                is_contiguous = total.offsets == Decimal(total.last_offset - total.first_offset + 1)
+        states.sort(key=lambda size: size.state)
+        yield Recounted(PartitionStates(partition, tuple(states)), is_contiguous)
+
+
+def differences_document(comparison: SizeComparison) -> Document:
+    return {
+        "partitions": comparison.partitions,
+        "differences": [
+            {
+                **labels(difference.topic_id_partition),
+                "state": difference.counters.state.name,
+                "rules": [
+                    {"rule": broken.rule.rule_id, "message": explain_size(broken.rule, broken.measure)}
+                    for broken in difference.broken
+                ],
+                "counters": _size(difference.counters),
+                "recounted": _size(difference.recounted),
+            }
+            for difference in comparison.differences
+        ],
+        "unsettled": [labels(partition) for partition in comparison.unsettled],
+    }
+
+
+def stored_document(differences: Sequence[StoredDifference], totals: Row, *, unsettled: int) -> Document:
+    """`unsettled` is not 0 if there were more suspects than were asked about again."""
+    return {
+        "objects": totals.objects or 0,
+        "segments": totals.segments or 0,
+        "bytes": totals.stored_bytes or 0,
+        "unsettled": unsettled,
+        "differences": [
+            {
+                **labels(difference.topic_id_partition),
+                "rules": [
+                    {"rule": broken.rule.rule_id, "message": explain_size(broken.rule, broken.measure)}
+                    for broken in difference.broken
+                ],
+                "segments": [
+                    {"segment_id": str(segment_id.id), "kind": suspicion.value}
+                    for segment_id, suspicion in difference.segments
+                ],
+            }
+            for difference in differences
+        ],
+    }
+
+
+def exit_code(summary: Mapping[str, Any]) -> int:
+    stored = summary.get("stored") or {"differences": (), "unsettled": 0}
+    found = summary["differences"] or stored["differences"] or stored["unsettled"]
+    return int(ExitCode.FINDINGS if found else ExitCode.DONE)
+
+
+def labels(partition: TopicIdPartition) -> Document:
+    return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
+
+
+def _size(size: StateSize) -> Document:
+    epochs = [{"epoch": e.leader_epoch, "bytes": e.size_bytes, "segments": e.segments} for e in size.leader_epochs]
+    return {"bytes": size.size_bytes, "segments": size.segments, "leader_epochs": epochs}
+
 
 READ_RANGES: Final = 8
 LISTING: Final = "listing"
@@ -53,7 +162,7 @@ MANIFESTS: Final = "manifests"
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="remote_log_sizes_job", description="Recount remote log sizes.")
+    parser = argparse.ArgumentParser(prog="sizes", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
     parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
@@ -126,14 +235,14 @@ def compare_with_store(
         RemoteStorageError
     """
     target = options.output / "listing.parquet"
-    stored_segments.write_listing(app.adapters.storage, target)
-    stored = stored_segments.stored_segments(session.read.parquet(str(target)), app.adapters.storage.required_kinds)
+    sizes_listing.write_listing(app.adapters.storage, target)
+    stored = sizes_listing.stored_segments(session.read.parquet(str(target)), app.adapters.storage.required_kinds)
     rows = read_segments(session, app, ranges=options.ranges, config=options.config)
-    compared = stored_segments.beside_rows(stored, rows)
-    suspects = stored_segments.listed_suspects(compared, names, options.config)
+    compared = sizes_listing.beside_rows(stored, rows)
+    suspects = sizes_listing.listed_suspects(compared, names, options.config)
     if options.from_storage == MANIFESTS:
-        suspects = suspects.unionByName(stored_segments.manifest_suspects(compared, names, options.config))
-    most = stored_segments.MOST_SUSPECTS
+        suspects = suspects.unionByName(sizes_listing.manifest_suspects(compared, names, options.config))
+    most = sizes_listing.MOST_SUSPECTS
     found = suspects.limit(most + 1).collect()
     asked = [
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))

@@ -1,5 +1,8 @@
 """What jobs share whose one action runs one batch as one Spark task.
 
+A batch is repeated by Airflow alone, after its lease was given back. Spark must not start a second copy of a task that
+is slow, nor start a failed one again.
+
 Settings come from the environment (TIERING_...) or a file, read where the task runs. Progress and outcomes go to SQL
 from there; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
 SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; a killed client is
@@ -10,6 +13,7 @@ Exit codes: 0 the batch did what it could; 1 something failed and needs a person
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,13 +24,35 @@ from pyspark.sql import SparkSession
 
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
-from include.tiering.errors import TieringError
-from spark_jobs.lost_task import is_lost_task
-from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.single_attempt import require_single_attempt
+from include.tiering.errors import SettingError, TieringError
+from spark_jobs.shared import ParentWatch, is_lost_task
 
 if TYPE_CHECKING:
     from include.tiering.app import App
+
+
+_LOCAL_WITH_FAILURES: Final = re.compile(r"local\[[^,\]]+,\s*(\d+)\s*\]\Z")
+
+ReadConf = Callable[[str, str | None], str | None]
+
+
+def require_single_attempt(conf: ReadConf) -> None:
+    """`conf` answers a key with its value, or with the second argument.
+
+    Raises:
+        SettingError: speculation is on, or a task may be tried more than once.
+    """
+    if str(conf("spark.speculation", "false")).lower() != "false":
+        raise SettingError("spark.speculation is on: this job's one task must run once; set spark.speculation=false")
+    failures = conf("spark.task.maxFailures", None)
+    if failures != "1":
+        found = "4 (Spark's default)" if failures is None else failures
+        raise SettingError(f"spark.task.maxFailures is {found}: this job's one task must run once; set it to 1")
+    master = conf("spark.master", "") or ""
+    matched = _LOCAL_WITH_FAILURES.match(master)
+    if matched is not None and matched[1] != "1":
+        raise SettingError(f"spark.master {master} allows {matched[1]} attempts of a task: use local[n] or local[n,1]")
+
 
 _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms

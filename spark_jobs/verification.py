@@ -1,6 +1,6 @@
 """Verify what a run planned, its segments spread over Spark's tasks.
 
-    spark-submit spark_jobs/verify_segments_job.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
+    spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
 
 The driver takes group after group of the plan: tasks measure its segments, the driver judges the measures and stores
 verdicts, and the plan notes the outcomes. A task or a driver that is lost leaves what was recorded; the job goes on
@@ -29,15 +29,14 @@ from include.tiering.runs.contract import BatchProgress
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
-from spark_jobs.lost_task import is_lost_task
-from spark_jobs.measured_segments import MeasuringStoppedError, measured_by_tasks
-from spark_jobs.parent_watch import ParentWatch
+from spark_jobs.shared import ParentWatch, is_lost_task
+from spark_jobs.verification_measures import MeasuringStoppedError, measured_by_tasks
 
 DEFAULT_TASKS: Final = 8
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="verify_segments_job", description="Verify the segments that a run planned.")
+    parser = argparse.ArgumentParser(prog="verification", description="Verify the segments that a run planned.")
     parser.add_argument("--run-id", required=True)
     parser.add_argument(
         "--tasks", type=_at_least_one, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread"

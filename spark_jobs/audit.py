@@ -1,6 +1,6 @@
 """Compare what the store holds with the metadata, object by object.
 
-    spark-submit spark_jobs/audit_job.py --output DIR [--inventory URL] [--record RUN] [--parts N] [--ranges N]
+    spark-submit spark_jobs/audit.py --output DIR [--inventory URL] [--record RUN] [--parts N] [--ranges N]
                  [--config F]
 
     DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
@@ -21,33 +21,139 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from include.tiering.app import App, open_app
 from include.tiering.audit.compare import require_marker
-from include.tiering.audit.finding import no_manifest
+from include.tiering.audit.conclude_audit import SeenByAudit
+from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver, no_manifest
+from include.tiering.audit.record import AuditSource
+from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
+from include.tiering.remote_storage.object_store import ListingFacts
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.settings import load_settings
-from spark_jobs.audit_read import manifests_of_the_store, write_facts, write_listing, written
-from spark_jobs.audit_record import record
-from spark_jobs.audit_summary import exit_code, kinds_of, passed_over_of, totals_of
-from spark_jobs.audit_transform import judged_alone, judged_ranges, judged_segments
-from spark_jobs.lost_task import is_lost_task
-from spark_jobs.parent_watch import ParentWatch
-from spark_jobs.task_errors import TaskStoppedError
+from spark_jobs.audit_frames import TaskStoppedError, finding_of
+from spark_jobs.audit_tasks import (
+    judged_alone,
+    judged_ranges,
+    judged_segments,
+    manifests_of_the_store,
+    write_facts,
+    write_listing,
+    written,
+)
+from spark_jobs.shared import ParentWatch, is_lost_task
+
+_BATCH_ROWS: Final = 10_000
+
+Document = dict[str, Any]
+
+
+def read_findings(directory: Path) -> Iterator[AuditFinding]:
+    """All findings of the audit whose `--output` was `directory`, in no particular order; memory holds a batch."""
+    stored = ds.dataset(directory / "findings", format="parquet")
+    for batch in stored.to_batches(batch_size=_BATCH_ROWS, filter=ds.field("kind").is_valid()):
+        yield from map(finding_of, batch.to_pylist())
+
+
+def totals_of(listed: DataFrame) -> tuple[int, int, bool]:
+    """Current objects, their bytes, and whether the store's marker is among them."""
+    current = listed.where(functions.col("is_latest") & ~functions.col("is_delete_marker"))
+    counted = (
+        current.where(functions.col("upload_id").isNull())
+        .agg(
+            functions.count(functions.lit(1)).alias("objects"),
+            functions.sum("size_bytes").alias("size_bytes"),
+            functions.max(functions.col("key") == MARKER_KEY).alias("has_marker"),
+        )
+        .collect()[0]
+    )
+    return counted.objects, counted.size_bytes or 0, bool(counted.has_marker)
+
+
+def passed_over_of(findings: DataFrame) -> Mapping[PassedOver, int]:
+    rows = findings.where(functions.col("passed_over").isNotNull()).groupBy("passed_over")
+    return {
+        PassedOver(row.passed_over): row.objects
+        for row in rows.agg(functions.sum("objects").alias("objects")).collect()
+    }
+
+
+def kinds_of(findings: DataFrame) -> Document:
+    """Findings and bytes of each kind that was found."""
+    grouped = findings.where(functions.col("kind").isNotNull()).groupBy("kind")
+    rows = grouped.agg(functions.count(functions.lit(1)).alias("findings"), functions.sum("size_bytes").alias("bytes"))
+    found = {row.kind: {"findings": row.findings, "bytes": row.bytes} for row in rows.collect()}
+    return {kind.value: found[kind.value] for kind in FindingKind if kind.value in found}
+
+
+def exit_code(kinds: Mapping[str, Any]) -> int:
+    return int(ExitCode.FINDINGS if kinds else ExitCode.DONE)
+
+
+MOST_RECORDED: Final = 100_000
+"""Of more findings than these the rest stays in the job's output: a database of findings is for people."""
+
+
+def record(
+    app: App,
+    run_id: str,
+    output: Path,
+    facts: ListingFacts,
+    *,
+    began_at_ms: int,
+    objects: int,
+    rows: int,
+    passed_over: Mapping[PassedOver, int],
+    listing_ended_ms: int,
+    rows_began_ms: int,
+) -> dict[str, Any]:
+    """Conclude the audit that wrote `output`; members for the job's summary.
+
+    If not all findings are recorded, none of an earlier audit counts as healed.
+    """
+    stored = read_findings(output)
+    findings = tuple(islice(stored, MOST_RECORDED))
+    left_out = sum(1 for _ in stored)
+    covers: frozenset[FindingKind] = frozenset() if left_out else covered_kinds(facts)
+    report = app.audit.conclude(
+        SeenByAudit(
+            run_id=run_id,
+            source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,
+            began_at_ms=began_at_ms,
+            objects=objects,
+            rows=rows,
+            findings=findings,
+            passed_over=passed_over,
+            listing_ended_ms=listing_ended_ms,
+            rows_began_ms=rows_began_ms,
+            covers=covers,
+            seen_at_ms=seen_at_ms(facts),
+        )
+    )
+    return {
+        "run_id": run_id,
+        "recorded": report.record.findings,
+        "not_recorded": left_out,
+        "refusals": [refusal.sentence for refusal in report.record.refusals],
+    }
+
 
 PARTS: Final = 16
 RANGES: Final = 8
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="audit_job", description="Compare the store with the metadata.")
+    parser = argparse.ArgumentParser(prog="audit", description="Compare the store with the metadata.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
     parser.add_argument("--inventory", help="manifest.json of an S3 Inventory instead of the store's own listing")
     parser.add_argument("--record", metavar="RUN", help="look at the findings again and keep them under this run")

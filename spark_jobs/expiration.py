@@ -1,7 +1,7 @@
-"""Run one batch of an expiration run as one Spark task; see `batch_job` for what it reads, prints and returns.
+"""Run one batch of an expiration run as one Spark task; see `batch` for what it reads, prints and returns.
 
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
-        spark_jobs/delete_segments_job.py --run-id R --batch-id B [--pool P] [--config F]
+        spark_jobs/expiration.py --run-id R --batch-id B [--pool P] [--config F]
 
 The run must have been released, by the brake or by an approval of its plan.
 """
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.runs.batch import BatchEnd
-from spark_jobs.batch_job import Task, as_task, batch_parser, exit_code_of, run_job
+from spark_jobs.batch import Task, as_task, batch_parser, exit_code_of, run_job
 
 if TYPE_CHECKING:
     from include.tiering.app import App
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    return batch_parser("delete_segments_job", "Run one batch of an expiration run.").parse_args(arguments)
+    return batch_parser("expiration", "Run one batch of an expiration run.").parse_args(arguments)
 
 
 def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:

@@ -17,10 +17,9 @@ from include.tiering.handover.rules import HandoverState, HandoverStep, is_befor
 from include.tiering.model.ids import Uuid
 from include.tiering.presentation import as_text
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
-from plugins.tiering_airflow.config_operator import author
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.other_runs import APPROVAL_TASK_ID
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, author
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -160,9 +160,9 @@ def _plans(app: "App", dag_run_id: str) -> "list[ShownPlan]":
 
 
 def _planned(dag_run_id: str) -> str:
-    from plugins.tiering_airflow.other_runs import PREFIX
+    from plugins.tiering_airflow.shared import EXPIRATION_PREFIX
 
-    return f"{PREFIX}{dag_run_id}"
+    return f"{EXPIRATION_PREFIX}{dag_run_id}"
 
 
 def _address(dag_id: str) -> str:

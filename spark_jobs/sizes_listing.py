@@ -20,7 +20,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.settings import load_settings
-from spark_jobs.parent_watch import ParentWatch
+from spark_jobs.shared import ParentWatch
 
 MOST_SUSPECTS: Final = 10_000
 SUSPECTS: Final = "topic string, topic_id string, partition int, segment_id string, suspicion string"

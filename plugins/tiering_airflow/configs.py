@@ -16,11 +16,11 @@ from include.tiering.errors import ConfigNotTakenError, LimitRefusedError, Setti
 from include.tiering.settings import TieringSettings
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook
+from plugins.tiering_airflow.shared import author
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-UNKNOWN_AUTHOR: Final = "Airflow"
 _COUNTS_FOR: Final = timedelta(days=1)
 
 
@@ -109,8 +109,3 @@ def counts(altered: AlteredConfigs) -> dict[str, int]:
     if altered.not_taken_by:
         raise ConfigNotTakenError(alteration_words(altered))
     return {"changed": len(altered.changes), "version": altered.version, "taken_by": len(altered.taken_by)}
-
-
-def author(dag_run: Any) -> str:
-    """Who triggered the run, as Airflow knows them, and which run it was."""
-    return f"{getattr(dag_run, 'triggering_user_name', None) or UNKNOWN_AUTHOR} ({dag_run.dag_id} {dag_run.run_id})"

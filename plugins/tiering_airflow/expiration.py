@@ -1,10 +1,15 @@
 """The tasks of `tiering_expiration`. Each opens the library, asks it one thing, says the result.
 
 XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
+
+No two runs work on one topic. A run that waits for a person holds nobody up: the next one begins on time and leaves out
+the topics that the question is about. Of a run that deletes it leaves out all topics. Which runs there are is in the
+platform's database, which of them live only Airflow knows: a run that was rejected, or marked as failed, has nothing in
+its hands.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.providers.standard.operators.branch import BaseBranchOperator
@@ -13,29 +18,33 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.expiration.report import ExpireRun, planned_sentence, present_expire
+from include.tiering.model.ids import Uuid
 from include.tiering.presentation import as_text
 from include.tiering.runs.approval import approval_question
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.units import format_bytes, format_utc
+from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.hook import TieringHook
-from plugins.tiering_airflow.operators import PLANNED_RUN, PLANNED_RUN_KEY, planned_run_id
-from plugins.tiering_airflow.other_runs import (
-    APPROVAL_TASK_ID,
-    PREFIX,
-    QUESTION_KEY,
-    topics_in_hand,
-)
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
+from plugins.tiering_airflow.shared import (
+    APPROVAL_TASK_ID,
+    BRAKE_TASK_ID,
+    EXPIRATION_PREFIX,
+    OUTCOME_TASK_ID,
+    PLAN_TASK_ID,
+    PLANNED_RUN,
+    PLANNED_RUN_KEY,
+    RELEASE_TASK_ID,
+    planned_run_id,
+)
 from plugins.tiering_airflow.spark import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from include.tiering.app import App
-
-RELEASE_TASK_ID: Final = "release"
 
 
 class PlanExpirationOperator(BaseOperator):
@@ -47,7 +56,7 @@ class PlanExpirationOperator(BaseOperator):
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises TieringError."""
         # Runs of all DAGs share one table, and two DAGs may start at the same second.
-        run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
+        run_id = f"{EXPIRATION_PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
         with TieringHook().open() as app:
             # What a dry run shows is all there is.
@@ -177,7 +186,7 @@ class DeleteBatchOperator(SparkJobOperator):
             raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
         # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", EXPIRATION_POOL]
-        super().__init__(job="delete_segments_job.py", arguments=arguments, **kwargs)
+        super().__init__(job="expiration.py", arguments=arguments, **kwargs)
         self.batch = batch
         self.planned_run_id = planned_run_id
 
@@ -277,3 +286,46 @@ class ExpirationOutcomeOperator(BaseOperator):
                 f"{len(failed)} segments could not be deleted, such as {failed[0].planned.segment_id}: "
                 f"{failed[0].message}. The next run tries again"
             )
+
+
+QUESTION_KEY: Final = "tiering_question"
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+ENDED: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+WAITS_FOR_A_PERSON: Final = "awaiting_input"
+
+
+def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, str]:
+    """Topics that this run has to leave alone, each with a sentence why. Raises TieringError."""
+    ti: Any = context["ti"]
+    wait_ms = int(configuration.expiration_approval_wait().total_seconds() * 1000)
+    planned = app.adapters.stores.deletions.runs_with_work(
+        since_ms=app.adapters.stores.deletions.now_ms() - wait_ms - _DAY_MS
+    )
+    candidates = sorted(set(_dag_runs(planned)) - {context["run_id"]})
+    if not candidates:
+        return {}
+    states: Mapping[str, Mapping[str, str | None]] = ti.get_task_states(
+        dag_id=dag_id, task_ids=[APPROVAL_TASK_ID, OUTCOME_TASK_ID], run_ids=candidates
+    )
+    found: dict[Uuid, str] = {}
+    for dag_run, tasks in sorted(states.items()):
+        if tasks.get(OUTCOME_TASK_ID) in ENDED:
+            continue
+        if tasks.get(APPROVAL_TASK_ID) == WAITS_FOR_A_PERSON:
+            question = ti.xcom_pull(task_ids=BRAKE_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
+            found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} asks whether it may go")
+        elif planned_run := ti.xcom_pull(task_ids=PLAN_TASK_ID, key=PLANNED_RUN_KEY, run_id=dag_run):
+            topic_ids = {one.topic_id_partition.topic_id for one in app.adapters.stores.deletions.plan(planned_run)}
+            found |= dict.fromkeys(topic_ids, f"{dag_run} deletes it now")
+    return found
+
+
+def _dag_runs(planned: Iterable[str]) -> Iterator[str]:
+    """DAG runs that these plans may be of: a plan of a later try has its number behind the name."""
+    for run_id in planned:
+        if run_id.startswith(EXPIRATION_PREFIX):
+            dag_run = run_id.removeprefix(EXPIRATION_PREFIX)
+            yield dag_run
+            first, dot, number = dag_run.rpartition(".")
+            if dot and number.isdecimal():
+                yield first

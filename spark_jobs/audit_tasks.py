@@ -1,35 +1,53 @@
-"""An audit as DataFrames: what names one segment id comes together, and is judged where it is.
+"""An audit as DataFrames: what is compared is read, and what names one segment id comes together and is judged.
 
 The decisions are the library's, in plain Python; Spark brings rows together and spreads them. Rows of a task are sorted
 by what groups them and pass one after another, so a task holds one group at a time.
+
+What is compared is written down as Parquet first: the listing, then the rows of the metadata. Each task opens the
+library and reads its parts page by page; a page is columns before the next is read, so memory does not grow with their
+number. What is written is read as often as needed and stays what it was.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, functions
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
+from include.tiering.app import App, open_app
 from include.tiering.audit.compare import judge_same_range, judge_segment, judge_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import judge_alone
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
+    ERROR_COLUMNS,
+    FACTS,
+    FACTS_SCHEMA,
     FINDINGS,
     FINDINGS_SCHEMA,
+    LISTED,
+    LISTED_SCHEMA,
     Batches,
     Row,
+    batch_of,
     fact_of,
     finding_batches,
     finding_of,
+    listed_row,
     object_of,
     rows_of,
+    telling,
     upload_of,
+    upload_row,
+    without_errors,
 )
-from spark_jobs.task_errors import ERROR_COLUMNS, telling
+from spark_jobs.shared import ParentWatch
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Gives a task its reader of manifests. Must be picklable."""
@@ -41,7 +59,7 @@ _IS_FACT: Final = "is_fact"
 
 def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
     """`FINDINGS` about what needs no metadata: old versions, markers, keys and uploads that name no segment; with the
-    columns of `task_errors`."""
+    columns of `ERROR_COLUMNS`."""
 
     def judge(batches: Batches) -> Batches:
         return finding_batches(_outcome_alone(row, context) for row in rows_of(batches))
@@ -53,7 +71,7 @@ def judged_segments(
     listed: DataFrame, facts: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
 ) -> DataFrame:
     """`FINDINGS` about objects and uploads that name a segment id, and about the segments of the metadata, with the
-    columns of `task_errors`. What is adoptable is so provisionally: see `judged_ranges`.
+    columns of `ERROR_COLUMNS`. What is adoptable is so provisionally: see `judged_ranges`.
     """
 
     def judge(batches: Batches) -> Batches:
@@ -138,3 +156,91 @@ def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcom
         else:
             adoptable.append(finding_of(row))
     return AuditOutcome(tuple(judge_same_range(facts, adoptable, context)))
+
+
+_UPLOADS: Final = None
+"""The part of a listing that is no part of its keys: open uploads."""
+
+
+def write_listing(
+    session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, config: Path | None
+) -> DataFrame:
+    """`LISTED` of all parts and of open uploads.
+
+    Raises:
+        TaskStoppedError: one of them could not be listed.
+    """
+    work = (*parts, _UPLOADS)
+
+    def read(mine: Sequence[Any], app: App) -> Batches:
+        listing = app.audit.listing_of(inventory)
+        for part in mine:
+            if part is _UPLOADS:
+                pages = ([upload_row(upload) for upload in page] for page in listing.open_uploads())
+            else:
+                pages = ([listed_row(listed) for listed in page] for page in listing.pages(part))
+            yield from (batch_of(page, LISTED_SCHEMA) for page in pages)
+
+    return written(_spread(session, work, LISTED, LISTED_SCHEMA, read, config), target)
+
+
+def write_facts(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
+    """`FACTS` of every segment of now, tombstones included.
+
+    Raises:
+        TaskStoppedError: a range could not be read.
+    """
+
+    def read(mine: Sequence[Any], reader: App) -> Batches:
+        pages = (page for key_range in mine for page in reader.adapters.stores.segment_facts.export(key_range))
+        yield from (batch_of(page, FACTS_SCHEMA) for page in pages)
+
+    work = app.adapters.stores.segment_facts.split(ranges)
+    return written(_spread(session, work, FACTS, FACTS_SCHEMA, read, config), target)
+
+
+def manifests_of_the_store(config: Path | None) -> OpenManifests:
+    """Manifests as the store has them. A task that needs none opens nothing."""
+
+    @contextmanager
+    def opened() -> Iterator[ManifestReader]:
+        with ParentWatch(), ExitStack() as stack:
+            found: list[App] = []
+
+            def read(key: str) -> bytes | None:
+                if not found:
+                    found.append(stack.enter_context(open_app(load_settings(config))))
+                return found[0].adapters.strays.manifest(key)
+
+            yield read
+
+    return opened
+
+
+def _spread(
+    session: SparkSession,
+    work: Sequence[Any],
+    columns: str,
+    schema: pa.Schema,
+    read: Callable[[Sequence[Any], App], Batches],
+    config: Path | None,
+) -> DataFrame:
+    def of_task(numbers: Batches) -> Batches:
+        mine = [work[number] for batch in numbers for number in batch.column("id").to_pylist()]
+        if mine:
+            with ParentWatch(), open_app(load_settings(config)) as app:
+                yield from read(mine, app)
+
+    tasks = max(1, len(work))
+    numbers = session.range(0, len(work), 1, numPartitions=tasks)
+    return numbers.mapInArrow(telling(of_task, schema), columns + ERROR_COLUMNS)
+
+
+def written(rows: DataFrame, target: Path) -> DataFrame:
+    """Rows with the columns of `ERROR_COLUMNS`, written and read back without them.
+
+    Raises:
+        TaskStoppedError: a task told of an error.
+    """
+    rows.write.mode("overwrite").parquet(str(target))
+    return without_errors(rows.sparkSession.read.schema(rows.schema).parquet(str(target)))

@@ -1,0 +1,78 @@
+"""What the DAGs share: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
+
+When a failed task is tried again, each error of the library says so itself, and nothing else is retried. A task whose
+process was killed (host gone, out of memory) never gets to ask: it is tried again too. The delay gives the lease of a
+dead batch time to run out.
+"""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from airflow.sdk import Asset
+from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+
+from include.tiering.errors import TieringError
+from include.tiering.runs.deletion_run import id_of_try
+
+PLAN_TASK_ID: Final = "plan"
+
+
+PLANNED_RUN_KEY: Final = "tiering_run_id"
+
+
+PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNED_RUN_KEY}') or '' }}}}"
+
+
+def planned_run_id(dag_run_id: str, try_number: int) -> str:
+    """A plan of its own for each try: a plan that was stored is never replaced by another."""
+    return id_of_try(dag_run_id, try_number)
+
+
+EXPIRATION_PREFIX: Final = "expire-"
+
+
+BRAKE_TASK_ID: Final = "brake"
+
+
+APPROVAL_TASK_ID: Final = "approval"
+
+
+OUTCOME_TASK_ID: Final = "outcome"
+
+
+RELEASE_TASK_ID: Final = "release"
+
+
+UNKNOWN_AUTHOR: Final = "Airflow"
+
+
+def author(dag_run: Any) -> str:
+    """Who triggered the run, as Airflow knows them, and which run it was."""
+    return f"{getattr(dag_run, 'triggering_user_name', None) or UNKNOWN_AUTHOR} ({dag_run.dag_id} {dag_run.run_id})"
+
+
+REMOTE_LOG: Final = Asset("tiering_remote_log")
+
+
+RETRIES: Final = 3
+RETRY_DELAY: Final = timedelta(seconds=30)
+
+
+class RetryRetriableErrors(RetryPolicy):
+    """Retry what `TieringError.retriable` allows; fail at once on all other errors."""
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Any | None = None
+    ) -> RetryDecision:
+        name = type(exception).__name__
+        if isinstance(exception, TieringError) and exception.retriable:
+            return RetryDecision.retry(RETRY_DELAY, reason=f"{name} is worth retrying")
+        return RetryDecision.fail(reason=f"{name} does not go away by retrying")
+
+
+RETRY_ARGUMENTS: Final[dict[str, Any]] = {
+    "retries": RETRIES,
+    "retry_delay": RETRY_DELAY,
+    "retry_policy": RetryRetriableErrors(),
+}
+"""For the default arguments of every DAG."""

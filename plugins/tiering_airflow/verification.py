@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from include.tiering.app import App
     from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.verification.plan import VerificationSample
     from include.tiering.verification.quality_run import RunSummary
     from include.tiering.verification.rules import QualityFinding
     from include.tiering.verification.verify_partitions import PartitionReport

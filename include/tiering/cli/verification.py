@@ -13,7 +13,7 @@ from include.tiering.model.segment_metadata import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.verification.plan import VerificationPlan
+    from include.tiering.verification.plan import VerificationPlan, VerificationSample
     from include.tiering.verification.verify_segments import VerifyReport
 
 _DAY_MS = 24 * 60 * 60 * 1000

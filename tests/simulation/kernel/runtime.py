@@ -22,7 +22,7 @@ from tests.simulation.kernel.threads import SimulatedThreading
 _PACKAGE: Final = "include.tiering."
 _WITH_THREADS: Final = (
     "runs.batch",
-    "copying.copy_segments",
+    "copying.copy_batch",
     "expiration.delete_segments",
     "audit.remove_orphans",
     "handover.drive",

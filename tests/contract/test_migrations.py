@@ -54,7 +54,7 @@ def test_migrations_make_the_declared_schema(migrated_engine: Engine):
         assert checks == ({"ck_size_counters_not_negative"} if table.name == "size_counters" else set())
 
 
-@pytest.mark.parametrize("revision", ["r9999", "r0000"])
+@pytest.mark.parametrize("revision", ["r9999", "r0000", "r0001", "r0024"])
 def test_an_unknown_revision_is_refused_and_kept(new_engine: Engine, revision: str):
     upgrade(new_engine)
     with new_engine.begin() as connection:

@@ -17,7 +17,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, insp
 from include.tiering.database.transactions import reading, serialise_writers, writing
 from include.tiering.errors import MetadataUnavailableError, SettingError
 
-HEAD: Final = "r0001"
+HEAD: Final = "r0100"
 """Written out, so that a check works where the library was imported from an archive and no directory can be listed."""
 
 _HERE: Final = Path(__file__).parent

@@ -3,23 +3,34 @@
     ready -> audit (Spark job) -> findings -> alarm
                                       \\-> plan -> brake -> approval -> release -> remove -> outcome
 
-* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be.
-* **audit** lists everything that the store holds, or reads an S3 Inventory of it, then every segment of the metadata,
-  and compares them: orphans, adoptable copies, abandoned copies, dangling references, other sizes, duplicates, wrong
-  places, foreign objects, open uploads, old versions and delete markers. What is younger than
-  `tiering.audit.min.age.ms` is left alone. Findings are rows with an id, first and last seen, and a state.
-* **findings** says them, one line each, and what was not judged and why.
-* **alarm** fails the run at once if a segment's object is missing or has another length, and if a guard objects: an
-  empty or restored database, metadata that were read too early, a listing that is not complete.
-* **plan** is skipped unless the form asks to delete orphans. It plans nothing while a guard objects. A complete copy is
-  never planned: `./tiering adopt` takes it in.
-* **brake** shows what would go, with each topic's share, and **approval** asks a person, always. *Reject*, or no answer
-  in time, removes nothing. **release** records who approved which plan, by its hash.
-* **remove** looks at each object again, condemns its id so that no segment can begin under it, and removes it. Whatever
-  metadata knows in any state but a tombstone is untouchable, so a copy under way cannot be hit.
-* **outcome** fails the run if something could not be removed, or nobody answered.
+This DAG compares all objects in the remote store with the segments in the database. If the form asks for it, it removes
+orphan objects (objects that the database does not know) by a plan that a person has approved.
 
-Where it dies, and what that leaves: the crash table of `include/tiering/audit/remove_orphans.py`.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
+  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
+  topics to end. It fails at once if waiting cannot help.
+* **audit** lists all objects of the store, or reads an S3 Inventory of it, and then reads every segment of the
+  database. It reports orphan objects, adoptable copies, abandoned copies, dangling references, objects of another size,
+  duplicates, objects in a wrong place, foreign objects, open multipart uploads, old versions and delete markers.
+  Objects younger than `tiering.audit.min.age.ms` are left out. Each finding is a row with an id, the times at which it
+  was first and last seen, and a state.
+* **findings** logs one line per finding, and which objects were left out and why.
+* **alarm** fails, and the run with it, if an object of a segment is missing or has another length. It also fails if a
+  guard forbids removals: the database is empty or was restored from a backup, the metadata was read too early, the
+  listing is not complete, or the store has another marker.
+* **plan** is skipped unless the form asks to delete orphans. It plans nothing while a guard forbids removals, and it
+  never plans a complete copy: `./tiering adopt` takes such copies into the database.
+* **brake** logs what would be removed, with the share of each topic. **approval** always asks a person
+  (*Required actions*); *Reject*, or no answer in time, removes nothing. **release** records who approved which plan, by
+  the hash of the plan.
+* **remove** checks each object again. It marks the segment id for deletion, so that no copy can begin with this id, and
+  then removes the objects. It never removes objects of a segment that has a row in the database, unless the row is a
+  tombstone; so a copy under way is safe.
+* **outcome** fails the run if something could not be removed, or if the question was not answered in time. It is
+  skipped if nothing was planned.
+
+What a crash of the removal leaves is in the crash table of `include/tiering/audit/remove_orphans.py`. What each finding
+means is in `docs/runbook.md`, *An audit has findings*.
 """
 
 from datetime import UTC, datetime
@@ -60,25 +71,27 @@ FORM = {
         minLength=1,
         maxLength=2_000,
         title="Inventory",
-        description_md="`manifest.json` of an S3 Inventory, a path or `s3://bucket/key`. Empty: the store is listed.",
+        description_md="`manifest.json` of an S3 Inventory: a path or `s3://bucket/key`. Empty: the store is listed.",
     ),
     DELETE_ORPHANS: Param(
         False,
         type="boolean",
         title="Delete orphans",
-        description_md="Plan to remove objects and open uploads that no metadata knows, and ask a person.",
+        description_md="Plan to remove objects and open uploads that the database does not know, "
+        "and ask a person to approve the plan.",
     ),
     OLD_VERSIONS: Param(
         False,
         type="boolean",
-        title="Old versions too",
-        description_md="Of the same segment ids, and their delete markers, for good.",
+        title="Delete old versions too",
+        description_md="With **Delete orphans**: also remove old versions and delete markers of the same "
+        "segment ids, for good.",
     ),
 }
 
 with DAG(
     dag_id="tiering_audit",
-    description="Compare everything in the store with the metadata; remove orphans only by an approved plan",
+    description="Compare all objects in the store with the metadata; remove orphan objects only by an approved plan",
     doc_md=__doc__,
     schedule=configuration.audit_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
@@ -98,7 +111,7 @@ with DAG(
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     release = RemovalReleaseOperator(task_id=RELEASE_TASK_ID)
     remove = RemoveStraysOperator(task_id="remove", pool=EXPIRATION_POOL, pool_slots=1)
-    # A failed removal fails the run; one that was not asked for, or was rejected, does not.
+    # A failed removal fails the run. A removal that was not requested, or was rejected, does not.
     outcome = AuditOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> audit >> findings >> [alarm, plan]

@@ -1,16 +1,18 @@
-"""### Change a quota or a dynamic setting
+"""### Change a quota or a dynamic config
 
-The form of `./tiering configs --alter`: one name on one entity, set or removed. The change is checked against all other
-values, stored with the name of whoever triggered the run, and taken by running copies within half a second.
+This DAG is the form of `./tiering configs --alter`. A run sets or removes one config of one entity. The change is
+checked together with all other values, and stored with the name of the user who triggered the run. Running copies
+apply it within half a second.
 
-* **Entity**: `brokers`, `topics` or `clients`, and either the default, which holds for all that have no value of their
-  own, or one of them by name: a broker id, a topic, a client id.
-* **Name**: quotas are bytes a second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers` holds
-  for each broker by itself; `tiering.copy.total.max.bytes.per.second` holds them all together.
-* **Value**: empty with **Remove** switched on takes the value away.
+* **Entity type** and **Entity name**: `brokers`, `topics` or `clients`, and one of them by name: a broker id, a topic
+  or a client id. With **Default** the value holds for all that have no value of their own.
+* **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
+  limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.
+* **Value**: the new value. To remove a value, leave this field empty and switch on **Remove**.
 
-What breaks a rule is refused with the numbers, and the task fails: nothing was changed then. If a running worker has
-not taken the change, the task is tried again, which is harmless. See `docs/settings.md` for every name.
+If a rule refuses the change, the task **alter** fails with the numbers and nothing is changed. If a running worker has
+not applied the change in time, the task is retried; to repeat a change is harmless. If `expiration_approvers` is set,
+only these users may change a config so that more is deleted without a question. All names are in `docs/settings.md`.
 """
 
 from datetime import UTC, datetime
@@ -23,22 +25,22 @@ from plugins.tiering_airflow.configs import AlterConfigOperator
 from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 ENTITY_TYPE = Param(
-    "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="What it holds for"
+    "brokers", type="string", enum=[str(kind) for kind in EntityType], title="Entity type", section="Entity"
 )
 ENTITY_DEFAULT = Param(
     False,
     type="boolean",
     title="Default",
-    description_md="For all brokers, topics or clients that have no value of their own.",
-    section="What it holds for",
+    description_md="The value holds for all brokers, topics or clients that have no value of their own.",
+    section="Entity",
 )
 ENTITY_NAME = Param(
     None,
     type=["null", "string"],
     maxLength=255,
     title="Entity name",
-    description_md="Broker id, topic or client id. Empty with **Default**.",
-    section="What it holds for",
+    description_md="A broker id, a topic or a client id. Leave it empty with **Default**.",
+    section="Entity",
 )
 NAME = Param(config_names()[0], type="string", enum=list(config_names()), title="Name", section="Change")
 VALUE = Param(
@@ -46,16 +48,16 @@ VALUE = Param(
     type=["null", "string"],
     maxLength=100,
     title="Value",
-    description_md="Such as `52428800` for 50 MiB a second, `true` or `false`. Empty with **Remove**.",
+    description_md="For example `52428800` for 50 MiB per second, `true` or `false`. Leave it empty with **Remove**.",
     section="Change",
 )
 DELETE = Param(
-    False, type="boolean", title="Remove", description_md="Take the value away instead of setting it.", section="Change"
+    False, type="boolean", title="Remove", description_md="Remove the value instead of setting one.", section="Change"
 )
 
 with DAG(
     dag_id="tiering_configs",
-    description="Change a quota or a dynamic setting while jobs run",
+    description="Change a quota or a dynamic config while jobs run",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2025, 1, 1, tzinfo=UTC),

@@ -1,19 +1,29 @@
 """### Copy rolled segments to remote storage
 
     ready -> plan -> copy (mapped, one Spark job per batch) -> quality_gate -> summary -> asset tiering_remote_log
+                                                                                  \\-> outcome
 
-* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be.
-* **plan** decides what may be copied now, per partition, and how many batches to start. With nothing to copy the run
-  ends here, successfully.
-* **copy**: each batch takes one slot of the pool `remote_log_copier` and pulls partitions until no work is left.
-  Resize the pool at any time; `./tiering pause` stops all sending within a second. Log dirs whose settings name a
-  `queue` have a task of their own, **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
-* **quality_gate** compares what the store has with the source. A failed segment is kept, named in the gate's log, and
-  stops its partition.
-* **summary** prints the table and wakes `tiering_remote_log_sizes`.
-* **outcome** fails the run if something needs a person: a failed segment, or damage that the plan met.
+This DAG copies rolled segments of Kafka topics from the brokers' log dirs to the remote store, and checks the copies.
+Log dirs are only read.
 
-What a crash leaves is cleaned up by the next run: see the crash table of `include/tiering/copying/copy_segment.py`.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store, log dirs
+  and cluster metadata are usable, not all topics are paused, the pool `remote_log_copier` has a slot, and at least one
+  partition can be copied. Its log says what it waits for. It fails at once if waiting cannot help.
+* **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
+  partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
+* **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
+  partition after the other until none is left. The pool can be resized while batches run; `./tiering pause` stops all
+  sending within a second. Log dirs whose settings name a `queue` get the tasks **batches_&lt;queue&gt;** and
+  **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
+* **quality_gate** compares the copied segments in the store with what was read from the source. A segment that fails is
+  kept, named in the log of this task, and stops its partition.
+* **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
+  if no segment was copied.
+* **outcome** fails the run if a batch or the quality check failed, if the plan found something that a person has to
+  repair or decide, or if planned segments were left for no known reason.
+
+The next run cleans up what a crash leaves: see the crash table of `include/tiering/copying/copy_segment.py`. What can
+fail, and what to do then, is in `docs/failure-modes.md` and `docs/runbook.md`.
 """
 
 from datetime import UTC, datetime
@@ -46,13 +56,13 @@ LIMIT_BYTES = Param(
     type=["null", "integer"],
     minimum=1,
     title="Limit in bytes",
-    description_md="Copy at most this much in this run, in whole segments. Empty: no limit.",
+    description_md="The run copies at most this many bytes, in whole segments. Empty: no limit.",
 )
-DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Plan and report, copy nothing.")
+DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Only plan and report; nothing is copied.")
 
 with DAG(
     dag_id="tiering_copy",
-    description="Copy rolled Kafka log segments to remote storage, check them, report",
+    description="Copy rolled Kafka log segments to remote storage, verify them and report",
     doc_md=__doc__,
     schedule=configuration.copy_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
@@ -75,13 +85,13 @@ with DAG(
         ).expand_kwargs(batches.output)
         plan >> batches >> placed
         copies.append(placed)
-    # Both also run after batches that failed: what was copied is judged and reported all the same. The gate skips
-    # itself where nothing was planned; no rule of Airflow's says "all done, of which some were not skipped".
+    # Both also run after batches that failed: what was copied is checked and reported all the same. The quality check
+    # skips itself if nothing was planned: Airflow has no rule "all done, and at least one of them not skipped".
     quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE)
     summary = CopySummaryOperator(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     )
-    # The last task decides the state of the run: a failed batch or gate fails it, skipped tasks do not.
+    # The last task decides the state of the run: a failed batch or check fails it, skipped tasks do not.
     outcome = RunOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> plan >> copies[0]

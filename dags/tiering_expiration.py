@@ -1,30 +1,38 @@
 """### Delete remote segments that expire
 
     ready -> plan -> brake -> release -> delete (mapped, one Spark job per batch) -> summary -> asset tiering_remote_log
-                       \\-> approval -^
+                       \\-> approval -^                                            \\-> outcome
 
-Only topics that the platform owns, by our own log start, leader epochs and retention. Unset retention keeps for ever.
+This DAG deletes segments from the remote store by retention. It deletes only segments of topics that the platform owns,
+by the log start offset, the leader epochs and the retention that the platform keeps. A topic without a retention keeps
+all its segments.
 
-* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be.
-* **plan** decides what goes and why, unfinished deletes first, and stores it. With nothing to delete the run ends after
-  the brake, successfully. What another run deletes, or asks about, is left to that run. Its log names partitions that
-  wait, and why.
-* **brake** lists topics with bytes and share, after a second computation of the totals. A dry run ends here.
-* **approval**: if more of a topic would go within 24 hours than `tiering.expiration.max.share`, if more of small topics
-  goes in all than `tiering.expiration.total.max.bytes`, if several lose everything, if the totals do not agree, or if a
-  topic goes because it was deleted, a person is asked (*Required actions*). *Reject*, or no answer in time, deletes
-  nothing. Other topics do not wait for the answer: the next run begins on time and leaves out only those
-  that the question is about.
-* **release** records who approved which plan, and refuses if part of it would stay by the settings of now.
-* **delete**: each batch takes one slot of the pool `remote_log_expiration` and pulls partitions until no work is left.
-  When it takes one, and when it comes out of a pause, it keeps what nobody would plan any more.
-  It never waits for the copy quota; `tiering.delete.max.requests.per.second` is its own.
-* **summary** prints the table and wakes `tiering_remote_log_sizes`.
-* **outcome** forgets old tombstones, and fails the run if something needs a person: a segment that could not be
-  deleted, or a missing answer.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema and store are
+  usable, not all topics are paused, and the pool `remote_log_expiration` has a slot. It does not wait for log dirs or
+  cluster metadata; without them less is deleted. It fails at once if waiting cannot help.
+* **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
+  first. Topics that another run deletes from, or asks about, are left out. Its log names partitions that wait, and why.
+* **brake** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics with
+  bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
+* **approval** asks a person (*Required actions*) if a limit is exceeded: if more of a topic would be deleted within 24
+  hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`,
+  or everything of more topics than `tiering.expiration.max.whole.topics`. It also asks if the totals differ, or if a
+  topic goes because it was deleted in the cluster. *Reject*, or no answer in time, deletes nothing. Other topics do not
+  wait for the answer: the next run starts on time and leaves out only the topics that the question is about.
+* **release** records who approved which plan. It refuses if part of an approved plan would not be planned any more.
+* **delete** is mapped over the batches. Each batch takes one slot of the pool `remote_log_expiration` and deletes from
+  one partition after the other until none is left. At each partition, and after each pause, it checks its plan again
+  and keeps segments that would not be planned now. It does not share the copy quota: its own limit is
+  `tiering.delete.max.requests.per.second`.
+* **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
+  if no segment was deleted.
+* **outcome** removes old tombstones (rows of deleted segments). It fails the run if a segment could not be deleted, if
+  a superseded segment is kept because its replacement is not proved, if the question was not answered in time, or if
+  the plan was withdrawn.
 
-A batch that dies is resumed first: by its next try, or by the next run, whose plan begins with what was left undone.
-See the crash table of `include/tiering/expiration/delete_segments.py`.
+A batch that died is resumed by its next try, or by the next run. See the crash table of
+`include/tiering/expiration/delete_segments.py`; what can fail, and what to do then, is in `docs/failure-modes.md` and
+`docs/runbook.md`.
 """
 
 from datetime import UTC, datetime
@@ -60,16 +68,21 @@ TOPICS = Param(
     title="Topics",
     description_md="Names or patterns such as `orders*`, one per line. Empty: all topics that the platform owns.",
 )
-DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Plan and show what would go, delete nothing.")
+DRY_RUN = Param(
+    False,
+    type="boolean",
+    title="Dry run",
+    description_md="Only plan and show what would be deleted; nothing is deleted.",
+)
 
 with DAG(
     dag_id="tiering_expiration",
-    description="Delete remote log segments that expire; ask first if much would go at once",
+    description="Delete remote log segments that expire; ask a person first if a deletion limit is exceeded",
     doc_md=__doc__,
     schedule=configuration.expiration_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
     catchup=False,
-    # Runs that wait for a person, each about other topics, hold up none that has something to delete.
+    # Runs that wait for a person, each about other topics, must not block runs that have something to delete.
     max_active_runs=16,
     max_active_tasks=64,
     params={"topics": TOPICS, "dry_run": DRY_RUN},
@@ -81,7 +94,7 @@ with DAG(
     plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
     brake = BrakeOperator(task_id=BRAKE_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
-    # The brake skips the approval, or the approval skips this: batches exist only once this has succeeded.
+    # Either `brake` skips the approval, or a rejection skips this task. Batches exist only after this has succeeded.
     release = ReleaseOperator(task_id=RELEASE_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     delete = DeleteBatchOperator.partial(
         task_id="delete", pool=EXPIRATION_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"

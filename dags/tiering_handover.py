@@ -4,25 +4,35 @@
                                                                    \\-> approval -^
         -> switch -> watch -> take-over -> retention -> local-retention -> outcome
 
-The brokers serve, copy and expire the topic afterwards, with all that was copied here. Each task is one step; its log
-is the checklist. A run that died, waits or was refused is followed by triggering another one for the same topic: it
-goes on where the one before ended. So does `./tiering handover TOPIC --resume`; `--undo` goes back.
+After a handover the brokers serve, copy and expire the topic by themselves (Kafka's tiered storage), including all
+segments that this platform has copied. Each task is one step; its log shows the checklist. If a run died, waits or was
+refused, trigger another run for the same topic: it goes on where the one before ended. `./tiering handover TOPIC
+--resume` does the same, and `--undo` goes back.
 
-* **preconditions** makes every check that can be made before anything is changed.
-* **guards** stores the old values of the topic's retention and holds it back. Nothing of the topic expires meanwhile.
-* **copy** copies from the broker's log start on until only active segments are left; it holds one slot of the pool
-  `remote_log_copier` and obeys the copy quota.
-* **gate** verifies every segment and looks for every pitfall of seeding, see `docs/handover-checks.md`.
-* **approval** asks a person for exactly this plan (*Required actions*). *Reject*, or no answer in time, leaves the
-  guards: another run asks again.
-* **fence** makes the topic nobody's and waits until no batch works on it. **recheck** looks at everything once more.
-* **publish** sends the remote log metadata and reads them back; **switch** sets `remote.storage.enable=true`.
-* **watch** waits until the brokers know everything that was published and their log start is what it was.
-* **take-over**, **retention**: the topic is the brokers', its retention what it was.
-* **local-retention** lowers it in steps; after each, what is remote only is consumed and compared with what was copied.
+* **ready** waits in the triggerer until schema, store and log dirs are usable. **begin** starts the handover, or finds
+  the one of this topic that has not ended.
+* **preconditions** makes all checks that are possible before anything is changed.
+* **guards** stores the topic's retention configs and sets retention overrides: on the brokers, nothing of the topic
+  expires until the step **retention**.
+* **copy** copies from the broker's log start offset on, until only active segments are left. It holds one slot of the
+  pool `remote_log_copier` and obeys the copy quota.
+* **gate** verifies every segment, and checks for everything that brokers could not take over. The checks are in
+  `docs/handover-checks.md`.
+* **ask** shows the plan, and **approval** asks a person to approve exactly this plan (*Required actions*). *Reject*, or
+  no answer in time, leaves the retention overrides in place; another run asks again. **agreed** records who approved.
+* **fence** takes the topic from this platform, so that no new batch copies or deletes it, and waits until the running
+  ones have ended. **recheck** repeats the checks.
+* **publish** writes the segment metadata to `__remote_log_metadata` and reads it back. **switch** sets
+  `remote.storage.enable=true`.
+* **watch** waits until the brokers know all that was published, and checks that their log start offset is unchanged.
+* **take-over** makes the brokers the owner of the topic. **retention** restores its retention configs.
+* **local-retention** lowers the local retention in steps. After each step, records that are only remote now are
+  consumed and compared with what was copied.
+* **outcome** fails the run if the topic is not handed over at its end.
 
-Whoever switches by hand meanwhile is noticed: nothing more is copied or published, the run goes on at **watch**.
-Where it dies, and what that leaves: the tables in `include/tiering/handover/`.
+If remote storage is switched on by hand meanwhile, the run notices it: it copies and publishes nothing more, and goes
+on at **watch**. What a crash leaves is in the crash tables of `include/tiering/handover/`; the procedure with its
+output is in `docs/handover.md`.
 """
 
 from datetime import UTC, datetime
@@ -51,14 +61,14 @@ TOPIC = Param(
     minLength=1,
     maxLength=249,
     title="Topic",
-    description_md="Name of one topic, no pattern. Needed.",
+    description_md="The name of one topic, no pattern. Required.",
 )
 LOCAL_MS = Param(
     None,
     type=["null", "integer"],
     minimum=0,
     title="local.retention.ms",
-    description_md="What it becomes at the end. Empty: as it is now.",
+    description_md="The value at the end of the handover. Empty: the present value stays.",
     section="Local retention",
 )
 LOCAL_BYTES = Param(
@@ -66,7 +76,7 @@ LOCAL_BYTES = Param(
     type=["null", "integer"],
     minimum=0,
     title="local.retention.bytes",
-    description_md="What it becomes at the end. Empty: as it is now.",
+    description_md="The value at the end of the handover. Empty: the present value stays.",
     section="Local retention",
 )
 BEFORE_APPROVAL = (HandoverStep.PRECONDITIONS, HandoverStep.GUARDS, HandoverStep.COPY, HandoverStep.GATE)
@@ -90,7 +100,7 @@ def _step(step: HandoverStep) -> HandoverStepOperator:
 
 with DAG(
     dag_id="tiering_handover",
-    description="Give a topic to its brokers, step by step",
+    description="Hand a topic over to its brokers, step by step",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
@@ -106,9 +116,9 @@ with DAG(
     begin = BeginHandoverOperator(task_id=BEGIN_TASK_ID)
     ask = AskApprovalOperator(task_id=ASK_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
-    # The question skips the approval where it was given before, or a Reject skips this.
+    # `ask` skips the approval if it was given before; a rejection skips this task.
     agreed = HandoverAgreedOperator(task_id=AGREED_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    # The last task decides the state of the run: a Reject skips what is between, and is no success.
+    # The last task decides the state of the run: a rejection skips the tasks between, and is no success.
     outcome = HandoverOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     last = ready >> begin

@@ -1,13 +1,15 @@
-"""### Watch over hand-overs
+"""### Find handovers that have stopped
 
     forgotten
 
-Fails, and so alarms, while a hand-over holds a topic's retention back and nobody carries it on: its driver died more
-than five minutes ago, or it has waited for a person for more than a day. The message names the topic, the step, and
-what to do: trigger `tiering_handover` for it again (or `./tiering handover TOPIC --resume`), or `--undo`.
+This task fails, and so raises an alarm, while a handover holds back the retention of a topic and does not go on: its
+driver died more than five minutes ago, or it has waited for a person for more than a day. The message names the topic,
+the step and what to do: trigger `tiering_handover` for the topic again (or call `./tiering handover TOPIC --resume`),
+or go back with `--undo`.
 
-It restores nothing by itself: just behind the switch a limited `retention.bytes` is what loses records, so whoever puts
-it back has to look first whether the brokers know what is remote. That is what going on does.
+The task restores nothing by itself. Right after the switch, a limited `retention.bytes` can make brokers delete
+records, so before retention is put back it has to be checked whether the brokers know the remote segments. A resumed
+handover makes this check.
 """
 
 from datetime import UTC, datetime
@@ -20,7 +22,7 @@ from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 with DAG(
     dag_id="tiering_handover_watch",
-    description="Alarm if a hand-over is forgotten half-way",
+    description="Fail if a handover has stopped before its end and does not go on",
     doc_md=__doc__,
     schedule=configuration.handover_watch_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),

@@ -1,20 +1,23 @@
-"""### Read what brokers tell of their segments
+"""### Read the segment metadata that brokers publish
 
-    ingest -> changed (asset: wakes tiering_remote_log_sizes)
+    ingest -> changed -> asset tiering_remote_log
           \\-> outcome
 
-For topics that brokers tier by themselves, `__remote_log_metadata` says which segments there are. Here it is read into
-the metadata, from where the last run came to, to the ends that the topic has when this run begins.
+Brokers that tier a topic by themselves publish its segments in `__remote_log_metadata`. This DAG reads that topic into
+the database, from the position at which the last run ended, up to the end offsets that the topic has when the run
+begins. Sizes, quality runs and audits then include these segments.
 
-* **ingest** applies every record as a broker does, page by page, each page in one transaction with the position behind
-  it: whenever it dies, the next run goes on where it was. Topics that brokers tier become the brokers': nothing of them
-  is copied or deleted here. A partition of the topic without a leader is tried again. Without
-  `cluster.bootstrap_servers` there is nothing to read: skipped.
-* **changed** tells `tiering_remote_log_sizes` that there is something to count; skipped if no record came.
-* **outcome** fails the run if a person has to look: a record that stops brokers, records that were removed before they
-  were read, a segment of ours that brokers know otherwise. The runbook has each of them.
+* **ingest** applies every record as a broker does. Each page of records is stored in one transaction with the position
+  behind it, so a run that follows a crash goes on where the last one ended. Topics that brokers tier become the
+  brokers' own: this platform neither copies nor deletes anything of them. If a partition has no leader, the task is
+  retried. Without `cluster.bootstrap_servers` there is nothing to read, and the task is skipped.
+* **changed** updates the asset, which starts `tiering_remote_log_sizes`. It is skipped if no record came.
+* **outcome** fails the run if a person has to decide: a record at which brokers stop, records that were removed before
+  they were read, or a segment of this platform that brokers describe otherwise. `docs/runbook.md`, *The brokers'
+  metadata are not read*, has an entry for each.
 
-While a partition of the topic is not read to its end, sizes, quality runs and audits leave out what it tells of.
+While a partition of `__remote_log_metadata` is not read to its end, sizes, quality runs and audits leave out the
+segments that it describes.
 """
 
 from datetime import UTC, datetime
@@ -35,13 +38,14 @@ READ_AGAIN = Param(
     False,
     type="boolean",
     title="Read the whole topic again",
-    description_md="After it was created anew, or lost records that were not read: what it tells now becomes what is "
-    "known, as in a broker that starts. Segments of brokers that it tells of no more are removed from the metadata.",
+    description_md="For a metadata topic that was created again, or lost records before they were read. Its present "
+    "content replaces what is known of the brokers' segments, as when a broker starts: brokers' segments that it does "
+    "not contain are removed from the database.",
 )
 
 with DAG(
     dag_id="tiering_ingest",
-    description="Read what brokers tell of their segments, from where the last run came to",
+    description="Read the segment metadata that brokers publish, from the position of the last run on",
     doc_md=__doc__,
     schedule=configuration.ingest_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
@@ -55,6 +59,6 @@ with DAG(
 ):
     ingest = IngestOperator(task_id=INGEST_TASK_ID)
     changed = IngestedOperator(task_id="changed", outlet=REMOTE_LOG)
-    # Of a run that is skipped, or in which nothing came, nothing has to be looked at.
+    # A run that is skipped, or in which no record came, has no findings.
     outcome = IngestOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
     ingest >> [changed, outcome]

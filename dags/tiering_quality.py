@@ -1,24 +1,25 @@
-"""### Verify what is stored, again and again
+"""### Verify stored segments again
 
     ready -> plan -> verify -> summary -> failed_segment (mapped, one task per segment that failed)
                                      \\-> outcome
 
-A verdict says what the store held when it was asked. Here it is asked again: whatever needs a verdict, and a share of
-everything else, so that over time each segment has its turn.
+A verdict says what the store held at the time of a verification. This DAG verifies segments that need a new verdict,
+and a rolling sample of all others, so that over time every segment is verified again.
 
-* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be; a pause
-  of all topics holds nothing up.
-* **plan** first lets verdicts expire that are older than `tiering.verdict.max.age.ms`: their segments are served still
-  and no longer counted as safe. Then it chooses, and its log says what that will cost, in bytes, requests and time at
-  the fetch quota in force. With nothing to verify the run ends here, successfully; a dry run ends here too.
-* **verify** is one Spark job in the pool `remote_log_reader`: its tasks share the segments by their bytes, and each
-  charges the fetch quota for what it reads. Verdicts are stored as it goes; a try that died is carried on by the next.
-* **summary** judges the partitions as a whole, and says what failed in one line per segment, with the address of its
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
+  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
+  topics to end. It fails at once if waiting cannot help.
+* **plan** first lets verdicts expire that are older than `tiering.verdict.max.age.ms`: their segments are still served,
+  but do not count as safe any more. Then it chooses the segments, and logs the cost in bytes, requests and time at the
+  fetch quota in force. Without anything to verify, and in a dry run, nothing more is read.
+* **verify** is one Spark job in the pool `remote_log_reader`. Its tasks share the segments by size, and charge the
+  fetch quota for what they read. Verdicts are stored as the job goes on; a retry continues where the failed try ended.
+* **summary** evaluates the rules about whole partitions, and logs one line per segment that failed, with a link to its
   line in the report.
-* **failed_segment** and **outcome** fail the run if a segment failed. It is kept and no longer served, and stops its
-  partition: the next run of `tiering_copy` copies it anew if a broker has it still.
+* **failed_segment** and **outcome** fail if a segment failed. Such a segment is kept, is not served, and stops its
+  partition. The next run of `tiering_copy` copies it again if a broker still has it.
 
-Nothing is changed here but verdicts: a run may be stopped at any time.
+This DAG changes nothing but verdicts: a run may be stopped at any time.
 """
 
 from datetime import UTC, datetime
@@ -46,44 +47,48 @@ TOPICS = Param(
     type=["null", "array"],
     items={"type": "string", "minLength": 1, "maxLength": 249},
     title="Topics",
-    description_md="Names or patterns such as `orders*`, one per line. Empty: all that have remote segments.",
+    description_md="Names or patterns such as `orders*`, one per line. Empty: all topics that have remote segments.",
 )
 DEPTH = Param(
     "deep",
     type="string",
     enum=["deep", "shallow"],
     title="Depth",
-    description_md="`deep` reads every byte, under the fetch quota. `shallow` asks for lengths and checksums, "
-    "and reads manifests, indexes and both ends of each log: a few KiB for each segment.",
+    description_md="`deep` reads every byte, under the fetch quota. `shallow` checks lengths and "
+    "checksums, and reads manifests, indexes and both ends of each log: a few KiB for each segment.",
 )
 WHICH = Param(
     DUE,
     type="string",
     enum=[DUE, FAILED, ALL],
     title="Which segments",
-    description_md="`due`: never verified, failed before, a verdict that has expired or is about to, and those whose "
-    "turn it is. `failed`: only those that failed before. `all`: every one, whatever its verdict.",
+    description_md="`due`: segments that were never verified or failed before, whose verdict has expired or is about "
+    "to, and the rolling sample. `failed`: only segments that failed before. `all`: every segment, "
+    "whatever its verdict.",
 )
 SHARE = Param(
     None,
     type=["null", "number"],
     minimum=0,
     maximum=1,
-    title="Share whose turn it is",
-    description_md="Of all bytes, such as 0.05; goes with `due`. Empty: `tiering.verify.share`.",
+    title="Share of the rolling sample",
+    description_md="Share of all bytes, for example 0.05; used with `due`. Empty: `tiering.verify.share`.",
 )
 LIMIT_BYTES = Param(
     None,
     type=["null", "integer"],
     minimum=1,
     title="Limit in bytes",
-    description_md="Read about this much at most, the most urgent first. Empty: `tiering.verify.max.bytes`.",
+    description_md="The run reads about this many bytes at most, the most urgent segments first. "
+    "Empty: `tiering.verify.max.bytes`.",
 )
-DRY_RUN = Param(False, type="boolean", title="Dry run", description_md="Choose and say the cost, read nothing.")
+DRY_RUN = Param(
+    False, type="boolean", title="Dry run", description_md="Only choose segments and show the cost; nothing is read."
+)
 
 with DAG(
     dag_id="tiering_quality",
-    description="Verify remote segments whose verdict is due, and a share of all others",
+    description="Verify remote segments that need a verdict, and a rolling sample of all others",
     doc_md=__doc__,
     schedule=configuration.quality_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),

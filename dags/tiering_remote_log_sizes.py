@@ -2,20 +2,22 @@
 
     ready -> sizes -> summary -> outcome
 
-Runs when `tiering_copy` has copied something (asset `tiering_remote_log`), on a schedule of its own, or when asked.
+This DAG runs after `tiering_copy`, `tiering_expiration` or `tiering_ingest` has changed the remote log (asset
+`tiering_remote_log`), on a schedule of its own, and when it is triggered.
 
-* **ready** waits in the triggerer until the schema, the store, the log dirs and the pool are as they must be; a pause
-  of all topics holds nothing up. After half an hour it fails: **summary** still runs, so that what waits to be copied
-  is known while nothing can be, and the next run looks again.
-* **sizes**, a Spark job, counts bytes and segments per topic, partition, leader epoch and state from the segment rows,
-  compares them with the counters that every state change keeps, lets Great Expectations judge, and adds the result to
-  the history (`sizes.history_path`). With *compare with the store* it also compares the rows with the store's listing,
-  or with every manifest. Differences are in its log.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
+  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
+  topics to end. After half an hour it fails; **summary** still runs, so that the amount of data that waits to be copied
+  is known, and the next run tries again.
+* **sizes** is a Spark job. It counts bytes and segments per topic, partition, leader epoch and state from the segment
+  rows, and compares them with the counters that every state change updates; the rules are evaluated by Great
+  Expectations. It adds the result to the history (`sizes.history_path`). With *Compare with the store* it also compares
+  the rows with a listing of the store, or with every manifest. Its log has the differences.
 * **summary** logs sizes, what waits to be copied or deleted, what is stored twice and what it costs, and publishes all
   of it as metrics.
-* **outcome** fails the run if counters, rows and store do not agree: a finding, never corrected here.
+* **outcome** fails the run if counters, rows and store differ. A difference is a finding; this DAG corrects nothing.
 
-Several events may start one run: it reads what is there now, not what the events said.
+Several events may start one run. It counts what is there when it runs.
 """
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule
@@ -37,7 +39,8 @@ COMPARE_WITH_STORE = Param(
     type=["null", "string"],
     enum=[None, "listing", "manifests"],
     title="Compare with the store",
-    description_md="`listing`: every object's name and size. `manifests`: also read every manifest, one request each.",
+    description_md="`listing`: compare name and size of every object. `manifests`: also read every manifest, "
+    "with one request each.",
 )
 CRON = configuration.sizes_schedule()
 TIMES = CronTriggerTimetable(CRON, timezone="UTC") if CRON else None
@@ -57,7 +60,7 @@ with DAG(
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
     sizes = RemoteLogSizesOperator(task_id=SIZES_TASK_ID, pool=READER_POOL, pool_slots=1)
-    # What waits is worth knowing when the recount could not finish, too.
+    # What waits to be copied is reported also if the recount could not finish.
     summary = SizeSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
     outcome = SizeOutcomeOperator(task_id="outcome")
     ready >> sizes >> summary >> outcome

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from include.tiering.audit.record import Guard
 from include.tiering.copying.plan import HeldBack
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.invariants.decision_closing import DecisionClosing
@@ -363,5 +362,6 @@ class Closing:
     def _is_ours(self, topic_id: str, owners: dict[str, TopicOwner]) -> bool:
         """An audit may remove of it: it leaves alone what brokers tier by what the cluster says, too, which the
         registry learns with the next plan to copy."""
-        is_tiered = self._world.cluster.configs.get(Uuid.parse(topic_id), {}).get("remote.storage.enable") == "true"
+        configs = {str(one): found for one, found in self._world.cluster.configs.items()}
+        is_tiered = configs.get(topic_id, {}).get("remote.storage.enable") == "true"
         return not is_tiered and owners.get(topic_id, TopicOwner.NONE) in (TopicOwner.NONE, TopicOwner.PLATFORM)

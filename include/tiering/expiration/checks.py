@@ -186,9 +186,11 @@ def still_planned(
         history: the newest one that was followed before `now` was planned.
         waits: why the partition waits to expire now, if it does.
     """
-    due = {one.segment_id for one in (() if now is None else now.deletions)}
+    due = {one.segment_id: one.reason for one in (() if now is None else now.deletions)}
     doubtful = [
-        one for one in planned.deletions if one.reason != DeletionReason.UNFINISHED_DELETE and one.segment_id not in due
+        one
+        for one in planned.deletions
+        if one.reason != DeletionReason.UNFINISHED_DELETE and not _is_due(one.reason, due.get(one.segment_id))
     ]
     if doubtful:
         rows = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(planned.topic_id_partition)}
@@ -204,6 +206,13 @@ def still_planned(
         f"{WOULD_STAY}: {waits}" if waits else WOULD_STAY,
         history,
     )
+
+
+def _is_due(planned: str, now: str | None) -> bool:
+    """An abandoned copy goes only after a proof that its offsets are elsewhere, which is asked for where a plan names
+    it as one. What was planned for another reason and is due only as an abandoned copy now waits for the next plan.
+    """
+    return now is not None and (now != DeletionReason.ABANDONED_COPY or planned == DeletionReason.ABANDONED_COPY)
 
 
 def _may_stay(row: SegmentRow | None) -> bool:

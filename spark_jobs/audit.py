@@ -36,12 +36,11 @@ from include.tiering.audit.conclude_audit import SeenByAudit
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver, no_manifest
 from include.tiering.audit.record import AuditSource
 from include.tiering.audit.service import covered_kinds, seen_at_ms
-from include.tiering.cli.exit_codes import ExitCode, code_of
-from include.tiering.errors import TieringError
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.object_store import ListingFacts
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.settings import load_settings
-from spark_jobs.audit_frames import TaskStoppedError, finding_of
+from spark_jobs.audit_frames import finding_of
 from spark_jobs.audit_tasks import (
     judged_alone,
     judged_ranges,
@@ -51,7 +50,7 @@ from spark_jobs.audit_tasks import (
     write_listing,
     written,
 )
-from spark_jobs.shared import ParentWatch, is_lost_task
+from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
 
 _BATCH_ROWS: Final = 10_000
 
@@ -158,20 +157,13 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--inventory", help="manifest.json of an S3 Inventory instead of the store's own listing")
     parser.add_argument("--record", metavar="RUN", help="look at the findings again and keep them under this run")
     parser.add_argument(
-        "--parts", type=_at_least_one, default=PARTS, help="parts of the listing, shared among the tasks"
+        "--parts", type=at_least_one, default=PARTS, help="parts of the listing, shared among the tasks"
     )
     parser.add_argument(
-        "--ranges", type=_at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
+        "--ranges", type=at_least_one, default=RANGES, help="ranges of segments, and groups of findings"
     )
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 class Steps:
@@ -259,31 +251,18 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
         with open_app(load_settings(options.config)) as app:
             summary = audit(session, app, options)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
-    except TaskStoppedError as error:
-        return _refusal(str(error), error.exit_code)
-    except TieringError as error:
-        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except OSError as error:
-        return _refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
+        return refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
     except Exception as error:
-        if not is_lost_task(error):
+        if (outcome := failed_outcome(error)) is None:
             raise
-        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
+        return outcome
     return summary
-
-
-def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    return {"exit_code": int(code), "error": message}
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    with ParentWatch():
-        session = SparkSession.builder.appName("tiering.audit").getOrCreate()
-        try:
-            summary = attempt(session, options)
-        finally:
-            session.stop()
+    summary = run_in_session("tiering.audit", lambda session: attempt(session, options))
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

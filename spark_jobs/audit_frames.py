@@ -22,6 +22,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
+from spark_jobs.shared import TaskStoppedError
 
 LISTED: Final = (
     "segment_id string, key string, size_bytes bigint, last_modified_ms bigint, version_id string, is_latest boolean,"
@@ -145,14 +146,6 @@ def _uuid(text: str | None) -> Uuid | None:
 
 ERROR_COLUMNS: Final = ", error string, exit_code int"
 _FIELDS: Final = (pa.field("error", pa.string()), pa.field("exit_code", pa.int32()))
-
-
-class TaskStoppedError(TieringError):
-    """A task could not go on; `exit_code` is what the job should end with."""
-
-    def __init__(self, message: str, exit_code: ExitCode) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def telling(read: Callable[[Batches], Batches], schema: pa.Schema) -> Callable[[Batches], Batches]:

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SettingError, TieringError
-from spark_jobs.shared import ParentWatch, is_lost_task
+from spark_jobs.shared import ParentWatch, failed_outcome, refusal
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -93,13 +93,13 @@ def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: Pare
 
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        return _refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
+        return refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
     try:
         with open_app(load_settings(config)) as app:
             began_ms = now_ms()
             outcome = run_batch(app, watch.parents_alive)
     except TieringError as error:
-        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
+        return refusal(f"{type(error).__name__}: {error}", code_of(error))
     return {**outcome, "batch_began_ms": began_ms}
 
 
@@ -124,12 +124,10 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
     """The outcome of `run_once`; a setting or a lost task is an outcome too, an error in the task's code is not."""
     try:
         return run_once(session, task)
-    except TieringError as error:
-        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except Exception as error:
-        if not is_lost_task(error):
+        if (outcome := failed_outcome(error, lost="the task")) is None:
             raise
-        return _refusal(f"Spark lost the task ({type(error).__name__}): see its log", ExitCode.RETRY)
+        return outcome
 
 
 def run_job(verb: str, options: argparse.Namespace, task: Task) -> int:
@@ -145,7 +143,3 @@ def run_job(verb: str, options: argparse.Namespace, task: Task) -> int:
     began = {"driver_began_ms": driver_began_ms, "session_began_ms": session_began_ms}
     print(json.dumps({"run_id": options.run_id, "batch_id": options.batch_id, **outcome, **began}))
     return int(outcome["exit_code"])
-
-
-def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    return {"exit_code": int(code), "error": message}

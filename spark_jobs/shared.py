@@ -1,4 +1,4 @@
-"""What all jobs share: the watch over their parent process, and how Spark's own failures are told from ours.
+"""What all jobs share: the watch over their parent process, their session, and the outcome of one that failed.
 
 spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
 a task that is busy. A process whose parent dies gets another parent, so a look at the parents' ids is enough. Two
@@ -6,14 +6,19 @@ generations are watched: a driver sits below the JVM, and that below whoever sub
 Python daemon, and that below the JVM.
 """
 
+import argparse
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import SparkSession
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.errors import TieringError
 
 POLL_SECONDS: Final = 0.5
 GENERATIONS: Final = 2
@@ -79,3 +84,45 @@ def is_lost_task(error: Exception) -> bool:
     """Spark's own errors, and those of py4j, its bridge to the JVM: another try can help. Not what our code raised."""
     of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
     return of_spark and not isinstance(error, PythonException)
+
+
+class TaskStoppedError(TieringError):
+    """A task could not go on; `exit_code` is what the job should end with."""
+
+    def __init__(self, message: str, exit_code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def refusal(message: str, code: ExitCode) -> dict[str, Any]:
+    """The outcome of a job that did nothing, or not all."""
+    return {"exit_code": int(code), "error": message}
+
+
+def failed_outcome(error: Exception, *, lost: str = "a task") -> dict[str, Any] | None:
+    """The outcome of a job that ended with one of the library's errors, or as Spark lost a task; None for any other."""
+    if isinstance(error, TaskStoppedError):
+        return refusal(str(error), error.exit_code)
+    if isinstance(error, TieringError):
+        return refusal(f"{type(error).__name__}: {error}", code_of(error))
+    if is_lost_task(error):
+        return refusal(f"Spark lost {lost} ({type(error).__name__}): see its log", ExitCode.RETRY)
+    return None
+
+
+def at_least_one(text: str) -> int:
+    """For arguments that count something."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def run_in_session(name: str, job: Callable[[SparkSession], dict[str, Any]]) -> dict[str, Any]:
+    """The outcome of the job, whose session is stopped behind it. It ends with its parent process."""
+    with ParentWatch():
+        session = SparkSession.builder.appName(name).getOrCreate()
+        try:
+            return job(session)
+        finally:
+            session.stop()

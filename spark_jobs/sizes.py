@@ -28,18 +28,18 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
-from include.tiering.errors import TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, overlapping_bytes
+from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
 from include.tiering.verification.suites import explain_size
 from spark_jobs import sizes_listing
-from spark_jobs.shared import ParentWatch, is_lost_task
+from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
 from spark_jobs.sizes_rows import read_partial_sizes, read_segments, remote_log_sizes
 
@@ -147,10 +147,6 @@ def exit_code(summary: Mapping[str, Any]) -> int:
     return int(ExitCode.FINDINGS if found else ExitCode.DONE)
 
 
-def labels(partition: TopicIdPartition) -> Document:
-    return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
-
-
 def _size(size: StateSize) -> Document:
     epochs = [{"epoch": e.leader_epoch, "bytes": e.size_bytes, "segments": e.segments} for e in size.leader_epochs]
     return {"bytes": size.size_bytes, "segments": size.segments, "leader_epochs": epochs}
@@ -164,17 +160,10 @@ MANIFESTS: Final = "manifests"
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sizes", description="Recount remote log sizes.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
-    parser.add_argument("--ranges", type=_at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
+    parser.add_argument("--ranges", type=at_least_one, default=READ_RANGES, help="key ranges, shared among the tasks")
     parser.add_argument("--from-storage", choices=(LISTING, MANIFESTS), help="compare the rows with the store as well")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
@@ -270,29 +259,18 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
         with open_app(load_settings(options.config)) as app:
             summary = recount(session, app, options)
         (options.output / "summary.json").write_text(json.dumps(summary, indent=2))
-    except TieringError as error:
-        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except OSError as error:
-        return _refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
+        return refusal(f"{error.filename or options.output} cannot be written: {error.strerror}", ExitCode.USAGE)
     except Exception as error:
-        if not is_lost_task(error):
+        if (outcome := failed_outcome(error)) is None:
             raise
-        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
+        return outcome
     return summary
-
-
-def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    return {"exit_code": int(code), "error": message}
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    with ParentWatch():
-        session = SparkSession.builder.appName("tiering.remote_log_sizes").getOrCreate()
-        try:
-            summary = attempt(session, options)
-        finally:
-            session.stop()
+    summary = run_in_session("tiering.remote_log_sizes", lambda session: attempt(session, options))
     print(json.dumps(summary))
     return int(summary["exit_code"])
 

@@ -23,14 +23,13 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from include.tiering.app import App, open_app
-from include.tiering.cli.exit_codes import ExitCode, code_of
-from include.tiering.errors import TieringError
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationOutcome
 from include.tiering.verification.verify_segments import VerifyReport
-from spark_jobs.shared import ParentWatch, is_lost_task
-from spark_jobs.verification_measures import MeasuringStoppedError, measured_by_tasks
+from spark_jobs.shared import at_least_one, failed_outcome, run_in_session
+from spark_jobs.verification_measures import measured_by_tasks
 
 DEFAULT_TASKS: Final = 8
 
@@ -39,18 +38,11 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verification", description="Verify the segments that a run planned.")
     parser.add_argument("--run-id", required=True)
     parser.add_argument(
-        "--tasks", type=_at_least_one, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread"
+        "--tasks", type=at_least_one, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread"
     )
     parser.add_argument("--results-dir", type=Path, help="where the driver keeps what Great Expectations said")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
-
-
-def _at_least_one(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
@@ -116,28 +108,15 @@ def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any
     try:
         with open_app(load_settings(options.config)) as app:
             return verify(session, app, options)
-    except MeasuringStoppedError as error:
-        return _refusal(str(error), error.exit_code)
-    except TieringError as error:
-        return _refusal(f"{type(error).__name__}: {error}", code_of(error))
     except Exception as error:
-        if not is_lost_task(error):
+        if (outcome := failed_outcome(error)) is None:
             raise
-        return _refusal(f"Spark lost a task ({type(error).__name__}): see its log", ExitCode.RETRY)
-
-
-def _refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    return {"exit_code": int(code), "error": message}
+        return outcome
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
-    with ParentWatch():
-        session = SparkSession.builder.appName(f"tiering.verify {options.run_id}").getOrCreate()
-        try:
-            outcome = attempt(session, options)
-        finally:
-            session.stop()
+    outcome = run_in_session(f"tiering.verify {options.run_id}", lambda session: attempt(session, options))
     print(json.dumps({"run_id": options.run_id, **outcome}))
     return int(outcome["exit_code"])
 

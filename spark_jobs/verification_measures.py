@@ -22,24 +22,16 @@ from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
-from spark_jobs.shared import ParentWatch
+from spark_jobs.shared import ParentWatch, TaskStoppedError
 
 ROWS: Final = "measure string, error string, exit_code int"
 _ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exit_code", pa.int32())])
 
 
-class MeasuringStoppedError(TieringError):
-    """A task could not go on; `exit_code` is what the job should end with."""
-
-    def __init__(self, message: str, exit_code: ExitCode) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
 def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
     """Measures a group of segments in at most `tasks` tasks, as evenly as their bytes allow.
 
-    What it gives back raises MeasuringStoppedError if a task could not go on.
+    What it gives back raises TaskStoppedError if a task could not go on.
     """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
@@ -56,7 +48,7 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
         found = session.range(0, len(shares), 1, numPartitions=len(shares)).mapInArrow(read, ROWS).collect()
         for row in found:
             if row.error is not None:
-                raise MeasuringStoppedError(row.error, ExitCode(row.exit_code))
+                raise TaskStoppedError(row.error, ExitCode(row.exit_code))
         return [measure_from_json(row.measure) for row in found]
 
     return measure_all

@@ -20,6 +20,7 @@ from include.tiering.verification.plan import VerificationOutcome, VerificationS
 from include.tiering.verification.rules import Severity
 from include.tiering.verification.verify_segments import ToMeasure
 from spark_jobs import verification
+from spark_jobs.shared import TaskStoppedError
 from spark_jobs.verification import attempt, parse_arguments
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.spark_session import NO_JAVA
@@ -117,7 +118,7 @@ def test_a_task_that_cannot_go_on_leaves_the_plan_as_it_was(copied: Copied) -> N
     with copied.open() as app:
         planned = copied.plan(app, Depth.SHALLOW)
         options = parse_arguments(["--run-id", RUN, "--config", str(elsewhere)])
-        with pytest.raises(verification.MeasuringStoppedError, match="MetadataUnavailableError") as stopped:
+        with pytest.raises(TaskStoppedError, match="MetadataUnavailableError") as stopped:
             verification.verify(copied.spark, app, options)
         assert stopped.value.exit_code == ExitCode.RETRY
         assert outcomes(app) == {"planned": planned}

@@ -193,7 +193,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     app.ownership.require()
     listing = app.audit.listing_of(options.inventory)
     facts_of_listing, began_at_ms = listing.facts(), app.adapters.stores.segment_facts.now_ms()
-    moment = app.audit.moment(facts_of_listing)
+    moment = app.audit.moment(facts_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
     listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
     objects, object_bytes, has_marker = totals_of(listed)

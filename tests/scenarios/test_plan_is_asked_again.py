@@ -197,7 +197,7 @@ def test_what_was_copied_since_is_not_counted_twice(tmp_path: Path) -> None:
     def still() -> int:
         with archive.open() as app:
             return sum(
-                len(app.expiration._still_planned(app.expiration._clock_guard(), one).planned.deletions)
+                len(app.expiration._still_planned(app.expiration._clocks(), one).planned.deletions)
                 for one in app.adapters.stores.deletions.plan("run")
             )
 

@@ -10,12 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.app import App, open_app
+from include.tiering.audit.record import Guard
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.transactions import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of
+from tests.doubles.strays import plant_orphan
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +134,7 @@ def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
         plan = app.expiration.plan("run", topics=["orders"])
         app.expiration.approve("run", plan.plan_hash, author="admin")
     with shifted(archive, 0) as app:
-        clocks = app.expiration._clock_guard()
+        clocks = app.expiration._clocks()
         clocks.require()
         before, app.adapters.clock.by_ms = app.adapters.stores.deletions._now_ms, TWELVE_YEARS
         app.adapters.stores.deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
@@ -168,7 +170,7 @@ def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
         assert {one.segment_id for one in app.expiration.withdrawn("run")} == named
     with archive.open() as app:
-        clocks = app.expiration._clock_guard()
+        clocks = app.expiration._clocks()
         jumps(app, app.topic_lifecycle, "standings")
         again = app.expiration._still_planned(clocks, planned[0])
         assert not again.planned.deletions
@@ -199,3 +201,37 @@ def test_the_exit_code_says_whether_waiting_helps(archive: Archive, ahead_ms: in
         record_event(connection, app.adapters.cluster_id, "test", "", "", "test", at_ms)
     result = CliRunner().invoke(cli, ["--config", str(archive.config), "expire", "--dry-run"])
     assert (result.exit_code, "the database's clock says" in result.stderr) == (code, True)
+
+
+def ahead_for_audits(app: App) -> None:
+    """From now on the database's clock is twelve years ahead for them as well."""
+    stores = app.adapters.stores
+    for one in (stores.audits, stores.segment_facts):
+        one._now_ms = lambda connection, right=one._now_ms: right(connection) + TWELVE_YEARS
+
+
+def test_an_audit_that_goes_by_it_removes_nothing(archive: Archive) -> None:
+    """Found by simulation, seed 11544: what had just been written was twelve years old, and went as an orphan."""
+    plant_orphan(archive.directory / "store", age_seconds=60)
+    with shifted(archive, TWELVE_YEARS) as app:
+        ahead_for_audits(app)
+        report = app.audit.run("audit")
+        assert [one.guard for one in report.record.refusals] == [Guard.CLOCK_DISAGREES]
+        assert "this worker's says" in report.record.refusals[0].sentence
+        with pytest.raises(ClockDisagreesError):
+            app.audit.plan_removals("removal", "audit")
+    with archive.open() as app:
+        plan = app.audit.plan_removals("removal", "audit")
+        assert (plan.removals, [one.guard for one in plan.refusals]) == ((), [Guard.CLOCK_DISAGREES])
+        again = app.audit.run("again")
+        assert again.record.refusals == ()
+        assert app.audit.plan_removals("of-again", "again").removals == ()
+
+
+def test_nor_one_during_which_it_was_set_right(archive: Archive) -> None:
+    plant_orphan(archive.directory / "store", age_seconds=60)
+    with archive.open() as app:
+        ahead_for_audits(app)
+        report = app.audit.run("audit")
+        (refusal,) = report.record.refusals
+        assert (refusal.guard, "before, and says" in refusal.sentence) == (Guard.CLOCK_DISAGREES, True)

@@ -25,6 +25,7 @@ FOUND: Final = {
     3277: "bytes below a log start, in a follower's segment that is still there, counted as local",
     11150: "a batch with a plan from before unclean elections copied behind replaced records, and hid the fork",
     41385: "bytes of an old leader counted as local while the metadata log lagged",
+    11544: "an audit went by a clock that was 400 days ahead, and removed what was a minute old",
     12768: "a copy that was planned by its age went as an abandoned one, without the proof that such a one needs",
     9012095: "a whole replacement was refused for ever where the new leader has other segments",
     9104851: "a decision came behind a batch's last look, and the log start rose over what it follows",

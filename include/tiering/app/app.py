@@ -32,6 +32,7 @@ from include.tiering.recovery.service import RecoveryService
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.approval import QuestionService
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
+from include.tiering.runs.database_clock import ClockBounds, ClockGuard
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.topics import TopicLifecycle
 from include.tiering.settings import TieringSettings, load_settings
@@ -87,7 +88,7 @@ class App:
         return ExpirationService(
             source=lambda: adapters.source,
             storage=lambda: adapters.storage,
-            unguarded=lambda: adapters.unguarded_storage,
+            clocks=self._clock_guard,
             quotas=lambda: adapters.quotas,
             metadata=stores.metadata,
             registry=stores.registry,
@@ -144,6 +145,7 @@ class App:
             facts=lambda: adapters.facts,
             ownership=self.ownership,
             effective=self.effective_configs.settings,
+            clocks=self._clock_guard,
             clock=adapters.clock,
             observe=adapters.observe,
         )
@@ -445,6 +447,17 @@ class App:
                 verify_deep=settings.verify_deep_enable,
             ),
         )
+
+    def _clock_guard(self) -> ClockGuard:
+        """The store's clock is asked whatever its marker says: nothing is changed there."""
+        adapters = self.adapters
+
+        def bounds() -> ClockBounds:
+            settings = self.effective_configs.settings().clock
+            return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
+
+        deletions = adapters.stores.deletions
+        return ClockGuard(deletions, adapters.clock, lambda: adapters.unguarded_storage.clock_ms(), bounds)
 
 
 def _store_facts(settings: TieringSettings) -> StoreFacts:

@@ -65,12 +65,18 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditEnd:
-    """Everything that the end of an audit asks. `objection`: why the store is not this database's, None if it is."""
+    """Everything that the end of an audit asks.
+
+    Attributes:
+        objection: why the store is not this database's, None if it is.
+        disbelief: why the database's clock is not believed, None if it is.
+    """
 
     audits: AuditStore
     metadata: RemoteLogMetadata
     storage: StrayStorage
     objection: str | None
+    disbelief: str | None
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Raises RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded."""
@@ -87,6 +93,7 @@ class AuditEnd:
             believed.append(finding)
         evidence = AuditEvidence(
             objection=self.objection,
+            disbelief=self.disbelief,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
             memory=remembered(self.audits.memory(), self.audits.standing_guards()),
             unknown_copies=tuple(self._unknown_copies(believed)),

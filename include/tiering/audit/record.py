@@ -9,6 +9,8 @@ An audit reports whatever it sees; it removes only if no guard objects. What is 
 
     FOREIGN_STORE        the marker names another cluster, store or generation, or is not there; or keys lie in
                          another place than the settings name
+    CLOCK_DISAGREES      the database's clock is contradicted by another one, or by its own events: how old an object is
+                         and who works on its partition cannot be known
     EMPTY_DATABASE       the store holds segments and the database has never heard of any
     OLDER_DATABASE       a complete copy in the store began after everything that the database remembers: its row was
                          lost, so the database was set back, and other rows may be lost like it
@@ -34,6 +36,7 @@ class Guard(StrEnum):
     """Which guard objects."""
 
     FOREIGN_STORE = "foreign-store"
+    CLOCK_DISAGREES = "clock-disagrees"
     EMPTY_DATABASE = "empty-database"
     OLDER_DATABASE = "older-database"
     ROWS_BEFORE_LISTING = "rows-before-listing"
@@ -84,6 +87,7 @@ class AuditEvidence:
 
     Attributes:
         objection: why the store is not this database's, None if it is.
+        disbelief: why the database's clock is not believed, None if it is.
         segment_objects: objects of the listing whose keys are segments'.
         unknown_copies: complete ones; of very many the newest.
         listing_ended_ms, rows_began_ms: of one clock, whichever.
@@ -91,6 +95,7 @@ class AuditEvidence:
     """
 
     objection: str | None
+    disbelief: str | None = None
     segment_objects: int
     memory: Memory
     unknown_copies: Sequence[UnknownCopy] = ()
@@ -120,6 +125,8 @@ def refusals(evidence: AuditEvidence) -> tuple[Refusal, ...]:
 def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     if evidence.objection is not None:
         yield Refusal(Guard.FOREIGN_STORE, evidence.objection)
+    if evidence.disbelief is not None:
+        yield Refusal(Guard.CLOCK_DISAGREES, evidence.disbelief)
     memory = evidence.memory
     if not memory.segments and evidence.segment_objects:
         yield Refusal(

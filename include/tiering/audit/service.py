@@ -25,7 +25,7 @@ from include.tiering.audit.plan_removals import (
     apply_removal_brake,
     plan_removals,
 )
-from include.tiering.audit.record import AuditSource, AuditStore, FindingState, RecordedFinding, Refusal
+from include.tiering.audit.record import AuditSource, AuditStore, FindingState, Guard, RecordedFinding, Refusal
 from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, StrayRemover
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
@@ -41,6 +41,7 @@ from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import around_deletion, deletion_limits
 from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.database_clock import ClockGuard, disbelief
 from include.tiering.runs.deletion_limits import BrakeReport
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
@@ -62,6 +63,7 @@ class AuditService:
         inventory: what an S3 Inventory says that it held, by the key of its manifest.json.
         strays: finds and removes objects that no metadata know.
         effective: the settings with the dynamic configs of now over them.
+        clocks: a guard that compares the clocks from then on.
         observe: is told each step of a removal.
     """
 
@@ -84,6 +86,7 @@ class AuditService:
         facts: Callable[[], ClusterFacts],
         ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],
+        clocks: Callable[[], ClockGuard],
         clock: Clock,
         observe: StepObserver,
     ) -> None:
@@ -103,6 +106,7 @@ class AuditService:
         self._facts = facts
         self._ownership = ownership
         self._effective = effective
+        self._clocks = clocks
         self._clock = clock
         self._observe = observe
 
@@ -110,10 +114,11 @@ class AuditService:
         """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
         return self._listing() if inventory is None else self._inventory(inventory)
 
-    def moment(self, facts: ListingFacts) -> AuditMoment:
-        """Of a listing that begins now, or of one that was taken before; by the database's clock."""
+    def moment(self, facts: ListingFacts, began_at_ms: int) -> AuditMoment:
+        """Of a listing that begins now, or of one that was taken before. `began_at_ms` is the database's time of now:
+        one reading for all that goes by it, as a clock may jump between two."""
         settings = self._effective()
-        listed_at_ms = facts.taken_at_ms if facts.taken_at_ms is not None else self._audits.now_ms()
+        listed_at_ms = began_at_ms if facts.taken_at_ms is None else min(facts.taken_at_ms, began_at_ms)
         return AuditMoment(listed_at_ms, facts.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
 
     def context(self, moment: AuditMoment) -> AuditContext:
@@ -149,7 +154,7 @@ class AuditService:
             self._ownership.require()
         listed = listing if listing is not None else self._listing()
         facts, began_at_ms = listed.facts(), self._audits.now_ms()
-        moment = self.moment(facts)
+        moment = self.moment(facts, began_at_ms)
         unread = AuditContext(moment, self._strays().layout, {}, frozenset())
         gathered = gather(_counted(listed, on_listed), listed.open_uploads(), unread)
         listing_ended_ms = self._monotonic_ms()
@@ -174,13 +179,20 @@ class AuditService:
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Look again, guard and record what an audit saw, wherever it looked; see `AuditEnd`. What ended longer ago
-        than tombstones are kept is forgotten."""
+        than tombstones are kept is forgotten, if the database's clock can be believed."""
         seen = self._believed_of_brokers(seen)
-        report = AuditEnd(self._audits, self._metadata, self._strays(), self._ownership.objection()).conclude(seen)
+        report = AuditEnd(
+            self._audits,
+            self._metadata,
+            self._strays(),
+            self._ownership.objection(),
+            disbelief(self._clocks(), seen.began_at_ms),
+        ).conclude(seen)
         ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
         remembered_ms = self._effective().tombstone.ms
-        self._audits.forget(remembered_ms)
-        self._removals.forget(remembered_ms)
+        if not any(one.guard is Guard.CLOCK_DISAGREES for one in report.record.refusals):
+            self._audits.forget(remembered_ms)
+            self._removals.forget(remembered_ms)
         publish_audit(process_recorder(), self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
         return report
 
@@ -217,8 +229,11 @@ class AuditService:
         Raises:
             StateConflictError: there is no such audit, or a later one has looked since.
             ForeignStoreError: the store is not this database's.
+            ClockDisagreesError: the database's clock is contradicted now.
         """
         self._ownership.claim()
+        clocks = self._clocks()
+        clocks.require()
         audit = self._audits.audit(audit_run_id)
         seen = self._audits.seen_by(audit_run_id, tuple(FindingKind))
         plan = plan_removals(
@@ -227,7 +242,7 @@ class AuditService:
             [one.finding for one in seen],
             refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self._audits.standing_guards()],
             min_age_ms=self._effective().audit.min_age_ms,
-            now_ms=self._audits.now_ms(),
+            now_ms=clocks.now_ms(),
             with_versions=with_versions,
             is_known=self._is_known,
             accepted={one.finding.identity for one in seen if one.state is FindingState.ACCEPTED},

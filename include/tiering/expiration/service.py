@@ -12,7 +12,7 @@ from include.tiering.audit.record import StandingGuards
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
 from include.tiering.errors import ClockDisagreesError, SourceError
-from include.tiering.expiration.checks import ClockBounds, ClockGuard, StillPlanned, still_planned, withdrawn
+from include.tiering.expiration.checks import StillPlanned, still_planned, withdrawn
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, SegmentDeleter
 from include.tiering.expiration.plan import (
     ExpirationPlan,
@@ -31,6 +31,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import around_deletion, deletion_limits
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.database_clock import ClockGuard
 from include.tiering.runs.deletion_limits import BrakeReport, apply_brake
 from include.tiering.runs.deletion_run import (
     DeletionRun,
@@ -88,7 +89,7 @@ class ExpirationService:
 
     Args:
         source: the log directories; a deletion by size counts what is not copied yet.
-        unguarded: the store whatever its marker says: its clock is asked, and nothing is changed there.
+        clocks: a guard that compares the clocks from then on.
         after_batch: publishes the sizes that a batch has changed.
         observe: is told each step of a deletion.
     """
@@ -98,7 +99,7 @@ class ExpirationService:
         *,
         source: Callable[[], LogSource],
         storage: Callable[[], RemoteStorage],
-        unguarded: Callable[[], RemoteStorage],
+        clocks: Callable[[], ClockGuard],
         quotas: Callable[[], Quotas],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
@@ -116,7 +117,7 @@ class ExpirationService:
     ) -> None:
         self._source = source
         self._storage = storage
-        self._unguarded = unguarded
+        self._clocks = clocks
         self._quotas = quotas
         self._metadata = metadata
         self._registry = registry
@@ -157,7 +158,7 @@ class ExpirationService:
         else:
             self._ownership.claim()
             self._guards.require_expiration_allowed()
-        clocks = self._clock_guard()
+        clocks = self._clocks()
         clocks.require()
         self._names.note_deletions()
         planner = self._planner(clocks)
@@ -174,7 +175,7 @@ class ExpirationService:
         Raises:
             ClockDisagreesError
         """
-        clocks = self._clock_guard()
+        clocks = self._clocks()
         clocks.require()
         planned = self._deletions.plan(run_id)
         now = self._decide(self._planner(clocks), run_id, [one.topic_id_partition for one in planned], clocks)
@@ -206,7 +207,7 @@ class ExpirationService:
         """
         self._ownership.claim()
         self._guards.require_expiration_allowed()
-        self._clock_guard().require()
+        self._clocks().require()
         return self._deletions.approve(run_id, plan_hash, author=author)
 
     def withdraw(self, run_id: str, *, author: str) -> WithdrawnRun:
@@ -242,7 +243,7 @@ class ExpirationService:
         self._ownership.require()
         self._guards.require_expiration_allowed()
         settings = self._configs.settings()
-        clocks = self._clock_guard()
+        clocks = self._clocks()
         clocks.require()
         gate, heartbeat, room = around_deletion(
             self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive
@@ -283,7 +284,7 @@ class ExpirationService:
         believed none is old: none is forgotten, with a warning.
         """
         try:
-            self._clock_guard().require()
+            self._clocks().require()
         except ClockDisagreesError as error:
             _log.warning("no tombstone is forgotten: %s", error)
             return 0
@@ -292,16 +293,6 @@ class ExpirationService:
         while page := self._metadata.forget_tombstones(older_than_ms, at_most=_TOMBSTONES_PER_PAGE):
             forgotten += page
         return forgotten
-
-    def _clock_guard(self) -> ClockGuard:
-        """The store is asked whatever its marker says: nothing is changed there."""
-        return ClockGuard(
-            self._deletions, self._clock, lambda: self._unguarded().clock_ms(), lambda: self._clock_bounds()
-        )
-
-    def _clock_bounds(self) -> ClockBounds:
-        settings = self._configs.settings().clock
-        return ClockBounds(settings.max_difference_ms, settings.ignored_until_ms)
 
     def _still_planned(self, clocks: ClockGuard, planned: PlannedExpiration) -> StillPlanned:
         """Ask again what would be planned of one partition, by all that holds now. Reads no log dir: a worker that

@@ -17,7 +17,7 @@ from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import ForeignStoreError
-from include.tiering.expiration import checks, plan
+from include.tiering.expiration import plan
 from include.tiering.expiration import service as expiration_service
 from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.expiration.delete_segments import DeleteBatch
@@ -25,7 +25,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.claim_store import StoreClaim
-from include.tiering.runs import deletion_limits, sql_lease_rows
+from include.tiering.runs import database_clock, deletion_limits, sql_lease_rows
 from include.tiering.runs.batch import SendGate
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
@@ -200,7 +200,7 @@ def _each_topic_alone() -> list[Patch]:
 
 
 def _any_clock() -> list[Patch]:
-    return [(checks, "require_sound", nothing)]
+    return [(database_clock, "require_sound", nothing)]
 
 
 def _leases_without_bound() -> list[Patch]:

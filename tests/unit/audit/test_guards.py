@@ -28,6 +28,10 @@ def test_a_store_that_is_not_this_databases() -> None:
     assert guards(objection="the store belongs to another database") == [Guard.FOREIGN_STORE]
 
 
+def test_a_clock_that_others_contradict() -> None:
+    assert guards(disbelief="the database's clock says 2038, this worker's says 2026") == [Guard.CLOCK_DISAGREES]
+
+
 def test_an_empty_database() -> None:
     assert guards(memory=Memory(0, None)) == [Guard.EMPTY_DATABASE]
     assert guards(memory=Memory(0, None), segment_objects=0) == []

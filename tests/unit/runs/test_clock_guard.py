@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
-from include.tiering.expiration.checks import ClockBounds, ClockReading, require_sound
+from include.tiering.runs.database_clock import ClockBounds, ClockReading, require_sound
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

@@ -29,6 +29,7 @@ FOUND: Final = {
     12768: "a copy that was planned by its age went as an abandoned one, without the proof that such a one needs",
     9012095: "a whole replacement was refused for ever where the new leader has other segments",
     9104851: "a decision came behind a batch's last look, and the log start rose over what it follows",
+    20013939: "a segment passed, and what a look had found while the store hid all was held against it (the model's)",
 }
 
 

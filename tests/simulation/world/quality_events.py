@@ -2,6 +2,7 @@
 
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.segment_metadata import Verdict
+from include.tiering.segments.values import Look
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.world.event_source import EventSource
 
@@ -23,7 +24,7 @@ class QualityEvents(EventSource):
             if self._choices.number(2) == 1:
                 self._damage(row)
             self._world.watch.rotten.add(row.segment_id)
-            self._judge(row, Verdict.FAILED)
+            self._world.admin_metadata.record_verdict(_id_of(row), Verdict.FAILED, detail="seen by the gate")
             self._tell("a segment fails", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def passes(self) -> None:
@@ -31,7 +32,8 @@ class QualityEvents(EventSource):
         row = self._any(failed=True)
         is_seen = row is not None and row.key("log") not in self._world.store.hidden
         if row is not None and is_seen and self._world.watch.rows.is_right(row):
-            self._judge(row, Verdict.PASSED)
+            metadata, segment_id = self._world.admin_metadata, _id_of(row)
+            metadata.record_look(Look(segment_id, before=metadata.segment(segment_id)))
             self._tell("a failed segment passes", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def _any(self, *, failed: bool) -> Row | None:
@@ -55,6 +57,6 @@ class QualityEvents(EventSource):
         else:
             objects[key] = content[:-1] if how else content[:-1] + b"\0"
 
-    def _judge(self, row: Row, verdict: Verdict) -> None:
-        segment_id = RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))
-        self._world.admin_metadata.record_verdict(segment_id, verdict, detail="seen by the gate")
+
+def _id_of(row: Row) -> RemoteLogSegmentId:
+    return RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))

@@ -50,7 +50,7 @@ def root(
             "--config", help="TOML file with settings; default: the one that TIERING_CONFIG names.", metavar="FILE"
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Log each step, and show tracebacks.")] = False,
 ) -> None:
     """Copy Kafka's rolled segments to remote storage, check them, size them, expire them, read them back."""
     ctx.obj = Session(config, session_of(ctx).open_app)

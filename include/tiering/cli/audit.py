@@ -36,34 +36,35 @@ def audit(
     approve: Approve = False,
     approve_plan: Annotated[
         str | None,
-        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+        typer.Option("--approve-plan", help="Approve the plan with this hash and no other.", metavar="HASH"),
     ] = None,
     accept: Annotated[
         list[int] | None,
-        typer.Option("--accept", help="Leave this finding as it is; it fails no audit any more.", metavar="ID"),
+        typer.Option("--accept", help="Accept this finding as it is; it no longer makes an audit fail.", metavar="ID"),
     ] = None,
     withdraw: Annotated[
         str | None,
         typer.Option(
             "--withdraw",
-            help="Let nothing more of this removal be removed, whoever approved it and whatever works on it.",
+            help="Let nothing more of this run be removed, even if it was approved or is being carried out.",
             metavar="RUN_ID",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare every object of the store with the metadata, and report what they disagree about.
+    """Compare every object of the store with the metadata, and report each difference.
 
-    The store is left as it is. Findings are kept with an id, when they were first and last seen, and their state. The
-    exit code is 1 while one is open that needs a person; --accept ID records that somebody decided to leave it.
+    The store is not changed. Each finding is kept with an id, the times when it was first and last seen, and its state.
+    The exit code is 1 while a finding is open that needs a person; --accept ID records the decision to leave it.
 
-    With --delete-orphans what no metadata knows is planned for removal, and shown. Without --approve or --approve-plan
-    nothing is removed. Complete copies are never removed this way: `./tiering adopt` takes them in. Nothing is removed
-    either while a guard objects: another store, an empty database, or one that is older than the store. What is younger
-    than `tiering.audit.min.age.ms` is left alone, and each object is looked at again before it goes.
+    --delete-orphans plans the removal of objects that no metadata refers to, and shows the plan. Nothing is removed
+    without --approve or --approve-plan. Complete copies are never removed this way: `./tiering adopt` adopts them.
+    Nothing is removed either if this is another store, the database is empty or older than the store, or a clock cannot
+    be believed. Objects younger than `tiering.audit.min.age.ms` stay, and each object is checked again right before it
+    is removed.
 
-    --withdraw takes the plan of a removal back, for good: a batch that removes stops before its next group, and the run
-    can never be released again. It asks nothing, and says how much had gone already.
+    --withdraw takes the plan of a removal back for good: a batch that is removing stops before its next group, and the
+    run can never be released again. It does not ask, and says how much was already removed.
     """
     if withdraw is not None:
         if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:

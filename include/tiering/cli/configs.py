@@ -49,40 +49,42 @@ def configs(
         str | None, typer.Option("--entity-name", help="Broker id, topic or client id.", metavar="NAME")
     ] = None,
     entity_default: Annotated[
-        bool, typer.Option("--entity-default", help="What holds for all that have no value of their own.")
+        bool, typer.Option("--entity-default", help="The default of all entities that have no value of their own.")
     ] = False,
     history: Annotated[
         bool, typer.Option("--history", help=f"All changes; without it the latest {LATEST_CHANGES}.")
     ] = False,
     target: Annotated[
-        Target, typer.Option("--target", help="Whose: this platform's, Kafka's own on its brokers, or both.")
+        Target, typer.Option("--target", help="Whose configs: this platform's, those of Kafka's brokers, or both.")
     ] = Target.PLATFORM,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --target brokers: let the brokers check it, and change nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show or change quotas and settings while jobs run. A change is checked against all others, stored with who made
-    it, and has reached the running workers when the command returns; those that have not taken it are named.
+    """Show or change quotas and settings while jobs run. A change is checked against all other values and stored with
+    its author. When the command returns, the running workers use it; workers that do not yet are named.
 
     * every broker may copy 50 MiB a second: `./tiering configs --alter --entity-type brokers --entity-default
       --add-config remote.log.manager.copy.max.bytes.per.second=52428800`
-    * all of them together 80 MiB: `... --entity-default --add-config tiering.copy.total.max.bytes.per.second=83886080`
-    * one client less than the others: `./tiering configs --alter --entity-type clients --entity-name reporting
+    * all brokers together may copy 80 MiB a second: `... --entity-default --add-config
+      tiering.copy.total.max.bytes.per.second=83886080`
+    * one client may read less than the others: `./tiering configs --alter --entity-type clients --entity-name reporting
       --add-config tiering.fetch.max.bytes.per.second=1048576`
     * four copy batches at once, in Airflow's pool: `... --entity-default --add-config
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause
-    * no longer: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
+    * remove that quota: `./tiering configs --alter --entity-type clients --entity-name reporting --delete-config
       tiering.fetch.max.bytes.per.second`
 
-    These are the platform's own. Kafka's brokers have configs of the same names for what they copy themselves; those
-    are changed only if `--target brokers` or `--target both` says so, by the brokers' admin API:
+    These are the platform's own configs. Kafka's brokers have configs of the same names for what they copy themselves;
+    those are changed only with `--target brokers` or `--target both`, by the brokers' admin API:
 
     * what each broker's own copies may send: `./tiering configs --target brokers --alter --entity-type brokers
       --entity-default --add-config remote.log.manager.copy.max.bytes.per.second=52428800`; `--dry-run` has it checked
 
-    All names are in docs/settings.md. A name that is not set is unlimited, or what the settings say. Exit codes: 0
-    done, 1 refused by a rule or not taken by all, 2 unknown name or invalid value, 3 the database does not answer.
+    All names are in docs/settings.md. A name that is not set is unlimited, or has the value of the settings. Exit
+    codes: 0 done, 1 refused by a rule or not used by all workers yet, 2 unknown name or invalid value, 3 the database
+    does not answer.
     """
     if describe == alter:
         raise SettingError("say one of --describe and --alter")
@@ -200,8 +202,8 @@ def _items(lists: Iterable[str]) -> list[str]:
 def pools(ctx: typer.Context, as_json: Json = False) -> None:
     """Show the pools that batches run in: slots, tasks that run, tasks that wait for a slot or a worker, live batches.
 
-    Airflow is the truth of a pool's size. Where it cannot be asked (airflow.url, airflow.login_file), sizes are those
-    that somebody saw last. Resize a pool in Airflow, or here:
+    Airflow holds the size of a pool. If Airflow cannot be asked (airflow.url, airflow.login_file), the sizes shown are
+    the last known ones. Resize a pool in Airflow, or here:
 
     * `./tiering configs --alter --entity-type brokers --entity-default --add-config
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause.

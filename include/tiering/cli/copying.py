@@ -48,8 +48,8 @@ def scan(
 def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
     """Show which segments a copy would take now, most urgent partition first, and which partitions wait.
 
-    Nothing is sent, and nothing is stored but a divergence of histories that shows for the first time. Topics are those
-    of --topic, else of the setting topics.include.
+    Nothing is sent. Nothing is stored, except a log divergence that is seen for the first time. The topics are those
+    of --topic, or else those of the setting topics.include.
     """
     with session_of(ctx).opened(topic) as app:
         require_topics(app.settings)
@@ -62,10 +62,11 @@ def plan(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = None, as_json: Json = False) -> None:
     """Copy the eligible segments that are not remote yet, in this process, and report each one that fails.
 
-    Topics are those of --topic, else of the setting topics.include. Every batch of a segment is checked before it is
-    sent, and what the store has is compared with the source afterwards. Interrupt it at any time and start it again:
-    a segment counts only when it is complete. Copied segments are served once `./tiering verify` has passed them.
-    Log dirs are read by this process, whatever queue or Spark resource they name.
+    The topics are those of --topic, or else those of the setting topics.include. Every batch of a segment is checked
+    before it is sent, and the stored objects are compared with the source afterwards. You can interrupt the command at
+    any time and start it again: a segment counts only when it is complete. Copied segments are served after `./tiering
+    verify` has passed them. This process reads the log directories itself, whatever queue or Spark resource is set for
+    them.
     """
     with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
         require_topics(app.settings)
@@ -139,7 +140,8 @@ def skip(
         str, typer.Option("--reason", help="Why this is acceptable; kept with the decision.", metavar="TEXT")
     ],
     topic_id: Annotated[
-        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+        str | None,
+        typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),
     ] = None,
     follow_from: Annotated[
         int | None,
@@ -153,25 +155,26 @@ def skip(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Record that offsets are lost to the archive, so that the copy goes on behind them.
+    """Record that offsets are missing from the archive for good, so that copying continues behind them.
 
-    Brokers delete by their own retention. What goes before it was copied leaves a hole, and a partition with a hole
-    waits: `plan` and `doctor` name its offsets, and nothing behind it is copied until somebody decides. So does a
-    partition with a segment that failed the quality gate and that no source can replace. This is the decision. It is
-    kept for ever with author and reason; reads of these offsets name it.
+    Brokers delete records by their own retention. Records that are deleted before they were copied leave a hole, and
+    the partition waits: `plan` and `doctor` name the missing offsets, and nothing behind them is copied until a person
+    decides. A partition also waits if one of its segments failed the quality check and no source can replace it. This
+    command records the decision. It is kept for ever with author and reason, and reads of these offsets name it.
 
-    What is skipped is no argument: it is looked up in the source now. A hole lies between the last copied offset and
-    the start of the log that a copy reads; what is still there is never skipped, but for whole segments that a log
-    cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed segment is kept as it
-    is, not served; if a source shows it again, as it was, it is copied anew all the same.
+    The offsets are not an argument: the command looks them up in the source. A hole lies between the last copied offset
+    and the start of the log that a copy reads. Records that are still in the source are never skipped, except whole
+    segments that the log cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed
+    segment is kept and not served; if a source has it again, unchanged, it is copied again.
 
-    With --follow-source-from: decide about a divergence of histories. After an unclean leader election the source has
-    other records under offsets that are remote; `plan` and `doctor` name them, and nothing is copied until somebody
-    decides. From OFFSET on the archive then follows the source. Nothing is deleted: what is remote from there on stays
-    under its leader epochs, answers to fetch --offset with --epoch alone, and expires by the ordinary rules.
+    With --follow-source-from you decide about a log divergence. After an unclean leader election the source has other
+    records under offsets that are already remote; `plan` and `doctor` name them, and nothing is copied until a person
+    decides. From OFFSET on the archive then follows the source. Nothing is deleted: segments that are remote from there
+    on stay under their leader epochs, are read by `fetch --offset` only together with --epoch, and expire by the
+    ordinary rules.
 
-    Asks first; without a terminal it takes --approve. With nothing to skip it says so, and records nothing. Shows what
-    was decided before.
+    The command asks before it records anything; without a terminal it needs --approve. If there is nothing to skip, it
+    says so. It also shows earlier decisions.
     """
     if follow_from is not None:
         _follow(ctx, (topic, partition, follow_from, topic_id), reason, approve=approve, as_json=as_json)

@@ -32,17 +32,19 @@ if TYPE_CHECKING:
 def expire(
     ctx: typer.Context,
     topic: Topics = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and why; delete nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted and why; delete nothing.")
+    ] = False,
     approve: Approve = False,
     approve_plan: Annotated[
         str | None,
-        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+        typer.Option("--approve-plan", help="Approve the plan with this hash and no other.", metavar="HASH"),
     ] = None,
     withdraw: Annotated[
         str | None,
         typer.Option(
             "--withdraw",
-            help="Let nothing more of this run be deleted, whoever approved it and whatever works on it.",
+            help="Let nothing more of this run be deleted, even if it was approved or is being carried out.",
             metavar="RUN_ID",
         ),
     ] = None,
@@ -50,17 +52,17 @@ def expire(
 ) -> None:
     """Delete the remote segments that expire, of topics that this platform owns.
 
-    What expires follows from our own log start, leader epochs and retention: `retention.ms` and `retention.bytes` of
-    `./tiering configs --entity-type topics`. Unset keeps for ever, whatever the brokers' retention. Copies that were
-    begun and never finished go too, and deletions that were interrupted are carried on. What was archived of a topic
-    that its cluster deleted stays, unless `tiering.on.topic.delete` says otherwise. Metadata of segments that were
-    deleted longer ago than `tiering.tombstone.ms` is forgotten at the end.
+    What expires depends on the platform's own log start, leader epochs and retention: `retention.ms` and
+    `retention.bytes` of `./tiering configs --entity-type topics`. If they are not set, nothing expires, whatever the
+    brokers' retention is. Abandoned copies are deleted too, and interrupted deletions are continued. The archive of a
+    topic that its cluster deleted stays, unless `tiering.on.topic.delete` says otherwise. At the end, metadata of
+    segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
 
-    It asks before it deletes. Without a terminal, or if more of a topic goes at once than
-    `tiering.expiration.max.share` allows, it takes --approve, or --approve-plan with the hash that --dry-run shows.
+    The command asks before it deletes. Without a terminal, or if it would delete a larger share of a topic than
+    `tiering.expiration.max.share` allows, it needs --approve, or --approve-plan with the hash that --dry-run shows.
 
-    --withdraw takes a plan back, for good: a batch that deletes stops before its next group of segments, and the run
-    can never be released again. It asks nothing, and says how many segments had gone already.
+    --withdraw takes a plan back for good: a batch that is deleting stops before its next group of segments, and the run
+    can never be released again. It does not ask, and says how many segments were already deleted.
     """
     if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
         raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")
@@ -175,16 +177,17 @@ def delete_records(
     partition: Annotated[int, typer.Option("--partition", help="Number of the partition.", min=0, metavar="N")],
     before_offset: Annotated[int, typer.Option("--before-offset", help="First offset that stays.", min=0, metavar="O")],
     topic_id: Annotated[
-        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+        str | None,
+        typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),
     ] = None,
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Drop the archived records before an offset: our log start rises, and never falls again.
+    """Delete the archived records before an offset: raise the log start of the archive, which never falls again.
 
     Nothing else does this: a broker that raises its own log start, or kafka-delete-records, leaves the archive as it
-    is. Segments that lie wholly below the new log start go with the next `./tiering expire`. Asks first; without a
-    terminal it takes --approve.
+    is. Segments that lie wholly below the new log start are deleted by the next `./tiering expire`. The command asks
+    first; without a terminal it needs --approve.
     """
     with session_of(ctx).opened() as app:
         found = remote_partition(app, topic, partition, topic_id)

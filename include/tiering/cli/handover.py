@@ -37,22 +37,24 @@ def handover(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Make every check that can be made now; change nothing.")
+        bool, typer.Option("--dry-run", help="Make every check that is possible now; change nothing.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the hand-over of this topic that stopped, waits or died.")
+        bool, typer.Option("--resume", help="Continue the handover of this topic that stopped, waits or was killed.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Go back as far as possible, or say why not.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Undo the handover as far as possible, or say why that cannot be done.")
+    ] = False,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="Do all of it on a throw-away broker, with copies of the newest records."),
+        typer.Option("--rehearse", help="Do all steps on a throw-away broker, with copies of the newest records."),
     ] = False,
     rehearse_bytes: Annotated[
         int,
         typer.Option(
             "--rehearse-bytes",
             min=1,
-            help="Of each partition, in whole segments; the newest rolled one is taken in any case.",
+            help="Bytes of each partition, in whole segments; the newest rolled segment is always taken.",
             metavar="BYTES",
         ),
     ] = DEFAULT_BYTES,
@@ -66,7 +68,7 @@ def handover(
             metavar="DIR",
         ),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the files of a rehearsal, for looking at.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the files of a rehearsal.")] = False,
     local_retention_ms: Annotated[
         int | None,
         typer.Option("--local-retention-ms", min=0, help="local.retention.ms at the end.", metavar="MS"),
@@ -78,19 +80,20 @@ def handover(
     approve: Approve = False,
     approve_plan: Annotated[
         str | None,
-        typer.Option("--approve-plan", help="Agree to the plan with this hash and to no other.", metavar="HASH"),
+        typer.Option("--approve-plan", help="Approve the plan with this hash and no other.", metavar="HASH"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Hand a topic over to its brokers: they serve, copy and expire it, with all that was copied here.
 
-    Thirteen steps, each of which may be cut off and is done again by --resume: checks, guards on the topic's retention
-    (old values are stored first), copy, gate, your approval, fence, checks once more, publish, remote.storage.enable,
-    watch, owner, retention as it was, local retention lowered in steps while what is remote only is consumed and
-    compared. A check that refuses stops it before the switch; the text says what to do.
+    There are thirteen steps, and --resume repeats a step that was interrupted: checks, retention overrides on the topic
+    (the old values are stored first), copy, quality check, your approval, fence, checks once more, publication,
+    remote.storage.enable, watch, change of owner, retention as it was, and local retention lowered in steps while
+    records that are only remote are consumed and compared. A check that fails stops the handover before
+    remote.storage.enable is set; its text says what to do.
 
-    It asks before the topic leaves the platform; without a terminal it takes --approve, or --approve-plan with the hash
-    that is shown. Until the first record is published --undo goes all the way back. See docs/handover.md.
+    The command asks before the topic leaves the platform; without a terminal it needs --approve, or --approve-plan with
+    the hash that is shown. Until the first record is published, --undo restores everything. See docs/handover.md.
 
     --rehearse needs Java and the topic's log directories: it copies each partition's newest segments into a temporary
     directory (TMPDIR; three times their size), starts a broker there, hands the topic over to it and compares what

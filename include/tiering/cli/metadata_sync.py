@@ -25,14 +25,15 @@ def ingest(
         bool,
         typer.Option(
             "--from-beginning",
-            help="Read the whole topic again: after it was created anew, or lost records that were not read.",
+            help="Read the whole topic again, after it was recreated or lost records before they were read.",
         ),
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Go on with what comes; until it is interrupted.")
+        bool, typer.Option("--follow/--once", help="Keep reading new records until interrupted.")
     ] = False,
     poll_seconds: Annotated[
-        float, typer.Option("--poll-seconds", min=0.1, help="How often to look with --follow.", metavar="SECONDS")
+        float,
+        typer.Option("--poll-seconds", min=0.1, help="Seconds between two reads with --follow.", metavar="SECONDS"),
     ] = 5.0,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Show RemoteLogSizeBytes of each partition as brokers count it.")
@@ -40,20 +41,20 @@ def ingest(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Read `__remote_log_metadata` into the metadata, from where it was read to its ends of now.
+    """Read `__remote_log_metadata` into the platform's metadata, from the last position to the present end.
 
-    Segments that brokers copied become rows of theirs: counted, verified and audited, and never deleted by the
-    platform. Topics that brokers tier become the brokers'. Segments of ours that were published are compared with what
-    brokers were told; a difference is a finding.
+    Segments that brokers copied become rows that brokers own: they are counted, verified and audited, and the platform
+    never deletes them. Topics that brokers tier become the brokers'. Published segments of the platform are compared
+    with the records that brokers have; a difference is a finding.
 
-    What a record does is what it does to a broker: one that a broker drops is dropped and counted. A record that stops
-    brokers stops its partition here too, and is named (exit code 1); the other partitions go on. So does one whose
-    records were removed before they were read: `--from-beginning` reads what is left, as a broker that starts does, and
-    asks first; without a terminal it takes --approve.
+    A record has the effect that it has in a broker: a record that a broker drops is dropped and counted. A record that
+    stops brokers stops its metadata partition here too, and is named (exit code 1); the other partitions continue. A
+    metadata partition also stops if records were removed before they were read: `--from-beginning` reads those that are
+    left, as a starting broker does. It asks first; without a terminal it needs --approve.
 
-    Interrupt it at any time: every page of records is stored with the position behind it. Exit code 3: a partition has
-    no leader now, or somebody else reads. With --follow what passes by itself, such as brokers that do not answer, is
-    told and tried again, once a first look went well.
+    You can interrupt the command at any time: each page of records is stored together with the position behind it. Exit
+    code 3: a partition has no leader now, or another process reads the topic. With --follow, once the first read has
+    succeeded, errors that pass by themselves, such as brokers that do not answer, are reported and tried again.
     """
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         if from_beginning:
@@ -126,20 +127,22 @@ def publish(
         list[int] | None,
         typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would send, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the topic's segments that passed the quality gate to `__remote_log_metadata`, and read them back.
+    """Write the topic's segments that passed the quality check to `__remote_log_metadata`, and read them back.
 
-    `./tiering handover` does this at its time. By itself it goes on with what was begun: sends what passed since, and
-    repeats nothing. Each partition's segments go from the one that holds the broker's log start upwards, without a
-    gap; where one has not passed, or is missing, the partition waits, and the command says so (exit code 1).
+    `./tiering handover` does this as one of its steps. The command alone continues a publication: it sends the segments
+    that passed since, and repeats none. The segments of a partition are sent in order, without a gap, beginning with
+    the one that holds the broker's log start. If one has not passed or is missing, the partition waits, and the command
+    says so (exit code 1).
 
-    It takes nothing back, and begins nothing: only a topic that is being handed over is published. Records of somebody
-    else about a partition stop it.
+    The command withdraws nothing and starts nothing: only a topic that is being handed over can be published. Records
+    about a partition that another writer wrote stop that partition.
 
-    Kill it at any time: what is in the topic is what a broker could work with, and the next call goes on behind it.
-    Exit code 3: no partition was refused, but a broker did not answer, or somebody else publishes.
+    You can kill the command at any time: brokers can work with the records that are in the topic, and the next call
+    continues behind them. Exit code 3: no partition was refused, but a broker did not answer, or another process
+    publishes.
     """
     from include.tiering.metadata_sync.report import present_publication
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
-    """Check what must hold before a run: database, remote storage and its marker, log directories, topic facts, pause.
-    Then name the partitions that wait, and what for; the others go on without them.
+    """Check what a run needs: database, remote storage and its marker, log directories, cluster metadata, no pause.
+    Then name the partitions that wait, and why; the others are copied without them.
 
-    Exit code 3 if waiting can help, 1 if a person has to act. With --topic every partition of it must be ready, else
-    one is enough. It writes and removes one small object in the store.
+    The exit code is 3 if waiting can help, and 1 if a person has to act. With --topic every partition of that topic
+    must be ready, without it one partition is enough. The command writes one small object to the store and deletes
+    it.
     """
     with session_of(ctx).opened() as app:
         readiness = app.operations.ready(topics=topic)
@@ -49,8 +50,8 @@ def doctor(
 ) -> None:
     """Say for each partition of a topic, in one line, why it is not tiered and what to do.
 
-    Exit code 0 if everything tiers, 1 with findings. Nothing is planned and nothing is sent; as `ready`, it writes and
-    removes one small object in the store.
+    The exit code is 0 if every partition is tiered, else 1. Nothing is planned and nothing is copied. Like `ready`, the
+    command writes one small object to the store and deletes it.
     """
     if not is_legal_topic_name(topic):
         raise SettingError(f"{topic!r} is no topic: 1 to 249 of letters, digits, '.', '_' and '-'")
@@ -62,8 +63,8 @@ def doctor(
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show every setting, its value and where it came from, then what is paused, what runs, what topics bring
-    in, and which topics the cluster was seen to delete.
+    """Show every setting, its value and where it came from, then what is paused, what runs, the bytes-in rate of
+    topics, and which topics the cluster has deleted.
 
     Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
     """
@@ -100,7 +101,7 @@ Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; def
 def pause(ctx: typer.Context, topic: Topic = None) -> None:
     """Stop sending within a second, in every process and on every host, until `./tiering resume`.
 
-    Batches keep their place and wait. A topic that is paused by name stays so when all sending is resumed.
+    Batches keep their leases and wait. A topic that was paused by its name stays paused when all sending is resumed.
     """
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.pause(_checked(topic), author=author())
@@ -109,7 +110,7 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
-    """Let sending go on after `./tiering pause`, with the same --topic."""
+    """Continue sending after `./tiering pause` with the same --topic."""
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.resume(_checked(topic), author=author())
         _say(app.adapters.stores.work.paused_topics())
@@ -139,7 +140,7 @@ def _say(paused_topics: frozenset[str]) -> None:
 
 
 def migrate(ctx: typer.Context) -> None:
-    """Set this deployment up, or upgrade it: database tables, identity of the store, its marker. Harmless to repeat.
+    """Set up this deployment, or upgrade it: database tables, identity of the store, its marker. Repeating is harmless.
 
     Run it once before the first copy and after each update. The marker binds the store's prefix to this database: a
     store that belongs to another one is refused.
@@ -152,14 +153,15 @@ def migrate(ctx: typer.Context) -> None:
 def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:
     """Make a restored or copied database the owner of the store, after another database has used it.
 
-    It audits the store first and shows what this database does not know: `adoptable` copies that were made since,
-    which `./tiering adopt` takes in, and `dangling-reference`, segments that were deleted since. It also shows what
-    this database would delete by: retention, limits of deletions and pauses as they are in it, and until when it knows
-    what was decided. Then it asks, and raises the store's generation. The other database is refused from then on.
-    Where the store has copies of a later history than this database remembers, that is recorded: `./tiering plan`.
+    The command audits the store first and shows what this database does not know: `adoptable` copies that were made
+    since, which `./tiering adopt` adopts, and each `dangling-reference` to a segment that was deleted since. It also
+    shows by which values this database would delete: its retention, deletion limits and pauses, and the time of the
+    newest decision that it knows. Then it asks, and raises the store's generation. The other database is refused from
+    then on. If the store has copies of a later history than this database knows, that is recorded; see `./tiering
+    plan`.
 
-    It works for a store of the same identity, whatever its generation. Another store: `./tiering rebuild`. Asks first;
-    without a terminal it takes --approve.
+    The store must have the same identity; its generation may differ. For another store use `./tiering rebuild`. The
+    command asks first; without a terminal it needs --approve.
     """
     with session_of(ctx).opened() as app:
         from include.tiering.cli.progress import listing_progress
@@ -190,9 +192,9 @@ def relocate_store(ctx: typer.Context, approve: Approve = False, as_json: Json =
     """Record that objects were moved: change the URL, layout or key prefix of a store that has segments.
 
     Move the objects first, then set `remote_storage.url`, `layout` and `key_prefix` to where they are. This command
-    looks at segments there, the oldest and the newest of each partition and at least 200 in all: objects, lengths and
-    checksums. If one of them is not there, nothing is changed. Every other command is refused until the settings and
-    the store agree. Asks first; without a terminal it takes --approve.
+    checks segments there, the oldest and the newest of each partition and at least 200 in all: objects, lengths and
+    checksums. If one of them is missing, nothing is changed. Every other command is refused until the settings and the
+    store agree. The command asks first; without a terminal it needs --approve.
     """
     with session_of(ctx).opened() as app:
         planned, marker = app.store_owner.plan_relocation(), None

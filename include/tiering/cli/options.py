@@ -26,7 +26,7 @@ LimitBytes = Annotated[
 ]
 
 
-Approve = Annotated[bool, typer.Option("--approve", help="Agree in advance to what this command is about to do.")]
+Approve = Annotated[bool, typer.Option("--approve", help="Approve in advance what this command is about to do.")]
 
 
 def is_asked_on_a_terminal() -> bool:

@@ -24,33 +24,39 @@ def fetch(
     partition: Annotated[int, typer.Argument(help="Number of the partition.", min=0)],
     output: Annotated[Path, typer.Option("--output", help="Directory to write into.", metavar="DIR", file_okay=False)],
     topic_id: Annotated[
-        str | None, typer.Option("--topic-id", help="Which topic, if several had this name.", metavar="ID")
+        str | None,
+        typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),
     ] = None,
     offset: Annotated[
         int | None, typer.Option("--offset", min=0, help="Read from the batch that holds this offset on.", metavar="N")
     ] = None,
     epoch: Annotated[
         int | None,
-        typer.Option("--epoch", min=0, help="Leader epoch of the offset; the newest one that has it.", metavar="E"),
+        typer.Option(
+            "--epoch",
+            min=0,
+            help="Leader epoch of the offset; default: the newest epoch that has the offset.",
+            metavar="E",
+        ),
     ] = None,
     max_bytes: Annotated[
         int | None,
-        typer.Option("--max-bytes", min=1, help="Whole batches up to this size; 1048576.", metavar="N"),
+        typer.Option("--max-bytes", min=1, help="Write whole batches up to this size; default: 1048576.", metavar="N"),
     ] = None,
     client: Annotated[
-        str | None, typer.Option("--client", help="Whose fetch quota counts beside the others.", metavar="ID")
+        str | None, typer.Option("--client", help="Client id whose fetch quota applies as well.", metavar="ID")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Read the records of a partition back from remote storage, without a broker.
 
     Writes one file per segment, named like the broker's own, into DIR/TOPIC-PARTITION. A file appears only when its
-    length and CRC-32C are those of the source. Segments that did not pass `verify` are named and left out, with exit
-    code 1.
+    length and CRC-32C are those of the source. Segments that have not passed `verify` are named and left out (exit
+    code 1).
 
-    With --offset: one file FIRST-LAST.batches of whole record batches as they stand on disk, from the one that holds
-    the offset on; the first one even if it is larger than --max-bytes. If the fetch quota is exhausted nothing is
-    written, and the throttle time is shown, with exit code 3.
+    With --offset it writes one file FIRST-LAST.batches of whole record batches as they stand on disk, beginning with
+    the batch that holds the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
+    quota is exhausted, nothing is written, and the throttle time is shown (exit code 3).
     """
     if offset is None and (epoch, max_bytes, client) != (None, None, None):
         raise SettingError("--epoch, --max-bytes and --client need --offset: a whole partition is read without them")

@@ -27,18 +27,20 @@ def rebuild(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Make metadata anew from a store's marker and manifests, after the database is lost.
+    """Rebuild the metadata from a store's marker and manifests after the database was lost.
 
-    Set `metadata.url` to an empty database first: one with rows in it is refused, with their numbers. The store gets a
-    new marker, so that the old database, should it turn up, can never write or delete there again; `./tiering migrate`
-    is not needed. Interrupt it at any time and start it again: it goes on, and nobody else can use the database before
-    it is whole.
+    Set `metadata.url` to an empty database first: a database with rows is refused, with their numbers. The store gets a
+    new marker, so that the old database, if it comes back, can never write or delete there again; `./tiering migrate`
+    is not needed. You can interrupt the command at any time and start it again: it continues, and no other command can
+    use the database before it is complete.
 
-    Every complete copy becomes a FINISHED segment without a verdict; `./tiering verify` comes next. Copies that are not
-    complete, or that contradict others, are named and left where they are (exit code 1); so is each hole. What no
-    manifest says (verdicts, log starts, owners, retention, ...) is listed at the end, with what holds instead.
+    Every complete copy becomes a FINISHED segment without a verdict; run `./tiering verify` next. Copies that are not
+    complete, or that contradict others, are named and left where they are (exit code 1); holes are named too. What no
+    manifest contains (verdicts, log starts, owners, retention, ...) is listed at the end, with the value that holds
+    instead.
 
-    Asks first; without a terminal it takes --approve. A store without checksums of its own (file) is read whole.
+    The command asks first; without a terminal it needs --approve. A store that has no checksums of its own (file) is
+    read completely.
     """
     if dry_run and approve:
         raise SettingError("--dry-run and --approve exclude each other")
@@ -76,20 +78,20 @@ def adopt(
     segment_id: Annotated[
         list[str] | None, typer.Argument(help="Ids of segments that an audit calls adoptable.", metavar="SEGMENT_ID")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Whatever can be adopted.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every copy that can be adopted.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what could be adopted; change nothing.")] = False,
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
     """Adopt complete copies that the store holds and the metadata does not know, as after a restore from a backup.
 
-    A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it goes on where the
-    partition's metadata end: no offset twice, none left out that nobody decided about (`./tiering skip`), leader epochs
-    that do not fall. Whatever else is asked for is refused with the reason, and stays where it is. An id that was
-    deleted here is never adopted.
+    A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it continues the
+    partition's metadata: no offset twice, no offset missing without a decision (`./tiering skip`), and leader epochs
+    that do not fall. Any other copy is refused with the reason, and stays where it is. An id that was deleted here is
+    never adopted.
 
-    It becomes FINISHED without a verdict: nothing of it is served before `./tiering verify` passed it. Author and time
-    go to the event log. Asks first; without a terminal it takes --approve.
+    An adopted copy is FINISHED without a verdict: it is not served before `./tiering verify` has passed it. Author and
+    time go to the event log. The command asks first; without a terminal it needs --approve.
     """
     if everything == bool(segment_id):
         raise SettingError("name segment ids, or take --all")

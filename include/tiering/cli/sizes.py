@@ -13,15 +13,16 @@ def sizes(
     ctx: typer.Context,
     topic: Topics = None,
     log_dirs: Annotated[
-        bool, typer.Option(help="Look at the log dirs too: what waits for a copy, what is local and remote.")
+        bool,
+        typer.Option(help="Read the log directories too: what waits for a copy, and what is both local and remote."),
     ] = True,
     as_json: Json = False,
 ) -> None:
     """Show bytes and segments in remote storage, by partition and leader epoch.
 
-    Counts complete copies only. A segment that spans leader epochs counts once in its partition and once in each of
-    its epochs, so the epochs may add up to more than the partition. What waits to be copied or deleted follows, and
-    with prices in the settings what it costs.
+    Only complete copies count. A segment that spans leader epochs counts once in its partition and once in each of
+    its epochs, so the sum of the epochs may be larger than the partition. Below that come the bytes that wait to be
+    copied or deleted, and the costs if the settings have prices.
     """
     with session_of(ctx).opened() as app:
         report = app.sizes.report(topic or (), look_at_log_dirs=log_dirs)
@@ -31,9 +32,9 @@ def sizes(
 
 
 def log_dirs(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
-    """Show what each log dir holds of each partition, and how much of it is remote.
+    """Show the bytes of each partition in each log directory, and how many of them are remote.
 
-    With `--json` in the shape of `kafka-log-dirs.sh --describe`, with the remote tier added.
+    `--json` prints the form of `kafka-log-dirs.sh --describe`, with the remote tier added.
     """
     with session_of(ctx).opened() as app:
         described, remote = app.sizes.describe_log_dirs(topic or ())

@@ -24,7 +24,7 @@ def verify(
     run: Annotated[
         str | None,
         typer.Option(
-            "--run", help="Only the segments that this run copied, and those without a verdict.", metavar="ID"
+            "--run", help="Only the segments that this copy run copied, and those without a verdict.", metavar="ID"
         ),
     ] = None,
     depth: Annotated[
@@ -37,25 +37,28 @@ def verify(
             "--sample",
             min=0,
             max=1,
-            help="Those whose turn it is: about this share of all bytes.",
+            help="The next part of a rolling sample: about this share of all bytes.",
             metavar="0..1",
         ),
     ] = None,
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            "--older-than-days", min=0, help="Those whose verdict is this old, or that have none.", metavar="DAYS"
+            "--older-than-days",
+            min=0,
+            help="Segments whose verdict is this old, and those without a verdict.",
+            metavar="DAYS",
         ),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Those that failed before.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Segments that failed before.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All segments.")] = False,
     topic: Topics = None,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", min=0, help="Only this partition; may be repeated.", metavar="NUMBER"),
     ] = None,
     limit_bytes: LimitBytes = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would read, and read nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how much would be read, and read nothing.")] = False,
     missing_is_real: Annotated[
         bool,
         typer.Option("--missing-is-real", help="Ask before many missing segments are marked as failed, and record it."),
@@ -63,25 +66,27 @@ def verify(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Judge copied segments by what the store holds, and store a verdict for each.
+    """Verify copied segments against the store, and record a verdict for each.
 
-    Without --share, --older-than-days, --failed or --all those are taken that need a verdict: never verified, failed
-    before, verdict expired or about to (`tiering.verdict.max.age.ms`). Several of these flags add up. The most urgent
-    come first if --limit-bytes is given.
+    Without --share, --older-than-days, --failed or --all the command takes the segments that need a verdict: never
+    verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`). If you
+    give several of these flags, it takes the segments of all of them. With --limit-bytes the most urgent come first.
 
-    `--depth shallow` asks the store for lengths and checksums and reads manifest, indexes and both ends of the log;
-    `deep` reads every byte, under the fetch quota. What it will cost is said before it starts. With `--share 0.05`
-    another twentieth is taken each day (`tiering.verify.period.ms`), and in twenty days each segment had its turn.
+    `--depth shallow` asks the store for lengths and checksums and reads the manifest, the indexes and both ends of the
+    log; `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. With
+    `--share 0.05` it takes another twentieth each day (`tiering.verify.period.ms`), so that each segment is verified
+    once in twenty days.
 
-    Partitions of what was verified are judged as a whole too: holes, overlaps, falling leader epochs.
-    A segment that fails is kept and named, never served, and its partition stops (exit code 1). What a deep
-    look found is looked at deep again. Interrupt it at any time: verdicts are stored as it goes.
+    The partitions of these segments are checked as a whole as well: holes, overlaps, falling leader epochs. A segment
+    that fails is kept and named, it is never served, and its partition stops (exit code 1). What a deep verification
+    found is cleared only by another deep one. You can interrupt the command at any time: each verdict is stored at
+    once.
 
-    Where everything is missing that it looks at, or more of one partition than `tiering.verify.max.missing.segments`,
-    more in all than `tiering.verify.max.missing.total`, or all of a partition, it stops: the store is not the one that
-    it seems to be, and no verdict is stored of what is missing. What failed before as missing counts as well, until it
-    is replaced or given up. If it is really lost, `--missing-is-real` says so: it names the numbers and asks (without
-    a terminal it takes --approve); who said so is recorded.
+    The command stops without a verdict about missing segments if all segments that it checks are missing, or all of a
+    partition, or more of one partition than `tiering.verify.max.missing.segments`, or more in all than
+    `tiering.verify.max.missing.total`: then this is probably not the right store. Segments that failed as missing
+    before count as well, until they are replaced or given up. If the objects are really lost, use `--missing-is-real`:
+    it shows the numbers and asks (without a terminal it needs --approve), and your name is recorded.
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:

@@ -25,6 +25,7 @@ from typing import Final, Protocol
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.record import Refusal
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.reasons import Reason
 from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_limits import WINDOW_MS, BrakeLimits, BrakeReport, TopicAction, excesses
 from include.tiering.runs.deletion_run import DeletionRun
@@ -214,15 +215,15 @@ _ORDER: Final = {kind: position for position, kind in enumerate((*STRAYS, *VERSI
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
-class Spared(StrEnum):
+class Spared(Reason):
     """Why a finding of a kind that may be removed is not in the plan."""
 
-    YOUNG = "something of its segment is younger than the age guard"
-    AGE_UNKNOWN = "how old something of its segment is cannot be known"
-    KNOWN = "metadata knows its segment"
-    ACCEPTED = "somebody decided to leave something of its segment"
-    COMPLETE = "its segment is a complete copy: ./tiering adopt"
-    NO_SEGMENT = "its key is not a segment's"
+    YOUNG = "young", "something of its segment is younger than the age guard", True
+    AGE_UNKNOWN = "age-unknown", "how old something of its segment is cannot be known"
+    KNOWN = "known", "metadata knows its segment"
+    ACCEPTED = "accepted", "somebody decided to leave something of its segment"
+    COMPLETE = "complete", "its segment is a complete copy: ./tiering adopt"
+    NO_SEGMENT = "no-segment", "its key is not a segment's"
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def _removal(removal: RemovalRun) -> Document:
         "approved_by": None if brake.approval is None else brake.approval.author,
         "refusal": removal.refusal,
         "bytes": plan.size_bytes,
-        "spared": {str(why): number for why, number in plan.spared.items()},
+        "spared": {why.code: number for why, number in plan.spared.items()},
         "shares": [
             {"topic": one.topic, "topic_id": str(one.topic_id), "share": round(one.share, 6)} for one in brake.actions
         ],

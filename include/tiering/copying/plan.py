@@ -12,7 +12,6 @@ a finding: it would be left by the next run as well, and nothing would say so.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from include.tiering.copying.copy_checks import Fork, follow_offset, fork_of, undecided_divergence
@@ -23,57 +22,35 @@ from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.reasons import Reason
 from include.tiering.runs.contract import ALL_TOPICS, LeaseHolder, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import Loss
 from include.tiering.units import format_utc
 
-WAITING_CANNOT_HELP: Final = frozenset(
-    {
-        IneligibleReason.AMBIGUOUS_REPLICA,
-        IneligibleReason.OLD_MAGIC,
-        IneligibleReason.NO_LEADER_EPOCH,
-        IneligibleReason.NO_PRODUCER_SNAPSHOT,
-        IneligibleReason.CORRUPT,
-        IneligibleReason.AFTER_CORRUPT,
-        IneligibleReason.COMPACTED_SEGMENT,
-    }
-)
+WAITING_CANNOT_HELP: Final = frozenset(reason for reason in IneligibleReason if not reason.retriable)
 
 
-class HeldBack(StrEnum):
+class HeldBack(Reason):
     """Why something of a partition is not in this plan."""
 
-    NOT_READY = "its metadata is not complete"
-    OUT_OF_SIGHT = "its leader's replica is not found in a readable log directory"
-    STOPPED = "stopped by a failed segment"
-    LOST = "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
-    FAILED_AGAIN = "the new copy of a failed segment failed as well"
-    STORE_IN_DOUBT = "a failed segment is missing, and so is one that passed: the store is not what it seems to be"
-    HOLE = "offsets are gone from the source: a hole must be recorded by decision first"
-    FORK = "the source's history is another one than that of what was copied"
-    BYTE_LIMIT = "beyond the byte limit of this run"
-    NOT_ELIGIBLE = "next segment is not eligible"
-    DAMAGED = "next segment cannot be copied as it is"
-    COMPACTED = "compacted away before it was copied: to go on behind it is a decision"
-    NOT_OURS = "another owner copies this topic"
-    PAST_RETENTION = "past our retention: the copy begins behind it"
-
-
-NEEDS_A_PERSON: Final = frozenset(
-    {
-        HeldBack.OUT_OF_SIGHT,
-        HeldBack.STOPPED,
-        HeldBack.LOST,
-        HeldBack.FAILED_AGAIN,
-        HeldBack.STORE_IN_DOUBT,
-        HeldBack.HOLE,
-        HeldBack.FORK,
-        HeldBack.DAMAGED,
-        HeldBack.COMPACTED,
-    }
-)
-"""Reasons for waiting that do not go away by themselves."""
+    NOT_READY = "not-ready", "its metadata is not complete", True
+    OUT_OF_SIGHT = "out-of-sight", "its leader's replica is not found in a readable log directory"
+    STOPPED = "stopped", "stopped by a failed segment"
+    LOST = "lost", "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
+    FAILED_AGAIN = "failed-again", "the new copy of a failed segment failed as well"
+    STORE_IN_DOUBT = (
+        "store-in-doubt",
+        "a failed segment is missing, and so is one that passed: the store is not what it seems to be",
+    )
+    HOLE = "hole", "offsets are gone from the source: a hole must be recorded by decision first"
+    FORK = "log-divergence", "the source's history is another one than that of what was copied"
+    BYTE_LIMIT = "byte-limit", "beyond the byte limit of this run", True
+    NOT_ELIGIBLE = "not-eligible", "next segment is not eligible", True
+    DAMAGED = "damaged", "next segment cannot be copied as it is"
+    COMPACTED = "compacted", "compacted away before it was copied: to go on behind it is a decision"
+    NOT_OURS = "not-ours", "another owner copies this topic", True
+    PAST_RETENTION = "past-retention", "past our retention: the copy begins behind it", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +61,7 @@ class HeldBackPartition:
     what the source has no longer, or not as it was, and nobody has decided about, `lost` are failed segments that no
     new copy replaces.
     `fork` is a divergence as this plan sees it, `undecided` the one that is recorded; `follow_from` is from where on
-    the source can be followed, None while it is behind.
+    the source can be followed, None while it is behind. `ineligible` is why the next segment may not be copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -96,10 +73,11 @@ class HeldBackPartition:
     fork: Fork | None = None
     undecided: Divergence | None = None
     follow_from: int | None = None
+    ineligible: IneligibleReason | None = None
 
     @property
     def needs_a_person(self) -> bool:
-        return self.reason in NEEDS_A_PERSON
+        return not self.reason.retriable
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,16 +231,16 @@ def _followers(replicas: Sequence[Replica]) -> str:
     return f"only followers of it are found, on broker {found}" if found else "no log directory in log_dirs holds it"
 
 
-class LeftBecause(StrEnum):
+class LeftBecause(Reason):
     """Why planned segments of a partition were left."""
 
-    FAILED = "behind a segment that failed"
-    THROTTLED = "throttled by topic quota"
-    COPIED = "another run has copied them meanwhile"
-    HELD = "another batch holds the partition"
-    PAUSED = "paused"
-    ENDED = "the run ended before them"
-    UNKNOWN = "nothing says why: no batch holds the partition, and it is neither paused nor throttled"
+    FAILED = "failed", "behind a segment that failed"
+    THROTTLED = "throttled", "throttled by topic quota", True
+    COPIED = "copied", "another run has copied them meanwhile", True
+    HELD = "held", "another batch holds the partition", True
+    PAUSED = "paused", "paused", True
+    ENDED = "ended", "the run ended before them", True
+    UNKNOWN = "unknown", "nothing says why: no batch holds the partition, and it is neither paused nor throttled"
 
 
 @dataclass(frozen=True, slots=True)

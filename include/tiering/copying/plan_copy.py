@@ -275,7 +275,7 @@ def _refusal(
 
 def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackPartition:
     reason = HeldBack.DAMAGED if segment.reason in WAITING_CANNOT_HELP else HeldBack.NOT_ELIGIBLE
-    return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason))
+    return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason), ineligible=segment.reason)
 
 
 def _past_retention(partition: TopicIdPartition, doomed: Sequence[DeletionDecision]) -> HeldBackPartition:

@@ -22,6 +22,7 @@ from include.tiering.kafka.log_dirs.contract import (
     notes_member,
 )
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.reasons import reason_members
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, epoch_pairs, labels
 from include.tiering.runs.contract import ANYWHERE, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.segments.failed_copies import Loss
@@ -78,7 +79,7 @@ def _scanned_segment(segment: LogSegment) -> Document:
         "leader_epochs": epoch_pairs(segment.leader_epochs),
         "active": segment.active,
         "eligible": segment.eligible,
-        "reason": None if segment.reason is None else str(segment.reason),
+        **reason_members(segment.reason),
     }
     if segment.batch_count is not None:
         document["batch_count"] = segment.batch_count
@@ -140,7 +141,8 @@ def held_back_document(item: HeldBackPartition) -> Document:
     return {
         **labels(item.topic_id_partition),
         "next_offset": item.next_offset,
-        "reason": str(item.reason),
+        **reason_members(item.reason),
+        "segment_reason": None if item.ineligible is None else item.ineligible.code,
         "detail": item.detail,
         "lost": [loss_document(loss) for loss in item.lost],
         "follow_from": item.follow_from,
@@ -331,7 +333,7 @@ def _left(item: WorkItem, why: Mapping[TopicIdPartition, LeftPartition]) -> Docu
     """With the reason, and with the error that the last batch gave, if it gave one."""
     document = _offsets(item)
     if (left := why.get(item.topic_id_partition)) is not None:
-        document |= {"reason": str(left.reason), "detail": left.detail}
+        document |= {**reason_members(left.reason), "detail": left.detail}
     return document if item.error is None else {**document, "error": item.error, "message": item.message}
 
 

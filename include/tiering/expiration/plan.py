@@ -12,7 +12,6 @@ log start, and the next plan names what lies below.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from include.tiering.configs.config_store import FOR_EVER, TopicRetention
@@ -23,6 +22,7 @@ from include.tiering.kafka.log_dirs.rules import local_only_bytes, local_only_se
 from include.tiering.model.histories import FIRST_HISTORY, is_left, newest_history
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin, TopicOwner
+from include.tiering.model.reasons import Reason
 from include.tiering.model.retention import (
     SUPERSEDED_HOLD_MS,
     DeletionDecision,
@@ -46,14 +46,14 @@ class Unknown:
     sentence: str
 
 
-class Waits(StrEnum):
+class Waits(Reason):
     """Why segments of a partition do not expire although they might."""
 
-    NOT_READY = "its metadata is not complete"
-    NOT_OURS = "another owner expires this topic"
-    STOPPED = "stopped by a failed segment: time and size wait"
-    NAME_TAKEN = "its name is another topic's, or may be: retention set on the name is not about it"
-    TOPIC_DELETED = "its topic was deleted: what is archived stays for now"
+    NOT_READY = "not-ready", "its metadata is not complete", True
+    NOT_OURS = "not-ours", "another owner expires this topic", True
+    STOPPED = "stopped", "stopped by a failed segment: time and size wait"
+    NAME_TAKEN = "name-taken", "its name is another topic's, or may be: retention set on the name is not about it"
+    TOPIC_DELETED = "topic-deleted", "its topic was deleted: what is archived stays for now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from include.tiering.errors import UnprovedReplacementError
 from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.reasons import reason_members
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
@@ -112,7 +113,8 @@ def _document(run: ExpireRun) -> Document:
         "refusal": run.refusal,
         "unknowns": [{**labels(one.topic_id_partition), "message": one.sentence} for one in run.unknowns],
         "waiting": [
-            {**labels(one.topic_id_partition), "reason": str(one.reason), "detail": one.detail} for one in run.waiting
+            {**labels(one.topic_id_partition), **reason_members(one.reason), "detail": one.detail}
+            for one in run.waiting
         ],
         "held": [
             {

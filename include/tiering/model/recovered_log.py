@@ -22,7 +22,6 @@ their leader epochs, however far the source's log start has moved on: what they 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import groupby
 
 from include.tiering.model.histories import (
@@ -40,6 +39,7 @@ from include.tiering.model.histories import (
 )
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs, followed, merged
+from include.tiering.model.reasons import Reason
 from include.tiering.model.recovered_histories import (
     NOTHING_KNOWN,
     RecoveredHistories,
@@ -51,23 +51,28 @@ from include.tiering.model.recovered_histories import (
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
 
-class Obstacle(StrEnum):
+class Obstacle(Reason):
     """Why a complete copy is not taken."""
 
-    SAME_OFFSETS = "another copy of the same offsets was begun later"
-    COVERED = "another copy that reaches the same end is taken"
-    FALLING_EPOCHS = "its leader epochs lie before those of the segment that it would follow"
-    ODD_EPOCHS = "its manifest says other leader epochs than the history that it carries"
-    OVERLAP = "it does not begin behind the last offset that was copied"
-    GAP = "offsets before it are missing, and nobody decided to go on without them"
-    BELOW_LOG_START = "its offsets lie below the log start: they were given up"
+    SAME_OFFSETS = "same-offsets", "another copy of the same offsets was begun later"
+    COVERED = "covered", "another copy that reaches the same end is taken"
+    FALLING_EPOCHS = "falling-epochs", "its leader epochs lie before those of the segment that it would follow"
+    ODD_EPOCHS = "odd-epochs", "its manifest says other leader epochs than the history that it carries"
+    OVERLAP = "overlap", "it does not begin behind the last offset that was copied"
+    GAP = "gap", "offsets before it are missing, and nobody decided to go on without them"
+    BELOW_LOG_START = "below-log-start", "its offsets lie below the log start: they were given up"
     BEFORE_HISTORY = (
-        "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it"
+        "before-history",
+        "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it",
     )
     LEFT_HISTORY = (
-        "its leader epochs are of a history that a decision has left; ./tiering rebuild into an empty database takes it"
+        "left-history",
+        "its leader epochs are of a history that a decision left; ./tiering rebuild into an empty database takes it",
     )
-    LATER_HISTORY = "it is of a later history than the others: ./tiering adopt again, when those are adopted"
+    LATER_HISTORY = (
+        "later-history",
+        "it is of a later history than the others: ./tiering adopt again, when those are adopted",
+    )
 
 
 @dataclass(frozen=True, slots=True)

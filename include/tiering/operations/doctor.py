@@ -6,7 +6,6 @@ The report has one line per partition.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Final
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, errors_about
@@ -14,6 +13,7 @@ from include.tiering.errors import printable
 from include.tiering.handover.contract import Handover
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.reasons import Reason
 from include.tiering.operations.partition_readiness import NotReady
 from include.tiering.operations.readiness import Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
@@ -24,23 +24,23 @@ from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.units import format_bytes, format_duration
 
 
-class Cause(StrEnum):
+class Cause(Reason):
     """What keeps a partition; the last five keep nothing."""
 
-    NOT_FOUND = "not found"
-    NOT_INCLUDED = "not included"
-    HANDOVER = "hand-over under way"
-    PLATFORM = "platform not ready"
-    NOT_READY = "partition not ready"
-    OPEN_TRANSACTION = "open transaction"
-    NOT_ELIGIBLE = "not eligible"
-    HELD_BACK = "held back"
-    TOPIC_QUOTA = "topic quota"
-    BEING_COPIED = "being copied"
-    WAITS_FOR_A_RUN = "waits for a run"
-    NOTHING_ROLLED = "nothing rolled yet"
-    UP_TO_DATE = "up to date"
-    DELETED = "deleted"
+    NOT_FOUND = "not-found", "not found"
+    NOT_INCLUDED = "not-included", "not included"
+    HANDOVER = "handover", "hand-over under way"
+    PLATFORM = "platform", "platform not ready"
+    NOT_READY = "not-ready", "partition not ready"
+    OPEN_TRANSACTION = "open-transaction", "open transaction"
+    NOT_ELIGIBLE = "not-eligible", "not eligible"
+    HELD_BACK = "held-back", "held back"
+    TOPIC_QUOTA = "topic-quota", "topic quota"
+    BEING_COPIED = "being-copied", "being copied"
+    WAITS_FOR_A_RUN = "waits-for-a-run", "waits for a run"
+    NOTHING_ROLLED = "nothing-rolled", "nothing rolled yet"
+    UP_TO_DATE = "up-to-date", "up to date"
+    DELETED = "deleted", "deleted"
 
     @property
     def tiers(self) -> bool:
@@ -124,9 +124,10 @@ def _platform(evidence: Evidence) -> Diagnosis:
 
 
 def _without_partitions(evidence: Evidence) -> Diagnosis:
-    refusals = sorted({one.reason for replica in evidence.replicas for one in replica.segments if one.reason})
+    refusals = {one.reason for replica in evidence.replicas for one in replica.segments if one.reason}
     if refusals:
-        return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, refusals[0], _advice(refusals[0]))
+        first = min(refusals, key=str)
+        return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, str(first), _advice(first))
     finding = "no directory of log_dirs has a partition of it, and nothing of it is remote"
     return Diagnosis(evidence.topic, None, Cause.NOT_FOUND, finding, "check the name, and log_dirs")
 
@@ -164,21 +165,22 @@ def _of_partition(
 
 
 def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replica | None) -> Line:
-    if held_back.reason not in (HeldBack.NOT_ELIGIBLE, HeldBack.DAMAGED) or replica is None:
+    ineligible = held_back.ineligible
+    if ineligible is None or replica is None:
         finding = f"from offset {held_back.next_offset}: {held_back.reason}: {held_back.detail}"
         return Cause.HELD_BACK, finding, _advice_held_back(held_back)
-    if held_back.detail == IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
+    if ineligible is IneligibleReason.ABOVE_LAST_STABLE_OFFSET:
         return _unstable(evidence, replica)
     bounds = {
-        IneligibleReason.ABOVE_HIGH_WATERMARK.value: f" {replica.high_watermark}",
-        IneligibleReason.NOT_FLUSHED.value: f" (recovery point {replica.recovery_point})",
-        IneligibleReason.BELOW_LOG_START.value: f" {replica.log_start_offset}",
+        IneligibleReason.ABOVE_HIGH_WATERMARK: f" {replica.high_watermark}",
+        IneligibleReason.NOT_FLUSHED: f" (recovery point {replica.recovery_point})",
+        IneligibleReason.BELOW_LOG_START: f" {replica.log_start_offset}",
     }
-    finding = f"segment at {held_back.next_offset}: {held_back.detail}{bounds.get(held_back.detail, '')}"
+    finding = f"segment at {held_back.next_offset}: {ineligible}{bounds.get(ineligible, '')}"
     errors = errors_about(held_back.topic_id_partition, evidence.plan.errors)
-    if held_back.detail in _DAMAGE and errors:
+    if ineligible in _DAMAGE and errors:
         finding += f": {errors[0].path}: {errors[0].message}"
-    return Cause.NOT_ELIGIBLE, finding, _advice(held_back.detail)
+    return Cause.NOT_ELIGIBLE, finding, _advice(ineligible)
 
 
 def _advice_held_back(held_back: HeldBackPartition) -> str:
@@ -280,12 +282,12 @@ def _nothing_left(replica: Replica) -> Line:
     return Cause.UP_TO_DATE, f"all that has rolled is remote; {finding}", advice
 
 
-def _advice(reason: str) -> str:
+def _advice(reason: IneligibleReason) -> str:
     return _ADVICE.get(reason, "docs/runbook.md, A segment is not eligible")
 
 
-_DAMAGE: Final = frozenset({IneligibleReason.CORRUPT.value, IneligibleReason.AFTER_CORRUPT.value})
-_ADVICE: Final[Mapping[str, str]] = {
+_DAMAGE: Final = frozenset({IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
+_ADVICE: Final[Mapping[IneligibleReason, str]] = {
     IneligibleReason.ABOVE_HIGH_WATERMARK: "usually a checkpoint a minute old: wait; if it stays, a follower is behind",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
     IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
@@ -351,7 +353,8 @@ def _document(one: Diagnosis) -> Document:
     return {
         **(named if one.partition is None else labels(one.partition)),
         "tiers": one.cause.tiers,
-        "cause": str(one.cause),
+        "cause": one.cause.code,
+        "cause_message": str(one.cause),
         "finding": one.finding,
         "advice": one.advice,
     }

@@ -8,7 +8,6 @@ decides. One that is not waits by itself: the others go on. Of a topic that was 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import chain
 from types import MappingProxyType
 from typing import Final
@@ -19,29 +18,25 @@ from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.reasons import Reason
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletion, owner_seen
 from include.tiering.units import format_utc
 
 
-class NotReady(StrEnum):
+class NotReady(Reason):
     """Why nothing may be done with a partition now."""
 
-    METADATA = "its metadata is not complete"
-    FACTS = "topic facts are unknown or contradict what is on disk"
-    NO_LEADER_REPLICA = "its leader's replica is not found in a readable log directory"
-    NOT_OURS = "another owner works on this topic"
-    DELETED = "deleted in the cluster"
-    UNREAD = "not all is read that its brokers wrote about it"
-    STOPPED = "stopped until a person decides"
-    UNDECIDED = "waits until a person decides"
-    PAUSED = "paused"
-
-    @property
-    def waitable(self) -> bool:
-        """Whether it may pass without a person who decides something about this partition."""
-        return self not in (NotReady.NOT_OURS, NotReady.STOPPED, NotReady.UNDECIDED, NotReady.DELETED)
+    METADATA = "metadata-incomplete", "its metadata is not complete", True
+    FACTS = "cluster-metadata", "topic facts are unknown or contradict what is on disk", True
+    NO_LEADER_REPLICA = "no-leader-replica", "its leader's replica is not found in a readable log directory", True
+    NOT_OURS = "not-ours", "another owner works on this topic"
+    DELETED = "deleted", "deleted in the cluster"
+    UNREAD = "unread", "not all is read that its brokers wrote about it", True
+    STOPPED = "stopped", "stopped until a person decides"
+    UNDECIDED = "undecided", "waits until a person decides"
+    PAUSED = "paused", "paused", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +148,7 @@ def _obstacles_of_facts(
     is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
     if not is_brokers and not metadata.is_ready(partition):
         yield NotReady.METADATA, ""
-    contradictions = sorted(_reasons(replicas) & _CONTRADICTIONS)
+    contradictions = sorted(str(reason) for reason in _reasons(replicas) & _CONTRADICTIONS)
     chosen = next((replica for replica in replicas if replica.chosen), None)
     if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
         yield NotReady.FACTS, contradictions[0]

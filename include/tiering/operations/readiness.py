@@ -17,6 +17,7 @@ from include.tiering.errors import (
     StorePlaceUnknownError,
     TieringError,
 )
+from include.tiering.model.reasons import reason_members
 from include.tiering.operations.partition_readiness import PartitionReadiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 
@@ -66,7 +67,7 @@ class Readiness:
     def ready(self) -> bool:
         """Every check holds and, where a run needs one, not all partitions wait for something that passes."""
         there = [one for one in self.partitions if one.ready or one.waits]
-        all_wait = bool(there) and all(one.reason and one.reason.waitable for one in there)
+        all_wait = bool(there) and all(one.reason and one.reason.retriable for one in there)
         return self.holds and not (self.needs_one and all_wait)
 
     @property
@@ -168,8 +169,8 @@ def _document(readiness: Readiness, ok: bool) -> Document:
             {
                 **labels(one.topic_id_partition),
                 "ready": one.ready,
-                "reason": None if one.reason is None else str(one.reason),
-                "waitable": one.reason is None or one.reason.waitable,
+                **reason_members(one.reason),
+                "waitable": one.reason is None or one.reason.retriable,
                 "detail": one.detail,
             }
             for one in readiness.partitions

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.reasons import reason_members
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut
 from include.tiering.presentation import Document, Presentation, Table, count, labels
@@ -147,7 +148,7 @@ def _left_out(left: LeftOut) -> Document:
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,
         "bytes": segment.segment_size_bytes,
-        "reason": str(left.obstacle),
+        **reason_members(left.obstacle),
         "beside": None if left.beside is None else str(left.beside.remote_log_segment_id.id),
     }
 

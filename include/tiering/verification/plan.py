@@ -31,6 +31,7 @@ from typing import Final, Protocol, Self
 
 from include.tiering.kafka.log_dirs.contract import matches
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.reasons import Reason
 from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
 from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
@@ -39,16 +40,16 @@ KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
 """Plans that are older are forgotten when the next one is stored."""
 
 
-class VerificationReason(StrEnum):
+class VerificationReason(Reason):
     """Why a segment was chosen; the most urgent first."""
 
-    NEVER = "never verified"
-    FAILED = "failed before"
-    EXPIRED = "verdict expired"
-    EXPIRING = "verdict about to expire"
-    OLD = "verdict older than asked for"
-    SHARE = "its turn"
-    ASKED = "asked for"
+    NEVER = "never-verified", "never verified"
+    FAILED = "failed-before", "failed before"
+    EXPIRED = "expired", "verdict expired"
+    EXPIRING = "expiring", "verdict about to expire"
+    OLD = "older-than-asked", "verdict older than asked for"
+    SHARE = "rolling-sample", "its turn"
+    ASKED = "asked", "asked for"
 
 
 class VerificationOutcome(StrEnum):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.reasons import reason_members
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.segments.failed_copies import FailedCopy, failed_copies_table, failed_copy_document
 from include.tiering.units import format_bytes, format_duration
@@ -45,7 +46,7 @@ def _plan_document(plan: VerificationPlan) -> Document:
         "requests": plan.cost.requests,
         "seconds": None if plan.cost.seconds is None else round(plan.cost.seconds, 1),
         "left_out": plan.left_out,
-        "reasons": [{"reason": reason, "segments": segments} for reason, segments, _ in _by_reason(plan)],
+        "reasons": [{**reason_members(reason), "segments": segments} for reason, segments, _ in _by_reason(plan)],
         "topics": [
             {"topic": topic, "segments": segments, "bytes": size_bytes}
             for topic, segments, size_bytes in _by_topic(plan)
@@ -66,14 +67,14 @@ def _plan_tables(plan: VerificationPlan) -> tuple[Table, ...]:
     )
 
 
-def _by_reason(plan: VerificationPlan) -> list[tuple[str, int, int]]:
+def _by_reason(plan: VerificationPlan) -> list[tuple[VerificationReason, int, int]]:
     """Those that occur, the most urgent first."""
     segments: Counter[VerificationReason] = Counter()
     size_bytes: Counter[VerificationReason] = Counter()
     for one in plan.planned:
         segments[one.reason] += 1
         size_bytes[one.reason] += one.planned_bytes
-    return [(str(reason), segments[reason], size_bytes[reason]) for reason in VerificationReason if segments[reason]]
+    return [(reason, segments[reason], size_bytes[reason]) for reason in VerificationReason if segments[reason]]
 
 
 def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:

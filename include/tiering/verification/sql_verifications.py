@@ -152,7 +152,7 @@ class SqlVerificationStore:
             "segment_id": str(planned.segment_id.id),
             "start_offset": planned.start_offset,
             "depth": str(planned.depth),
-            "reason": str(planned.reason),
+            "reason": planned.reason.code,
             "planned_bytes": planned.planned_bytes,
             "outcome": str(VerificationOutcome.PLANNED),
         }
@@ -175,7 +175,7 @@ def _planned_of(row: Row[Any]) -> PlannedVerification:
         RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
         row.start_offset,
         Depth(row.depth),
-        VerificationReason(row.reason),
+        VerificationReason.of(row.reason),
         row.planned_bytes,
     )
 

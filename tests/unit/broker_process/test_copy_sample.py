@@ -52,7 +52,7 @@ def test_a_running_brokers_partition_is_the_same_partition_in_the_copy(target: P
     (found,) = scanned(target, "orders")
     assert [_bytes(one) for one in found.segments] == [_bytes(one) for one in sample.segments]
     assert found.leader_epochs == sample.leader_epochs
-    assert not [one for one in found.segments if one.reason and "corrupt" in one.reason]
+    assert not [one for one in found.segments if one.reason and "corrupt" in one.reason.code]
 
 
 def _bytes(segment: LogSegment) -> tuple[int, int, int, int]:

@@ -129,8 +129,9 @@ def test_work_that_another_batch_holds_is_left_and_said(run: Run, app: FakeApp, 
     assert result.exit_code == 0
     assert "2 left (2 held by another batch)" in result.output
     shown = document("copy", "--topic", "orders")
-    assert {(one["reason"], one["detail"]) for one in shown["left"]} == {
+    assert {(one["reason"], one["reason_message"], one["detail"]) for one in shown["left"]} == {
         (
+            "held",
             "another batch holds the partition",
             "batch-7 of run run-2, until 2023-11-14 22:13:50 UTC unless it renews",
         )
@@ -343,7 +344,8 @@ def test_doctor(run: Run, document: Document, app: FakeApp, cause: Cause, code: 
                 **sample.LABELS,
                 "partition": 2,
                 "tiers": code == 0,
-                "cause": str(cause),
+                "cause": cause.code,
+                "cause_message": cause.message,
                 "finding": "what was found",
                 "advice": "what to do",
             }

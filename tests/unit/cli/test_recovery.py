@@ -205,7 +205,8 @@ class TestRebuild:
                     "start_offset": 100,
                     "end_offset": 199,
                     "bytes": 1_000,
-                    "reason": "another copy of the same offsets was begun later",
+                    "reason": "same-offsets",
+                    "reason_message": "another copy of the same offsets was begun later",
                     "beside": str(SEGMENT.remote_log_segment_id.id),
                 }
             ],

@@ -69,8 +69,9 @@ def one(**changes: Any) -> Diagnosis:
     return found
 
 
-def held_back(reason: HeldBack, detail: str, **plan: Any) -> CopyPlan:
-    waiting = HeldBackPartition(ORDERS, 0, reason, detail)
+def held_back(reason: HeldBack, detail: str | IneligibleReason, **plan: Any) -> CopyPlan:
+    ineligible = detail if isinstance(detail, IneligibleReason) else None
+    waiting = HeldBackPartition(ORDERS, 0, reason, str(detail), ineligible=ineligible)
     return CopyPlan("doctor", plan.get("partitions", ()), (waiting,), plan.get("errors", ()))
 
 
@@ -94,14 +95,14 @@ def test_nothing_left_is_healthy() -> None:
     ],
 )
 def test_a_segment_that_is_not_eligible_with_the_bound(detail: IneligibleReason, finding: str) -> None:
-    found = one(plan=held_back(HeldBack.NOT_ELIGIBLE, detail.value))
+    found = one(plan=held_back(HeldBack.NOT_ELIGIBLE, detail))
     assert (found.cause, found.finding, found.cause.tiers) == (Cause.NOT_ELIGIBLE, finding, False)
     assert found.advice
 
 
 def test_damage_names_the_file() -> None:
     error = ScanError("/data/orders-3/0.log", 61, "CorruptFileError", "CRC-32C differs")
-    found = one(plan=held_back(HeldBack.DAMAGED, IneligibleReason.CORRUPT.value, errors=(error,)))
+    found = one(plan=held_back(HeldBack.DAMAGED, IneligibleReason.CORRUPT, errors=(error,)))
     assert found.finding == "segment at 0: corrupt: /data/orders-3/0.log: CRC-32C differs"
 
 
@@ -134,7 +135,7 @@ def test_damage_names_the_file() -> None:
     ],
 )
 def test_a_transaction_with_its_producer_and_age(open_ones: list[UnfinishedTransaction], finding: str) -> None:
-    plan = held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_LAST_STABLE_OFFSET.value)
+    plan = held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_LAST_STABLE_OFFSET)
     found = one(plan=plan, transactions=lambda _: open_ones)
     assert (found.cause, found.finding) == (Cause.OPEN_TRANSACTION, finding)
 
@@ -191,7 +192,7 @@ def test_who_holds_it_since_when() -> None:
 
 
 def test_what_stands_behind_planned_segments_is_the_finding() -> None:
-    plan = held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_HIGH_WATERMARK.value, partitions=(PLANNED,))
+    plan = held_back(HeldBack.NOT_ELIGIBLE, IneligibleReason.ABOVE_HIGH_WATERMARK, partitions=(PLANNED,))
     assert one(plan=plan).cause is Cause.NOT_ELIGIBLE
 
 

@@ -38,11 +38,14 @@ ERROR = {
     "error": "CorruptFileError",
     "message": "CRC-32C differs",
 }
+NO_REASON = {"reason": None, "reason_message": None}
 HELD_BACK = {
     **LABELS,
     "partition": 1,
     "next_offset": 0,
-    "reason": "stopped by a failed segment",
+    "reason": "stopped",
+    "reason_message": "stopped by a failed segment",
+    "segment_reason": None,
     "detail": "segment 0..99 failed Q102",
     "lost": [],
     "follow_from": None,
@@ -75,6 +78,7 @@ def test_scan() -> None:
                         "active": False,
                         "eligible": True,
                         "reason": None,
+                        "reason_message": None,
                     },
                     {
                         "base_offset": 200,
@@ -84,7 +88,8 @@ def test_scan() -> None:
                         "leader_epochs": [[0, 0], [3, 120]],
                         "active": True,
                         "eligible": False,
-                        "reason": "active segment",
+                        "reason": "active",
+                        "reason_message": "active segment",
                     },
                 ],
             }
@@ -446,12 +451,13 @@ def test_ready_names_the_partitions_that_wait() -> None:
     checks = (Check("schema", True, True, "at head"),)
     presented = present_ready(Readiness(checks, (one, paused)))
     assert presented.document()["partitions"] == [
-        {**LABELS, "partition": 0, "ready": True, "reason": None, "waitable": True, "detail": ""},
+        {**LABELS, "partition": 0, "ready": True, **NO_REASON, "waitable": True, "detail": ""},
         {
             **LABELS,
             "partition": 1,
             "ready": False,
             "reason": "paused",
+            "reason_message": "paused",
             "waitable": True,
             "detail": "./tiering resume",
         },

@@ -145,7 +145,7 @@ def test_segments_that_wait_are_the_plans_business(known: Known, reason: Ineligi
 @pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_CONTRADICTED])
 def test_facts_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
     one = judged(known, replica(reason=reason))["orders-0"]
-    assert (one.reason, one.detail) == (NotReady.FACTS, reason)
+    assert (one.reason, one.detail) == (NotReady.FACTS, reason.message)
 
 
 def test_what_is_left_of_a_deleted_topic_waits_for_nothing(known: Known) -> None:
@@ -274,7 +274,7 @@ def test_metadata_comes_first(known: Known) -> None:
 
 
 def test_what_a_person_must_decide_is_not_waited_for() -> None:
-    assert {reason for reason in NotReady if not reason.waitable} == {
+    assert {reason for reason in NotReady if not reason.retriable} == {
         NotReady.NOT_OURS,
         NotReady.STOPPED,
         NotReady.UNDECIDED,

@@ -16,6 +16,7 @@ from typing import Protocol
 from include.tiering.errors import ClusterFactsError, SourceError, SourceUnreadableError, printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.reasons import Reason
 from include.tiering.model.segment_data import LogSegmentData
 from include.tiering.presentation import Document, Table
 
@@ -27,48 +28,59 @@ class BoundsQuality(StrEnum):
     LOWER = "lower"
 
 
-class IneligibleReason(StrEnum):
+class IneligibleReason(Reason):
     """Why a segment may not be copied (design rule: one reason each, the first that applies).
 
     COMPACTED is about a topic. COMPACTED_SEGMENT is about one segment of a topic whose cleanup.policy is `delete` now:
     the broker's log cleaner took offsets, or all, out of it while the policy was another. It is as the broker wants it,
     and no corruption; what it held cannot be copied any more. Segments behind it are judged by themselves.
+    Where waiting cannot help, the segment will not become eligible as it is.
     """
 
-    INTERNAL_TOPIC = "internal topic"
-    COMPACTED = "compacted topic"
-    BROKER_TIERED = "remote.storage.enable is true: the broker copies this topic"
-    TOPIC_UNKNOWN = "topic facts unknown: name the topic to copy it"
-    TOPIC_REMOVED = "topic was deleted or re-created"
-    TOPIC_CONTRADICTED = "topic facts contradict what is on disk"
-    NOT_LEADER = "not the leader's replica"
-    AMBIGUOUS_REPLICA = "two directories hold this partition"
-    BEING_DELETED = "replica is being deleted or is stray"
-    BEING_MOVED = "replica is being moved to another directory"
-    OFFSETS_UNKNOWN = "its leader does not say how far it is replicated"
-    STALE_LOG_DIR = "log directory does not agree with the leader"
+    INTERNAL_TOPIC = "internal-topic", "internal topic", True
+    COMPACTED = "compacted", "compacted topic", True
+    BROKER_TIERED = "broker-tiered", "remote.storage.enable is true: the broker copies this topic", True
+    TOPIC_UNKNOWN = "topic-unknown", "topic facts unknown: name the topic to copy it", True
+    TOPIC_REMOVED = "topic-removed", "topic was deleted or re-created", True
+    TOPIC_CONTRADICTED = "topic-contradicted", "topic facts contradict what is on disk", True
+    NOT_LEADER = "not-leader", "not the leader's replica", True
+    AMBIGUOUS_REPLICA = "ambiguous-replica", "two directories hold this partition"
+    BEING_DELETED = "being-deleted", "replica is being deleted or is stray", True
+    BEING_MOVED = "being-moved", "replica is being moved to another directory", True
+    OFFSETS_UNKNOWN = "offsets-unknown", "its leader does not say how far it is replicated", True
+    STALE_LOG_DIR = "stale-log-dir", "log directory does not agree with the leader", True
     HIGH_WATERMARK_ABOVE_LOG_END = (
-        "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+        "high-watermark-above-log-end",
+        "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        True,
     )
     RECOVERY_POINT_ABOVE_LOG_END = (
-        "recovery point above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+        "recovery-point-above-log-end",
+        "recovery point above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        True,
     )
     LOG_START_ABOVE_LOG_END = (
-        "log start offset above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+        "log-start-above-log-end",
+        "log start offset above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        True,
     )
-    CHECKPOINT_OLDER_THAN_LOG = "checkpoint older than the log: it is of another log of this name"
-    ACTIVE = "active segment"
-    BELOW_LOG_START = "wholly below the log start offset"
-    ABOVE_HIGH_WATERMARK = "above the high watermark"
-    ABOVE_LAST_STABLE_OFFSET = "above the last stable offset"
-    NOT_FLUSHED = "above the recovery point and not replicated"
-    PAST_RETENTION = "past the broker's retention"
-    OLD_MAGIC = "record format older than magic 2"
-    NO_LEADER_EPOCH = "no leader epoch covers it"
-    NO_PRODUCER_SNAPSHOT = "no producer snapshot at its end"
-    CORRUPT = "corrupt"
-    AFTER_CORRUPT = "behind a corrupt segment"
-    COMPACTED_SEGMENT = "compacted"
+    CHECKPOINT_OLDER_THAN_LOG = (
+        "checkpoint-older-than-log",
+        "checkpoint older than the log: it is of another log of this name",
+        True,
+    )
+    ACTIVE = "active", "active segment", True
+    BELOW_LOG_START = "below-log-start", "wholly below the log start offset", True
+    ABOVE_HIGH_WATERMARK = "above-high-watermark", "above the high watermark", True
+    ABOVE_LAST_STABLE_OFFSET = "above-last-stable-offset", "above the last stable offset", True
+    NOT_FLUSHED = "not-flushed", "above the recovery point and not replicated", True
+    PAST_RETENTION = "past-retention", "past the broker's retention", True
+    OLD_MAGIC = "old-magic", "record format older than magic 2"
+    NO_LEADER_EPOCH = "no-leader-epoch", "no leader epoch covers it"
+    NO_PRODUCER_SNAPSHOT = "no-producer-snapshot", "no producer snapshot at its end"
+    CORRUPT = "corrupt", "corrupt"
+    AFTER_CORRUPT = "after-corrupt", "behind a corrupt segment"
+    COMPACTED_SEGMENT = "compacted-segment", "compacted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ def _of_copy(said: Said, name: str) -> str:
 
 
 def _held(said: Said, name: str) -> list[str]:
-    return [one["detail"] or one["reason"] for one in said.document["held_back"] if one["topic"] == name]
+    return [one["detail"] or one["reason_message"] for one in said.document["held_back"] if one["topic"] == name]
 
 
 def _errors(said: Said) -> list[str]:

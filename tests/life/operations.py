@@ -9,7 +9,7 @@ from tests.doubles.kafka_lab.cluster import wait_until
 from tests.life.lab import Lab
 from tests.life.platform import Document, Platform, Running
 
-_HELD: Final = "another batch holds the partition"
+_HELD: Final = "held"
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_nothing_of_it_is_copied_and_each_command_says_why(archive, app) -> None
     with archive.open() as opened:
         assert opened.adapters.stores.registry.names_in_use() == {}
     scanned = json.loads(app("scan", "--topic", ORDERS, "--json").stdout)
-    reasons = {segment["reason"] for one in scanned["partitions"] for segment in one["segments"]}
+    reasons = {segment["reason_message"] for one in scanned["partitions"] for segment in one["segments"]}
     assert reasons == {CONTRADICTED}
     for command in (("doctor", ORDERS), ("ready",)):
         said = " ".join(app(*command).output.split())

@@ -35,7 +35,7 @@ class HeldBack(Reason):
     """Why something of a partition is not in this plan."""
 
     NOT_READY = "not-ready", "its metadata is not complete", True
-    OUT_OF_SIGHT = "out-of-sight", "its leader's replica is not found in a readable log directory"
+    OUT_OF_SIGHT = "no-leader-replica", "its leader's replica is not found in a readable log directory"
     STOPPED = "stopped", "stopped by a failed segment"
     LOST = "lost", "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
     FAILED_AGAIN = "failed-again", "the new copy of a failed segment failed as well"

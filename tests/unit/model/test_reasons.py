@@ -18,7 +18,7 @@ CODES: dict[type[Reason], str] = {
     " recovery-point-above-log-end log-start-above-log-end checkpoint-older-than-log active below-log-start"
     " above-high-watermark above-last-stable-offset not-flushed past-retention old-magic no-leader-epoch"
     " no-producer-snapshot corrupt after-corrupt compacted-segment",
-    HeldBack: "not-ready out-of-sight stopped lost failed-again store-in-doubt hole log-divergence byte-limit"
+    HeldBack: "not-ready no-leader-replica stopped lost failed-again store-in-doubt hole log-divergence byte-limit"
     " not-eligible damaged compacted not-ours past-retention",
     LeftBecause: "failed throttled copied held paused ended unknown",
     NotReady: "metadata-incomplete cluster-metadata no-leader-replica not-ours deleted unread stopped undecided paused",

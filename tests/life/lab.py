@@ -218,7 +218,7 @@ def _of_ready(said: Said, name: str) -> str:
         return said.text
     checks = [one["message"] for one in said.document["checks"] if not one["ok"]]
     waits = [
-        f"{one['reason']}: {one['detail']}"
+        f"{one['reason_message']}: {one['detail']}"
         for one in said.document["partitions"]
         if one["topic"] == name and not one["ready"]
     ]

@@ -28,6 +28,8 @@ FOUND: Final = {
     11544: "an audit went by a clock that was 400 days ahead, and removed what was a minute old",
     12768: "a copy that was planned by its age went as an abandoned one, without the proof that such a one needs",
     9012095: "a whole replacement was refused for ever where the new leader has other segments",
+    9016611: "an attempt without objects stayed, as nothing could witness that it is the right store (the model's)",
+    9017290: "of two open hand-overs of one name the old topic's was carried on each time",
     9104851: "a decision came behind a batch's last look, and the log start rose over what it follows",
     20013939: "a segment passed, and what a look had found while the store hid all was held against it (the model's)",
 }

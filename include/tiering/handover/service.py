@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from include.tiering.errors import PublicationRefusedError, StateConflictError
+from include.tiering.errors import PublicationRefusedError, StateConflictError, UnknownTopicError
 from include.tiering.handover.checks import HandoverFacts
 from include.tiering.handover.contract import (
     ForgottenHandover,
@@ -78,9 +78,21 @@ class HandoverService:
         return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
 
     def latest_of(self, topic: str) -> Handover | None:
-        """The newest of the topic that has this name now, or had it when one of the same name was begun."""
+        """The open one of this name, or else the newest of the topic that has this name now.
+
+        Two are open if the topic was created again between the question for its id and the record of its handover:
+        that of the topic of now comes first, so that it can end and the other one after it.
+        """
         named = [one for one in self._handovers.open_handovers() if one.topic == topic]
-        return named[0] if named else self._handovers.latest(self.topic_to_hand_over(topic))
+        if not named:
+            return self._handovers.latest(self.topic_to_hand_over(topic))
+        if len(named) == 1:
+            return named[0]
+        try:
+            topic_id = self.topic_to_hand_over(topic)
+        except UnknownTopicError:
+            topic_id = None
+        return max(named, key=lambda one: (one.topic_id == topic_id, one.began_at_ms))
 
     def carry_on(
         self,

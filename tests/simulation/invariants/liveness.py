@@ -327,12 +327,14 @@ class Closing:
         return bool(offsets)
 
     def _has_no_witness(self, row: Row) -> bool:
-        """Nothing of an unfinished copy is in the store, nor all of one of its partition that was finished: nobody can
-        tell whether it is the right store, so that the copy may be there."""
+        """Nothing of an unfinished copy is in the store, nor all of one that was finished, of its partition, or of
+        another where its own has none: nobody can tell whether it is the right store, so that the copy may be there.
+        """
         if any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
             return False
-        others = [one for one in self._world.watch.rows.known.values() if one.place == row.place]
-        return any(one.state == FINISHED and one.segment_id in self._world.watch.rotten for one in others)
+        finished = [one for one in self._world.watch.rows.known.values() if one.state == FINISHED]
+        own = [one for one in finished if one.place == row.place]
+        return any(one.segment_id in self._world.watch.rotten for one in own or finished)
 
     def _require_audited(self, keys: set[str], owners: dict[str, TopicOwner]) -> None:
         """Nothing is excused that an audit may remove: late writes, what a power failure took, what lists hid."""

@@ -16,19 +16,19 @@ _RUNBOOK: Final = (ROOT / "docs" / "runbook.md").read_text()
 
 
 def test_every_reason_why_a_segment_is_not_eligible_has_an_entry() -> None:
-    assert [reason.value for reason in IneligibleReason if reason.value not in _RUNBOOK] == []
+    assert [reason.message for reason in IneligibleReason if reason.message not in _RUNBOOK] == []
 
 
 def test_every_reason_why_a_partition_is_held_back_has_an_entry() -> None:
-    assert [reason.value for reason in HeldBack if reason.value not in _RUNBOOK] == []
+    assert [reason.message for reason in HeldBack if reason.message not in _RUNBOOK] == []
 
 
 def test_every_reason_why_a_partition_is_not_ready_has_an_entry() -> None:
-    assert [reason.value for reason in NotReady if f"| {reason.value} |" not in _RUNBOOK] == []
+    assert [reason.message for reason in NotReady if f"| {reason.message} |" not in _RUNBOOK] == []
 
 
 def test_every_reason_why_a_partition_waits_to_expire_has_an_entry() -> None:
-    assert [reason.value for reason in Waits if f"| {reason.value} |" not in _RUNBOOK] == []
+    assert [reason.message for reason in Waits if f"| {reason.message} |" not in _RUNBOOK] == []
 
 
 def test_every_kind_of_finding_and_every_guard_of_an_audit_has_an_entry() -> None:

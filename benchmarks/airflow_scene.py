@@ -17,6 +17,9 @@ from typing import Any, Final
 
 import httpx
 
+from benchmarks.bench_upload import BUCKET, sink
+from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
+from benchmarks.quota_trace import Trace
 from include.tiering.app import App, open_app
 from include.tiering.configs.airflow_api import AirflowApi, Login
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
@@ -30,9 +33,6 @@ from local.runs import trigger, wait_for_dag
 from local.secrets_store import ADMIN, password_of
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.pools import COPIER_POOL
-from tests.benchmark.bench_upload import BUCKET, sink
-from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
-from tests.benchmark.quota_trace import Trace
 from tests.doubles.s3_server import CREDENTIALS
 
 COPY_DAG: Final = "tiering_copy"

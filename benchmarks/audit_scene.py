@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.bench_sizes import watched_memory
 from include.tiering.audit.finding import SegmentFact
 from include.tiering.remote_storage.object_store import ListedObject
 from spark_jobs.audit import read_findings
-from tests.benchmark.bench_sizes import watched_memory
 from tests.doubles.audit_stores import BUCKET
 from tests.doubles.audit_worlds import FINISHED, OLD_MS, World, text_id
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, VersityGateway, raw_client

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tests.benchmark.plot_trace import HEIGHT, LEFT, RIGHT, WIDTH
-from tests.benchmark.quota_trace import Trace
+from benchmarks.plot_trace import HEIGHT, LEFT, RIGHT, WIDTH
+from benchmarks.quota_trace import Trace
 
 _PANEL: Final = 110
 _TOP: Final = 24

@@ -1,6 +1,6 @@
 """Audits: a million keys of an S3 Inventory, a live listing of 50,000, and how fast a listing is beside boto3's.
 
-    python -m tests.benchmark.bench_audit [--keys 1000000] [--live-keys 50000] [--only inventory|live|rate]
+    python -m benchmarks.bench_audit [--keys 1000000] [--live-keys 50000] [--only inventory|live|rate]
 
 Findings that are planted must be found and none must be invented: otherwise the exit code is 1. Seconds and the rate
 are goals, which fail nothing. The job runs through spark-submit on two local cores; `seconds` are those of its steps,
@@ -19,11 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.remote_storage.object_store import KeyInterval
-from include.tiering.remote_storage.s3 import S3Credentials
-from include.tiering.remote_storage.s3.listing import S3Listing
-from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
-from tests.benchmark.audit_scene import (
+from benchmarks.audit_scene import (
     KIND_BYTES,
     PREFIX,
     STORE_URL,
@@ -36,6 +32,10 @@ from tests.benchmark.audit_scene import (
     run_job,
     store,
 )
+from include.tiering.remote_storage.object_store import KeyInterval
+from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.s3.listing import S3Listing
+from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from tests.doubles.audit_plants import PLANTS, QUIET, VERSION_PLANTS
 from tests.doubles.audit_stores import BUCKET, write_database, write_inventory
 from tests.doubles.audit_worlds import LISTED_AT_MS, OLD_MS, World

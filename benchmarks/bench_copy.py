@@ -1,6 +1,6 @@
 """Copy rate with all checks on: every batch, the whole file's CRC-32C, what the store has, the source again, metadata.
 
-    python -m tests.benchmark.bench_copy [--rounds 3] [--quick] [--directory DIR]
+    python -m benchmarks.bench_copy [--rounds 3] [--quick] [--directory DIR]
 
 Segments of 16 KiB batches in the page cache, in two sets: many small ones, few large ones. To a directory, beside `cp`
 of the same files; to a sink on loopback that verifies checksums and keeps nothing (its CPU is not counted), beside
@@ -25,8 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.units import KIB, MIB
-from tests.benchmark.bench_upload import (
+from benchmarks.bench_upload import (
     BUCKET,
     Measured,
     find_rclone,
@@ -36,7 +35,8 @@ from tests.benchmark.bench_upload import (
     summary,
     tell,
 )
-from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
+from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
+from include.tiering.units import KIB, MIB
 from tests.doubles.s3_server import CREDENTIALS, find_versitygw, versitygw_server
 
 BATCH_BYTES: Final = 16 * KIB
@@ -148,7 +148,7 @@ def copy(scratch: Path, url: str, endpoint_url: str | None = None) -> Measured:
     }
     if endpoint_url is not None:
         environment["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = endpoint_url
-    command = [sys.executable, "-m", "tests.benchmark.copy_once"]
+    command = [sys.executable, "-m", "benchmarks.copy_once"]
     planned = subprocess.run([*command, "plan"], env=environment, stdout=subprocess.PIPE, check=True)
     batches = [
         subprocess.Popen(

@@ -1,6 +1,6 @@
 """Expiration of 3,000 segments (9,000 objects) on a real S3 server, beside one call for each object.
 
-    python -m tests.benchmark.bench_delete [--segments 3000] [--directory DIR]
+    python -m benchmarks.bench_delete [--segments 3000] [--directory DIR]
 
 The whole path is measured: plan, brake, and a batch with its metadata in SQLite on disk; the other way is a loop of
 DeleteObject with the same client and without any metadata. Calls are counted by the server's access log. Exit code 1:

@@ -1,6 +1,6 @@
 """What compression and encryption cost a copy, and whoever reads it back.
 
-    python -m tests.benchmark.bench_forms [--rounds 3] [--size-mib 256] [--directory DIR]
+    python -m benchmarks.bench_forms [--rounds 3] [--size-mib 256] [--directory DIR]
 
 One segment of JSON-like records goes into a file store in each form of the aiven layout and is read back whole; chunks
 of 4 MiB. Forms take turns within a round, each in a process of its own; medians. CPU seconds per GB (10^9 bytes of the
@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.generated_segment import FileSource, status_bytes
+from benchmarks.upload_clients import running_crc32c_of
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -29,8 +31,6 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import KIB, MIB
-from tests.benchmark.generated_segment import FileSource, status_bytes
-from tests.benchmark.upload_clients import running_crc32c_of
 from tests.doubles.key_pairs import key_files
 from tests.doubles.record_batches import record, record_batch
 from tests.doubles.storage_segments import some_segment
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def in_turns(log: Path, rounds: int, scratch: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.benchmark.bench_forms", "--directory", scratch, "--one"]
+    command = [sys.executable, "-m", "benchmarks.bench_forms", "--directory", scratch, "--one"]
     found: dict[str, list[dict[str, float]]] = {name: [] for name in FORMS}
     for number in range(rounds):
         for name in FORMS:

@@ -1,6 +1,6 @@
 """What the generation of the store costs: requests and milliseconds of a plan and of a segment; prints one JSON object.
 
-    python -m tests.benchmark.bench_generation [--times 100] [--directory DIR]
+    python -m benchmarks.bench_generation [--times 100] [--directory DIR]
 
 On versitygw and in a directory, the database in SQLite on disk. A plan raises the generation, a segment compares the
 marker with what the database says. Exit code 1: a plan sent more than one GET and one conditional PUT, or a segment

@@ -1,6 +1,6 @@
 """Whether producers can tell that history is copied: none, by the broker itself, by this platform at the same rate.
 
-    python -m tests.benchmark.bench_producers [--rounds 3] [--seconds 40] [--rate-mib 10] [--page]
+    python -m benchmarks.bench_producers [--rounds 3] [--seconds 40] [--rate-mib 10] [--page]
 
 One real broker; its history lies cold on the disk, in topics of which each copy takes one. While a steady producer
 writes to another topic, the broker copies with its own quota, or `./tiering copy` with ours, or nobody. Cases take
@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import producers_page
+from benchmarks.machine import IdleMeter, machine_facts
 from include.tiering.errors import KafkaMissingError
 from include.tiering.units import MIB
-from tests.benchmark import producers_page
-from tests.benchmark.machine import IdleMeter, machine_facts
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer
@@ -118,7 +118,7 @@ class Scene:
         return sum(path.stat().st_size for path in logs)
 
     def _produce(self) -> dict[str, float]:
-        command = [sys.executable, "-m", "tests.benchmark.producer_load", self._cluster.bootstrap, "load"]
+        command = [sys.executable, "-m", "benchmarks.producer_load", self._cluster.bootstrap, "load"]
         command += ["--seconds", str(self._seconds)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds + 120, check=True)
         figures: dict[str, float] = json.loads(done.stdout)

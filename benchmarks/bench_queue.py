@@ -1,6 +1,6 @@
 """The byte-bounded queue: its throughput beside queue.Queue, what it costs fetches, and the memory that it holds.
 
-    python -m tests.benchmark.bench_queue [--rounds 9] [--items 50000]
+    python -m benchmarks.bench_queue [--rounds 9] [--items 50000]
 
 Throughput: puts and takes of one item each, done included, for several numbers of producers and consumers; the queues
 take turns within a round, ratios are medians of the ratios within a round. Goal: at least 0.5 with the byte bound on.
@@ -27,11 +27,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.fetch_turns import fetch_with_and_without
+from benchmarks.upload_clients import peak_resident_bytes
 from include.tiering.errors import QueueClosedError, QueueEmptyError
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken
 from include.tiering.units import KIB, MIB
-from tests.benchmark.fetch_turns import fetch_with_and_without
-from tests.benchmark.upload_clients import peak_resident_bytes
 
 THREADS: Final = ((1, 1), (4, 4), (1, 10), (10, 1))
 MAX_REQUESTS: Final = 500
@@ -123,7 +123,7 @@ def seconds_of(functions: Sequence[Callable[[], None]]) -> float:
 
 
 def stress_apart(max_bytes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.benchmark.bench_queue", "--stress", str(max_bytes)]
+    command = [sys.executable, "-m", "benchmarks.bench_queue", "--stress", str(max_bytes)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return dict(json.loads(done.stdout))
 

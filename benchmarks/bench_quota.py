@@ -1,6 +1,6 @@
 """Quotas as a receiver sees them: real processes, real sockets, a sink that counts what comes in.
 
-    python -m tests.benchmark.bench_quota [--full] [--postgresql] [--seconds 60] [--traces DIR]
+    python -m benchmarks.bench_quota [--full] [--postgresql] [--seconds 60] [--traces DIR]
                                           [--parts combinations clients scenarios limiter ledger]
 
 parts           what                                                                 verdict
@@ -30,12 +30,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from include.tiering.units import GIB, MIB
-from tests.benchmark.bench_upload import find_rclone, tell
-from tests.benchmark.limited_clients import rclone, s3transfer
-from tests.benchmark.machine import IdleMeter
-from tests.benchmark.quota_outages import outage_of
-from tests.benchmark.quota_scenarios import (
+from benchmarks.bench_upload import find_rclone, tell
+from benchmarks.limited_clients import rclone, s3transfer
+from benchmarks.machine import IdleMeter
+from benchmarks.quota_outages import outage_of
+from benchmarks.quota_scenarios import (
     SEGMENT_BYTES,
     Check,
     Outcome,
@@ -47,7 +46,8 @@ from tests.benchmark.quota_scenarios import (
     steady,
     two_brokers,
 )
-from tests.benchmark.quota_scene import TOTAL, Scene, begin, end, scene
+from benchmarks.quota_scene import TOTAL, Scene, begin, end, scene
+from include.tiering.units import GIB, MIB
 from tests.doubles.databases import postgresql_server
 
 MB: Final = 1_000_000

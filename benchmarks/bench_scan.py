@@ -46,7 +46,7 @@ def main() -> None:
         begun = time.monotonic()
         generate(log_dir)
         print(f"generated in {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "tests.benchmark.bench_scan", str(log_dir)]
+        command = [sys.executable, "-m", "benchmarks.bench_scan", str(log_dir)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     print(done.stdout, end="")
 

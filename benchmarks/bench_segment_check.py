@@ -1,7 +1,7 @@
 """How fast one core checks every batch of a segment, and what memory that takes.
 
-    python -m tests.benchmark.bench_segment_check
-    python -m tests.benchmark.bench_segment_check --size-mib 64 --repeats 3 --no-dump-log-segments
+    python -m benchmarks.bench_segment_check
+    python -m benchmarks.bench_segment_check --size-mib 64 --repeats 3 --no-dump-log-segments
 
 Writes a segment of each batch size to a temporary directory, reads it once so that it is in the page cache, and checks
 it in fresh processes: every batch (length, magic, CRC-32C, offsets, epoch) and the CRC-32C of the whole file. By turns
@@ -31,14 +31,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
+from benchmarks.generated_segment import FileSource, status_bytes, write_segment
+from benchmarks.machine import machine_facts
 from include.tiering.formats.segment_check import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.units import GIB, KIB, MIB
-from tests.benchmark.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
-from tests.benchmark.generated_segment import FileSource, status_bytes, write_segment
-from tests.benchmark.machine import machine_facts
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _GOAL_GIB_PER_SECOND: Final = {16 * KIB: 1.5, KIB: 250 * MIB / GIB}
 _GOAL_MEMORY_MIB: Final = 64
 _GOAL_TIMES: Final = 8
@@ -63,7 +63,7 @@ def measure_here(path: Path) -> dict[str, Any]:
 def _measure_in_a_process(path: Path) -> dict[str, Any]:
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmark.bench_segment_check", "--measure", str(path)],
+        [sys.executable, "-m", "benchmarks.bench_segment_check", "--measure", str(path)],
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         check=True,

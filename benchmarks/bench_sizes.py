@@ -1,6 +1,6 @@
 """Sizes over a thousand, a hundred thousand and a million segments; their recount over a million and ten million.
 
-    python -m tests.benchmark.bench_sizes [--only counters|recount] [--segments 1000000,10000000] [--rounds 5]
+    python -m benchmarks.bench_sizes [--only counters|recount] [--segments 1000000,10000000] [--rounds 5]
 
 Counters, on SQLite and PostgreSQL: `remote_log_size` of a leader epoch and the total of a partition, databases taking
 turns within a round; firm: at most 1.5 times slower over a million segments than over a thousand, and under 2 ms.
@@ -29,11 +29,11 @@ from typing import Any, Final
 import psutil
 from sqlalchemy import Engine
 
+from benchmarks.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
 from include.tiering.database.engine import open_engine
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from tests.benchmark.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of
 from tests.doubles.spark_submit import submit_command, submit_environment
@@ -166,7 +166,7 @@ def milliseconds(ask: dict[int, Callable[[int], object]], rounds: int) -> dict[s
 
 
 def changes_a_second(url: str, workers: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.benchmark.bench_sizes", "--worker", url]
+    command = [sys.executable, "-m", "benchmarks.bench_sizes", "--worker", url]
     started = [
         subprocess.Popen([*command, f"{workers}{number}", str(WORK_SECONDS)], stdout=subprocess.PIPE)
         for number in range(workers)
@@ -217,7 +217,7 @@ def recounted(directory: Path, segments: int, rounds: int) -> dict[str, Any]:
     parquet = directory / f"segments-{segments}"
     export_parquet(database, parquet)
     database.unlink()
-    command = [sys.executable, "-m", "tests.benchmark.bench_sizes", "--rounds", str(rounds)]
+    command = [sys.executable, "-m", "benchmarks.bench_sizes", "--rounds", str(rounds)]
     compared = subprocess.run([*command, "--beside-duckdb", str(parquet)], stdout=subprocess.PIPE, check=True)
     return {"job": job, "on Parquet": json.loads(compared.stdout)}
 

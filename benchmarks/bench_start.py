@@ -1,7 +1,7 @@
 """Time from the trigger of a batch to the first byte that it writes, and where it goes.
 
-    python -m tests.benchmark.bench_start
-    python -m tests.benchmark.bench_start --repeats 5 --ways inline spark-submit-class-archive
+    python -m benchmarks.bench_start
+    python -m benchmarks.bench_start --repeats 5 --ways inline spark-submit-class-archive
 
 Each round plans a run of one small topic of the bundled log directories into a file store of its own and starts one
 batch, by turns in each way, so that a busy machine disturbs all alike:

@@ -1,6 +1,6 @@
 """Upload speed of remote storage beside boto3's upload_file at its defaults, and rclone where it is installed.
 
-    python -m tests.benchmark.bench_upload [--rounds 3] [--quick] [--versitygw] [--rclone] [--directory DIR]
+    python -m benchmarks.bench_upload [--rounds 3] [--quick] [--versitygw] [--rclone] [--directory DIR]
 
 Everything goes to a sink on loopback that computes the checksum it is told and throws the bytes away; its CPU is not
 counted, though on few cores it takes some from the client. Two sets: many small segments, few large ones, in the page
@@ -133,7 +133,7 @@ def summary(rounds: list[dict[str, Measured]], files: list[Path]) -> dict[str, A
 
 
 def python_client(client: str, endpoint_url: str, files: list[Path], prefix: str) -> Measured:
-    command = [sys.executable, "-m", "tests.benchmark.upload_clients", client, endpoint_url, BUCKET, prefix]
+    command = [sys.executable, "-m", "benchmarks.upload_clients", client, endpoint_url, BUCKET, prefix]
     done = subprocess.run(
         [*command, *map(str, files)], env={**os.environ, **CREDENTIALS}, stdout=subprocess.PIPE, check=True
     )
@@ -172,7 +172,7 @@ def find_rclone() -> Path | None:
 def sink() -> Iterator[tuple[str, Any]]:
     """Endpoint of a sink in a process of its own, and a way to ask it: (requests, bytes, verified, refused)."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmark.s3_sink"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "benchmarks.s3_sink"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None

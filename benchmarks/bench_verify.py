@@ -1,7 +1,7 @@
 """How fast one core verifies a copied segment deeply, beside Kafka's DumpLogSegments; what memory and bytes that takes.
 
-    python -m tests.benchmark.bench_verify
-    python -m tests.benchmark.bench_verify --size-mib 64 --repeats 3 --no-dump-log-segments
+    python -m benchmarks.bench_verify
+    python -m benchmarks.bench_verify --size-mib 64 --repeats 3 --no-dump-log-segments
 
 Stores a segment as the platform does: log, indexes, producer snapshot, leader epochs, manifest, in a file store. Fresh
 processes measure it deeply through the storage contract and judge the measure: every batch's CRC-32C, offsets, epochs,
@@ -34,13 +34,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
+from benchmarks.generated_segment import status_bytes
+from benchmarks.machine import machine_facts
+from benchmarks.stored_segment import StoredLog, measure_deep, store_segment
 from include.tiering.units import GIB, KIB, MIB
-from tests.benchmark.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
-from tests.benchmark.generated_segment import status_bytes
-from tests.benchmark.machine import machine_facts
-from tests.benchmark.stored_segment import StoredLog, measure_deep, store_segment
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _BATCH_BYTES: Final = (16 * KIB, KIB)
 _MEMORY_SIZES_MIB: Final = (1, 64, 1024)
 _GOAL_MEMORY_MIB: Final = 64
@@ -69,7 +69,7 @@ def measure_here(directory: Path) -> dict[str, Any]:
 def _measure_in_a_process(directory: Path) -> dict[str, Any]:
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmark.bench_verify", "--measure", str(directory)],
+        [sys.executable, "-m", "benchmarks.bench_verify", "--measure", str(directory)],
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         check=True,

@@ -1,7 +1,7 @@
 """One batch of a planned run in this process; its last words are its own account as JSON.
 
-    python -m tests.benchmark.copy_once plan            set up, and plan the run `bench`
-    python -m tests.benchmark.copy_once batch NUMBER    run one batch of it
+    python -m benchmarks.copy_once plan            set up, and plan the run `bench`
+    python -m benchmarks.copy_once batch NUMBER    run one batch of it
 
 CPU and time count from the first claim to the last FINISHED, start-up apart; memory is the whole process's peak. A
 batch says when it is ready to begin and waits for a line on standard input, so that several begin together.
@@ -12,9 +12,9 @@ import resource
 import sys
 import time
 
+from benchmarks.upload_clients import peak_resident_bytes
 from include.tiering.app import open_app
 from include.tiering.settings import load_settings
-from tests.benchmark.upload_clients import peak_resident_bytes
 
 
 def cpu_seconds() -> float:

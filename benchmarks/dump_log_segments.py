@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).resolve().parents[1]
 _LIBS: Final = _ROOT / ".cache" / f"kafka-tools-{KAFKA_VERSION}"
 _MAIN_CLASS: Final = "org.apache.kafka.tools.DumpLogSegments"
 _POM: Final = f"""\

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
 from include.tiering.app import App, open_app
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
@@ -20,7 +21,6 @@ from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.reading.service import RecordReaders
 from include.tiering.settings import load_settings
 from include.tiering.units import KIB, MIB
-from tests.benchmark.generated_log_dir import TOPIC, Shape, write_log_dir
 from tests.doubles.quotas import NoQuotas
 
 SHAPE: Final = Shape(2, 8, 16 * MIB, 16 * KIB)

@@ -1,6 +1,6 @@
 """Uploaders with a limit of their own, one process each, for a comparison at the same rates.
 
-    python -m tests.benchmark.limited_clients s3transfer ENDPOINT RATE FILE    uploads FILE again and again until killed
+    python -m benchmarks.limited_clients s3transfer ENDPOINT RATE FILE    uploads FILE again and again until killed
 
 s3transfer is what boto3's upload_file uses; its `max_bandwidth` is the limit. rclone gets `--bwlimit`, and a directory
 with enough links to one file to be busy all the time. Both limits are of one process.
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.benchmark.bench_upload import BUCKET, find_rclone
+from benchmarks.bench_upload import BUCKET, find_rclone
 from tests.doubles.s3_server import ACCESS_KEY, CREDENTIALS, SECRET_KEY
 
 
 @contextmanager
 def s3transfer(endpoint_url: str, quota: int, file: Path, seconds: float) -> Iterator[None]:
     """Uploads while the context lasts."""
-    command = [sys.executable, "-m", "tests.benchmark.limited_clients", "s3transfer", endpoint_url, str(quota)]
+    command = [sys.executable, "-m", "benchmarks.limited_clients", "s3transfer", endpoint_url, str(quota)]
     with _running([*command, str(file)], CREDENTIALS):
         yield
 

@@ -1,6 +1,6 @@
 """A trace against the quota in force, as one SVG.
 
-    python -m tests.benchmark.plot_trace TRACE.json PLOT.svg [--title WORDS] [--window 0.5]
+    python -m benchmarks.plot_trace TRACE.json PLOT.svg [--title WORDS] [--window 0.5]
 
 TRACE.json holds `{"trace": {...}, "quotas": [[time, bytes a second], ...], "events": [[time, words], ...]}`, all times
 in seconds of the clock of the trace; the trace is what the sink answers to GET /.arrivals. Drawn are the bytes a second
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.benchmark.quota_trace import BUCKETS_PER_SECOND, Trace, quota_at
+from benchmarks.quota_trace import BUCKETS_PER_SECOND, Trace, quota_at
 
 WIDTH: Final = 960
 HEIGHT: Final = 360

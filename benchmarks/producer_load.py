@@ -1,6 +1,6 @@
 """A producer of its own process: a steady rate for some seconds, and how long the broker took to acknowledge.
 
-    python -m tests.benchmark.producer_load BOOTSTRAP TOPIC --rate 500 --seconds 40
+    python -m benchmarks.producer_load BOOTSTRAP TOPIC --rate 500 --seconds 40
 
 Latency is from the call until the acknowledgement of all in-sync replicas is delivered, in milliseconds. The records
 of the first seconds count for nothing. Prints JSON.

@@ -1,6 +1,6 @@
 """A running `tiering_copy` in a real Airflow whose quota and pool are changed meanwhile, as a receiver sees it.
 
-    python -m tests.benchmark.quota_in_airflow [--plot PLOT.svg] [--trace TRACE.json] [--directory DIR]
+    python -m benchmarks.quota_in_airflow [--plot PLOT.svg] [--trace TRACE.json] [--directory DIR]
 
     quota       pool
     20 MB/s     2           two batches send
@@ -25,20 +25,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
-from include.tiering.model.segment_metadata import Verdict
-from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.units import KIB, MIB
-from local.runs import DagRun, errors_of, trigger, wait_for_run
-from plugins.tiering_airflow.pools import COPIER_POOL
-from tests.benchmark.airflow_scene import COPY_DAG, SIZES_DAG, AirflowScene, Change, PoolWatch, Sample, airflow_scene
-from tests.benchmark.batches_panel import with_batches
-from tests.benchmark.bench_upload import tell
-from tests.benchmark.generated_log_dir import Shape
-from tests.benchmark.machine import IdleMeter
-from tests.benchmark.plot_trace import plot
-from tests.benchmark.quota_scenarios import Check
-from tests.benchmark.quota_trace import (
+from benchmarks.airflow_scene import COPY_DAG, SIZES_DAG, AirflowScene, Change, PoolWatch, Sample, airflow_scene
+from benchmarks.batches_panel import with_batches
+from benchmarks.bench_upload import tell
+from benchmarks.generated_log_dir import Shape
+from benchmarks.machine import IdleMeter
+from benchmarks.plot_trace import plot
+from benchmarks.quota_scenarios import Check
+from benchmarks.quota_trace import (
     Trace,
     longest_burst_s,
     longest_silence_s,
@@ -46,6 +40,12 @@ from tests.benchmark.quota_trace import (
     slowest_second,
     worst_second,
 )
+from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
+from include.tiering.model.segment_metadata import Verdict
+from include.tiering.runs.contract import SegmentOutcome
+from include.tiering.units import KIB, MIB
+from local.runs import DagRun, errors_of, trigger, wait_for_run
+from plugins.tiering_airflow.pools import COPIER_POOL
 
 MB: Final = 1_000_000
 FIRST, BY_COMMAND, BY_FORM = 20 * MB, 5 * MB, 12 * MB

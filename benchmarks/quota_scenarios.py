@@ -10,10 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from include.tiering.quotas.contract import Scope
-from include.tiering.units import MIB
-from tests.benchmark.quota_scene import EACH_BROKER, TOTAL, Scene, Worker, begin, end, summary
-from tests.benchmark.quota_trace import (
+from benchmarks.quota_scene import EACH_BROKER, TOTAL, Scene, Worker, begin, end, summary
+from benchmarks.quota_trace import (
     Trace,
     largest_tenth,
     last_byte_after_s,
@@ -25,6 +23,8 @@ from tests.benchmark.quota_trace import (
     slowest_second,
     worst_second,
 )
+from include.tiering.quotas.contract import Scope
+from include.tiering.units import MIB
 
 SLOW_SHARE: Final = 0.01
 SEGMENT_BYTES: Final = 64 * MIB

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict
 from urllib.request import Request, urlopen
 
+from benchmarks.bench_upload import BUCKET, sink
+from benchmarks.quota_trace import Trace
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_catalogue import COPY_QUOTA, TOTAL_COPY_QUOTA
 from include.tiering.configs.config_store import ALL_BROKERS
@@ -24,14 +26,12 @@ from include.tiering.model.ids import Uuid
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings
-from tests.benchmark.bench_upload import BUCKET, sink
-from tests.benchmark.quota_trace import Trace
 from tests.doubles.s3_server import CREDENTIALS
 
 TOTAL: Final = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
 EACH_BROKER: Final = Scope(QuotaKind.COPY, QuotaLevel.BROKER)
 _NAMES: Final = {TOTAL: TOTAL_COPY_QUOTA, EACH_BROKER: COPY_QUOTA}
-_COMMAND: Final = Path(__file__).resolve().parents[2] / "tiering"
+_COMMAND: Final = Path(__file__).resolve().parents[1] / "tiering"
 _ENDS_WITHIN_S: Final = 120.0
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -100,7 +100,7 @@ class Scene:
         self, count: int, mode: str, *amount: int, broker_id: int = 1, topic: str = "bench"
     ) -> tuple[Worker, ...]:
         """Workers that are ready to begin."""
-        command = [sys.executable, "-m", "tests.benchmark.quota_worker", mode, *map(str, amount)]
+        command = [sys.executable, "-m", "benchmarks.quota_worker", mode, *map(str, amount)]
         command += ["--broker-id", str(broker_id), "--topic", topic]
         workers = tuple(self._started(command) for _ in range(count))
         self._workers += workers

@@ -1,9 +1,9 @@
 """One process that uploads under the quotas of its deployment; its last words are its own account as JSON.
 
-    python -m tests.benchmark.quota_worker busy SEGMENT_BYTES    one segment after another
-    python -m tests.benchmark.quota_worker idle                  one small object, then nothing
-    python -m tests.benchmark.quota_worker slow RATE             small objects, RATE bytes a second in all
-    python -m tests.benchmark.quota_worker take                  asks for block after block, sends nothing
+    python -m benchmarks.quota_worker busy SEGMENT_BYTES    one segment after another
+    python -m benchmarks.quota_worker idle                  one small object, then nothing
+    python -m benchmarks.quota_worker slow RATE             small objects, RATE bytes a second in all
+    python -m benchmarks.quota_worker take                  asks for block after block, sends nothing
     [--broker-id 1] [--topic bench]
 
 Settings come from the environment, quotas and the S3 adapter from the product's own wiring: nothing here paces. Says
@@ -25,6 +25,7 @@ from typing import Final
 
 from sqlalchemy import Engine, event
 
+from benchmarks.copy_once import cpu_seconds, tell
 from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
@@ -37,7 +38,6 @@ from include.tiering.remote_storage.object_store import BLOCK_BYTES
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.units import KIB, MIB
-from tests.benchmark.copy_once import cpu_seconds, tell
 
 IDLE_BYTES: Final = 4 * KIB
 SLOW_PERIOD_S: Final = 0.1

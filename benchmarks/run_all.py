@@ -1,7 +1,7 @@
 """Run benchmarks one after another and print one JSON document: the machine, then each result.
 
-    python -m tests.benchmark.run_all               all of them
-    python -m tests.benchmark.run_all scan start    some
+    python -m benchmarks.run_all               all of them
+    python -m benchmarks.run_all scan start    some
 
 Each benchmark is a program of its own, `bench_<name>.py`, whose last line of standard output is a JSON object; what it
 says meanwhile goes to standard error. One that fails is named with its exit code and does not stop the others; one that
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmark.machine import machine_facts
+from benchmarks.machine import machine_facts
 
-_HERE: Final = Path(__file__).parent
-_ROOT: Final = _HERE.parents[1]
+_HERE: Final = Path(__file__).resolve().parent
+_ROOT: Final = _HERE.parent
 NAMES: Final = tuple(sorted(path.stem.removeprefix("bench_") for path in _HERE.glob("bench_*.py")))
 
 
@@ -28,7 +28,7 @@ def run_one(name: str) -> dict[str, Any]:
     """What the benchmark printed, with the seconds it took; `error` if it failed, at once or by its own verdict."""
     print(f"--- {name}", file=sys.stderr, flush=True)
     begun = time.monotonic()
-    command = [sys.executable, "-m", f"tests.benchmark.bench_{name}"]
+    command = [sys.executable, "-m", f"benchmarks.bench_{name}"]
     done = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=False)
     seconds = round(time.monotonic() - begun, 1)
     measured: dict[str, Any] = {"seconds": seconds}

@@ -1,6 +1,6 @@
 """An S3 server for benchmarks: computes every checksum it is told, refuses wrong ones, keeps sizes and checksums alone.
 
-    python -m tests.benchmark.s3_sink        says its port, serves until its standard input ends
+    python -m benchmarks.s3_sink        says its port, serves until its standard input ends
 
 Speaks as much S3 as uploaders need: PutObject and multipart (plain or aws-chunked bodies), conditional writes, Head,
 an empty list, Delete, and Get, whole or a range, of what is no larger than 4 KiB. Verified: x-amz-checksum-crc32c and
@@ -27,9 +27,9 @@ from uuid import uuid4
 
 import numpy as np
 
+from benchmarks.quota_trace import BUCKET_NS, Trace
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
 from include.tiering.units import KIB, MIB
-from tests.benchmark.quota_trace import BUCKET_NS, Trace
 
 _BLOCK_BYTES: Final = MIB
 _SMALL_BYTES: Final = 4 * KIB

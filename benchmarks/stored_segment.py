@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from benchmarks.generated_segment import FileSource, write_segment
 from include.tiering.formats import checkpoints, producer_state
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.log_batches import iter_headers
@@ -24,7 +25,6 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from tests.benchmark.generated_segment import FileSource, write_segment
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
 

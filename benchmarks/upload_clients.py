@@ -1,6 +1,6 @@
 """One uploader in a process of its own; its last words are its own account as JSON.
 
-    python -m tests.benchmark.upload_clients ours|upload_file ENDPOINT BUCKET PREFIX FILE...
+    python -m benchmarks.upload_clients ours|upload_file ENDPOINT BUCKET PREFIX FILE...
 
 Counted from after imports, client and checksums to the last answer: wall seconds, CPU seconds of this process, and the
 peak of its resident memory (with all that came before). `ours` is told each file's CRC-32C (of the whole and of each

@@ -14,8 +14,8 @@ MEASURING: Final = {"perf_counter", "perf_counter_ns", "process_time", "process_
 WAITING: Final = {"wait", "join", "result", "acquire", "wait_for"}
 """Their timeout may be the first argument."""
 LEAST_SECONDS: Final = 60
-ELSEWHERE: Final = {"benchmark", "browser", "data", "simulation"}
-"""Of these, benchmarks measure, simulations report what they cost, and the others are not run by `make test`."""
+ELSEWHERE: Final = {"browser", "data", "simulation"}
+"""Of these, simulations report what they cost, and the others are not run by `make test`."""
 
 
 def _files() -> list[Path]:

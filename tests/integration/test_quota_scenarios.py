@@ -17,15 +17,15 @@ from typing import Final
 import numpy as np
 import pytest
 
+from benchmarks.quota_outages import outage_of
+from benchmarks.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
+from benchmarks.quota_trace import farthest_ahead_bytes
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.shares import FILL, LEASE_SECONDS, WorkerEntry
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.units import GIB, MIB
-from tests.benchmark.quota_outages import outage_of
-from tests.benchmark.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
-from tests.benchmark.quota_trace import farthest_ahead_bytes
 from tests.doubles.databases import create_postgresql_database
 from tests.doubles.patience import eventually
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.benchmark.plot_trace import LEFT, TOP, WIDTH, main, plot
-from tests.benchmark.quota_trace import Trace
+from benchmarks.plot_trace import LEFT, TOP, WIDTH, main, plot
+from benchmarks.quota_trace import Trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRACE = Trace.of([*[10_000] * 300, *[1_000] * 300], begun_s=50.0)

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmark.airflow_scene import Change, Sample
-from tests.benchmark.batches_panel import with_batches
-from tests.benchmark.plot_trace import plot
-from tests.benchmark.quota_in_airflow import BY_COMMAND, BY_FORM, FIRST, Observed, Phase, judged, picture
-from tests.benchmark.quota_trace import BUCKETS_PER_SECOND, Trace
+from benchmarks.airflow_scene import Change, Sample
+from benchmarks.batches_panel import with_batches
+from benchmarks.plot_trace import plot
+from benchmarks.quota_in_airflow import BY_COMMAND, BY_FORM, FIRST, Observed, Phase, judged, picture
+from benchmarks.quota_trace import BUCKETS_PER_SECOND, Trace
 
 SECONDS = 10
 QUOTAS = (FIRST, FIRST, BY_COMMAND, BY_FORM, BY_FORM)

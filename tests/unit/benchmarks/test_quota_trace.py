@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmark.quota_trace import (
+from benchmarks.quota_trace import (
     Trace,
     farthest_ahead_bytes,
     largest_tenth,

@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.quota_worker import CountingLimiter, RepeatedBlock
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.units import KIB, MIB
-from tests.benchmark.quota_worker import CountingLimiter, RepeatedBlock
 
 
 @pytest.mark.parametrize("size_bytes", [1, 4 * KIB, MIB, MIB + 1, 8 * MIB, 9 * MIB + 5, 16 * MIB])

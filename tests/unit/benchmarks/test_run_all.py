@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.benchmark.machine import IdleMeter, machine_facts
-from tests.benchmark.run_all import last_json
+from benchmarks.machine import IdleMeter, machine_facts
+from benchmarks.run_all import last_json
 
 
 @pytest.mark.parametrize("output", ['{"rate": 3}\n', 'warming up\nround 1\n{"rate": 3}\n', '{\n  "rate": 3\n}\n'])

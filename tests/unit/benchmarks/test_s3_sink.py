@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from benchmarks.quota_trace import Trace
+from benchmarks.s3_sink import Arrivals, Sink, start
 from include.tiering.errors import RemoteChecksumError, RemoteObjectExistsError
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.units import MIB
-from tests.benchmark.quota_trace import Trace
-from tests.benchmark.s3_sink import Arrivals, Sink, start
 from tests.doubles.s3_server import CREDENTIALS, raw_client
 from tests.doubles.storage_segments import some_bytes
 

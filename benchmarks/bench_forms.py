@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--one", nargs=2, metavar=("FORM", "LOG"), help="measure one form of one file: for itself")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-forms-", dir=options.directory) as scratch:
+        result: dict[str, Any]
         if options.one:
             result = measured(FORMS[options.one[0]], Path(options.one[1]), Path(scratch))
         else:

@@ -97,4 +97,5 @@ def main(client: str, endpoint_url: str, bucket: str, prefix: str, files: Sequen
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], files=[Path(name) for name in sys.argv[5:]])
+    client, endpoint_url, bucket, prefix, *files = sys.argv[1:]
+    main(client, endpoint_url, bucket, prefix, [Path(file) for file in files])

@@ -34,7 +34,7 @@ def _timeouts(name: str, call: ast.Call) -> Iterator[float]:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"]
     given += call.args[:1] if name in WAITING else []
     for value in given:
-        if isinstance(value, ast.Constant) and type(value.value) in (int, float):
+        if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value is not True:
             yield value.value
 
 

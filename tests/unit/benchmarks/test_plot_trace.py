@@ -17,7 +17,12 @@ QUOTAS = [(49.9, 1_000_000), (53.0, 100_000)]
 def lines(text: str) -> list[list[tuple[float, float]]]:
     """Points of the shade, the quota and the rate, in this order."""
     found = ET.fromstring(text).iter(f"{SVG}polyline")  # noqa: S314
-    return [[tuple(map(float, point.split(","))) for point in line.attrib["points"].split()] for line in found]
+    return [[point_of(point) for point in line.attrib["points"].split()] for line in found]
+
+
+def point_of(text: str) -> tuple[float, float]:
+    x, y = map(float, text.split(","))
+    return x, y
 
 
 def test_quota_and_rate_lie_on_each_other() -> None:

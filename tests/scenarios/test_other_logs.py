@@ -112,9 +112,7 @@ def test_an_empty_segment_of_a_topic_that_was_compacted_waits_and_is_not_called_
     assert [segment["reason"] for segment in leader["segments"]] == [None, "compacted-segment", "active"]
     code, copied = cluster.run("copy")
     assert (code, [one["start_offset"] for one in copied["copied"]], copied["errors"]) == (1, [0], [])
-    assert [(one["reason"], one["detail"]) for one in copied["held_back"]] == [
-        ("compacted", "offsets 10..19")
-    ]
+    assert [(one["reason"], one["detail"]) for one in copied["held_back"]] == [("compacted", "offsets 10..19")]
     code, doctor = cluster.run("doctor", "orders")
     assert (code, [one["advice"] for one in doctor["partitions"]]) == (
         1,

@@ -151,7 +151,7 @@ requirements: setup ## export the lock, for people who use pip
 
 # --- benchmarks -----------------------------------------------------------------------------------------------------
 
-BENCH := $(PYTHON) -m tests.benchmark.run_all
+BENCH := $(PYTHON) -m benchmarks.run_all
 
 bench: setup s3-server .cache/bin/.rclone-$(RCLONE_VERSION) ## all benchmarks, one JSON document with machine facts
 	@$(BENCH)
@@ -184,7 +184,7 @@ bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver 
 	@$(BENCH) quota
 
 bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, judged and drawn (6 minutes)
-	@$(PYTHON) -m tests.benchmark.quota_in_airflow --plot docs/images/quota-in-airflow.svg
+	@$(PYTHON) -m benchmarks.quota_in_airflow --plot docs/images/quota-in-airflow.svg
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each
 	@$(BENCH) scan

@@ -41,7 +41,12 @@ FORM = {
     "value": "52428800",
     "delete": False,
 }
-REPORTING = {"entity_type": "clients", "entity_default": False, "entity_name": "reporting", "name": CLIENT}
+REPORTING: dict[str, Any] = {
+    "entity_type": "clients",
+    "entity_default": False,
+    "entity_name": "reporting",
+    "name": CLIENT,
+}
 
 
 @pytest.fixture

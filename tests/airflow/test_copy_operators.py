@@ -21,6 +21,7 @@ from plugins.tiering_airflow.copying import (
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, planned_run_id
 from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.present import present
 from tests.doubles.self_contained import parsed
 
 RUN_ID = "manual__2026-01-01"
@@ -246,7 +247,7 @@ def test_a_batch_tells_its_job_its_placement() -> None:
     operator = CopyBatchOperator(
         task_id="copy_rack-b", batch=4, reads_queue="rack-b", spark_resource="local_disk", planned_run_id=RUN_ID
     )
-    assert operator.application_args[-4:] == ["--queue", "rack-b", "--spark-resource", "local_disk"]
+    assert present(operator.application_args)[-4:] == ["--queue", "rack-b", "--spark-resource", "local_disk"]
 
 
 def test_a_batch_tells_its_job_run_batch_and_pool() -> None:

@@ -13,8 +13,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import ParamValidationError
 
-from plugins.tiering_airflow.pools import POOLS, suitable_slots
+from include.tiering.configs.pools import POOLS
+from plugins.tiering_airflow.pools import suitable_slots
 from plugins.tiering_airflow.shared import RetryRetriableErrors
+from tests.doubles.present import present
 from tests.doubles.source_tree import ROOT
 
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
@@ -122,7 +124,8 @@ def test_the_metadata_topic_is_read_on_a_schedule_where_there_are_brokers(monkey
     monkeypatch.setenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS", "broker:9092")
     bag = DagBag(str(ROOT / "dags" / "tiering_ingest.py"))
     assert bag.import_errors == {}
-    assert bag.dags["tiering_ingest"].schedule == "*/5 * * * *"
+    schedule: Any = bag.dags["tiering_ingest"].schedule
+    assert schedule == "*/5 * * * *"
 
 
 def test_without_queues_there_is_one_copy_task() -> None:
@@ -139,7 +142,7 @@ def test_settings_that_cannot_be_used_are_named_where_dags_are_listed(racks: Pat
 def test_is_named_after_its_file_and_documented(dag: DAG) -> None:
     assert Path(dag.fileloc).stem == dag.dag_id
     assert dag.description
-    assert len(dag.doc_md) > 200
+    assert len(present(dag.doc_md)) > 200
 
 
 def test_is_tagged_and_owned(dag: DAG) -> None:
@@ -168,7 +171,7 @@ def test_spark_jobs_hold_a_slot(dag: DAG) -> None:
 
 def test_errors_decide_about_retries(dag: DAG) -> None:
     for task in dag.tasks:
-        assert task.retries > 0
+        assert present(task.retries) > 0
         policy = task.partial_kwargs["retry_policy"] if task.is_mapped else task.retry_policy
         assert isinstance(policy, RetryRetriableErrors), task.task_id
 

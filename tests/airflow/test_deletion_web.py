@@ -78,6 +78,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
 @pytest.fixture
 def ask(planned: Deployment, token: Callable[[str | None], dict[str, str]]) -> Iterator[Ask]:
     """Asks the plugin's application where Airflow mounts it."""
+    mounted: Any
     (mounted,) = DeletionPlanPlugin.fastapi_apps
     airflow = FastAPI()
     airflow.mount(mounted["url_prefix"], mounted["app"])

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -62,7 +62,7 @@ def _library(made: Deployment) -> Iterator[App]:
         yield app
 
 
-def _set_retention(made: Deployment, changes: dict[str, str | None]) -> None:
+def _set_retention(made: Deployment, changes: Mapping[str, str | None]) -> None:
     with _library(made) as app:
         app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
 

@@ -28,7 +28,6 @@ from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.expiration import (
-    APPROVAL_TASK_ID,
     QUESTION_KEY,
     BrakeOperator,
     DeleteBatchOperator,
@@ -37,7 +36,7 @@ from plugins.tiering_airflow.expiration import (
     PlanExpirationOperator,
     ReleaseOperator,
 )
-from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, RELEASE_TASK_ID
+from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
 
@@ -353,7 +352,8 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
     DeleteBatchOperator(task_id="delete", batch=1, planned_run_id=RUN_ID).execute(_context(instance))
     assert "No work left for this batch" in capfd.readouterr().out
     event = type("Event", (), {})()
-    counts = summary.execute({**_context(instance), "outlet_events": {OUTLET: event}})
+    outlets: Any = {**_context(instance), "outlet_events": {OUTLET: event}}
+    counts = summary.execute(outlets)
     assert counts == {"segments": 3, "failed": 0, "bytes": planned["bytes"]}
     assert event.extra == {"run_id": RUN_ID, **counts}
 

@@ -1,13 +1,14 @@
 """Settings that Airflow's connections hold."""
 
 import json
+from typing import Any
 
 import pytest
 
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.hook import TieringHook, connection_settings
 
-STORAGE = {
+STORAGE: dict[str, Any] = {
     "conn_type": "aws",
     "login": "KEY",
     "password": "s3cret",

@@ -6,8 +6,9 @@ import pytest
 from airflow.models.pool import Pool
 from airflow.utils.session import create_session
 
+from include.tiering.configs.pools import POOLS
 from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
-from plugins.tiering_airflow.pools import COPIER_POOL, POOLS, PoolMirroring, create_missing_pools, suitable_slots
+from plugins.tiering_airflow.pools import COPIER_POOL, PoolMirroring, create_missing_pools, suitable_slots
 from tests.doubles.airflow_home import airflow_database
 from tests.doubles.patience import PATIENCE_SECONDS
 

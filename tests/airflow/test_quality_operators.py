@@ -26,6 +26,7 @@ from plugins.tiering_airflow.verification import (
     together,
 )
 from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.present import present
 from tests.unit.verification.data_docs.test_pages import FINDING
 
 RUN_ID = "manual__2026-01-01"
@@ -156,7 +157,7 @@ def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.Monk
     run = Run()
     planned = run.plan()["segments"]
     verified = run.verify(monkeypatch, in_this_process(deployed))
-    arguments = verified.application_args
+    arguments = present(verified.application_args)
     assert arguments[arguments.index("--tasks") + 1] == "8"
     assert arguments[:2] == ["--run-id", run.planned_run]
     assert run.summary() == []

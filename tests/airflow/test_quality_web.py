@@ -61,6 +61,7 @@ def docs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DataDocs:
 @pytest.fixture
 def get(docs: DataDocs, token: Callable[[str | None], dict[str, str]]) -> Iterator[Get]:
     """Asks the plugin's application where Airflow mounts it."""
+    mounted: Any
     (mounted,) = QualityPlugin.fastapi_apps
     airflow = FastAPI()
     airflow.mount(mounted["url_prefix"], mounted["app"])

@@ -130,7 +130,8 @@ def test_the_sensor_waits_in_the_triggerer_with_a_deadline(use: Any) -> None:
 
 
 def test_the_sensor_says_what_is_missing() -> None:
-    sensor, context = TieringReadySensor(task_id="ready"), {"ti": TaskInstance()}
+    sensor = TieringReadySensor(task_id="ready")
+    context: Any = {"ti": TaskInstance()}
     event = {"ready": False, "messages": ["storage: away", "pool: 0 slots"]}
     with pytest.raises(NotReadyError, match="storage: away\npool: 0 slots"):
         sensor.on_answer(context, event)

@@ -34,7 +34,6 @@ from include.tiering.database.transactions import writing
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.remote_storage.file import store as file_storage
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import NotReadyError
@@ -57,7 +56,7 @@ HANDOVER: Final = "tiering_handover"
 READERS: Final = (SIZES, QUALITY, AUDIT, HANDOVER)
 DAG_IDS: Final = (COPY, EXPIRATION, *READERS)
 WAITS: Final = "Waiting, not ready: "
-Mend = Callable[[], None]
+Mend = Callable[[], object]
 
 
 class World:
@@ -194,8 +193,8 @@ def _full(world: World) -> Mend:
         fields[4] = 0
         return os.statvfs_result(fields)
 
-    world.monkeypatch.setattr(file_storage.os, "fstatvfs", full)
-    return lambda: world.monkeypatch.setattr(file_storage.os, "fstatvfs", real)
+    world.monkeypatch.setattr(os, "fstatvfs", full)
+    return lambda: world.monkeypatch.setattr(os, "fstatvfs", real)
 
 
 def _no_space(world: World) -> Mend:
@@ -208,8 +207,8 @@ def _no_space(world: World) -> Mend:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, content)
 
-    world.monkeypatch.setattr(file_storage.os, "write", write)
-    return lambda: world.monkeypatch.setattr(file_storage.os, "write", real)
+    world.monkeypatch.setattr(os, "write", write)
+    return lambda: world.monkeypatch.setattr(os, "write", real)
 
 
 def _read_only(world: World) -> Mend:
@@ -219,8 +218,8 @@ def _read_only(world: World) -> Mend:
     def link(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    world.monkeypatch.setattr(file_storage.os, "link", link)
-    return lambda: world.monkeypatch.setattr(file_storage.os, "link", real)
+    world.monkeypatch.setattr(os, "link", link)
+    return lambda: world.monkeypatch.setattr(os, "link", real)
 
 
 def _refusing(world: World) -> Mend:
@@ -239,7 +238,7 @@ def _refusing(world: World) -> Mend:
 def _unreadable(world: World) -> Mend:
     world.migrate()
     world.brokers.rename(world.directory / "unmounted")
-    return lambda: (world.directory / "unmounted").rename(world.brokers) and None
+    return lambda: (world.directory / "unmounted").rename(world.brokers)
 
 
 def _no_slots(world: World) -> Mend:
@@ -291,7 +290,7 @@ def _foreign(world: World) -> Mend:
     marker = world.deployed.remote / "_tiering-store.json"
     ours = marker.read_text()
     marker.write_text(json.dumps({**json.loads(ours), "store_id": "AAAAAAAAAAAAAAAAAAAAAg"}))
-    return lambda: marker.write_text(ours) and None
+    return lambda: marker.write_text(ours)
 
 
 def _unmarked(world: World) -> Mend:
@@ -455,7 +454,7 @@ def test_a_disk_that_is_really_full(world: World, said: Said) -> None:
     try:
         world.migrate()
         enlarged = ["mount", "-o", "remount,size=512m", str(world.deployed.remote)]
-        _all_wait_and_go_on(said, "free space there", lambda: subprocess.run(enlarged, check=True) and None)
+        _all_wait_and_go_on(said, "free space there", lambda: subprocess.run(enlarged, check=True))
     finally:
         subprocess.run(["umount", str(world.deployed.remote)], check=True)
 
@@ -495,7 +494,8 @@ def test_a_new_picture_is_shown_while_the_task_waits(
     begun = (wait := Wait(COPY)).begin()
     assert isinstance(begun, ReadinessTrigger)
     assert "pause: " not in wait.missing
-    begun.task_instance = SimpleNamespace(dag_id=COPY, run_id="run", task_id="ready", map_index=-1)
+    instance: Any = SimpleNamespace(dag_id=COPY, run_id="run", task_id="ready", map_index=-1)
+    begun.task_instance = instance
     resume = _pause(world)
     shown: list[tuple[str, str, dict[str, Any]]] = []
 
@@ -580,7 +580,8 @@ def test_the_sensor_says_in_one_line_what_goes_and_what_waits(said: Said) -> Non
 
 def _event(trigger: ReadinessTrigger) -> dict[str, Any]:
     async def first() -> dict[str, Any]:
-        async with contextlib.aclosing(trigger.run()) as events:
+        running: Any = trigger.run()
+        async with contextlib.aclosing(running) as events:
             return dict((await anext(events)).payload)
 
     return asyncio.run(asyncio.wait_for(first(), PATIENCE_SECONDS))

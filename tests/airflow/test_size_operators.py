@@ -20,6 +20,8 @@ from plugins.tiering_airflow.sizes import (
     finding_lines,
 )
 from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.partial import Partial
+from tests.doubles.present import present
 
 RUN_ID = "run-1"
 NOTHING_FOUND: dict[str, Any] = {
@@ -46,7 +48,7 @@ STORED = {
 }
 
 
-class _TaskInstance:
+class _TaskInstance(Partial):
     def __init__(self, **pushed: Any) -> None:
         self.pushed = pushed
 
@@ -74,7 +76,7 @@ class _Job:
         self.arguments: list[str] = []
 
     def run(self, operator: RemoteLogSizesOperator) -> None:
-        self.arguments = list(operator.application_args)
+        self.arguments = list(operator.application_args or ())
         if self.summary is not None:
             operator.output_dir.mkdir(parents=True, exist_ok=True)
             (operator.output_dir / "summary.json").write_text(json.dumps(self.summary))
@@ -150,8 +152,8 @@ def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capf
     assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
     copied = {"topic": "audit_log"}
     assert REGISTRY.get_sample_value("RemoteCopyLagSegments", copied) == 0
-    assert REGISTRY.get_sample_value("RemoteLogSizeBytes", copied) > 0
-    assert REGISTRY.get_sample_value("RemoteLogMetadataCount", copied) > 0
+    assert present(REGISTRY.get_sample_value("RemoteLogSizeBytes", copied)) > 0
+    assert present(REGISTRY.get_sample_value("RemoteLogMetadataCount", copied)) > 0
 
 
 def test_the_summary_of_a_recount_that_failed_still_says_what_waits(deployed: Deployment, capfd) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.doubles.source_tree import ROOT, python_files
 
-_OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "docker", "tests"})
+_OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "docker", "benchmarks", "tests"})
 _PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 _RUNTIME: Final = _PROJECT["project"]["dependencies"]
 _TESTS: Final = [*_RUNTIME, *_PROJECT["dependency-groups"]["test"], *_PROJECT["dependency-groups"]["java"]]
@@ -45,6 +45,6 @@ def test_every_import_of_the_platform_has_its_requirement() -> None:
     assert not _undeclared(python_files("include", "plugins", "dags", "spark_jobs", "docker"), _RUNTIME)
 
 
-def test_every_import_of_local_programs_and_tests_has_its_requirement() -> None:
-    files = [file for file in python_files("local", "tests") if not file.is_relative_to(_OWN_ENVIRONMENT)]
+def test_every_import_of_local_programs_benchmarks_and_tests_has_its_requirement() -> None:
+    files = [file for file in python_files("local", "benchmarks", "tests") if not file.is_relative_to(_OWN_ENVIRONMENT)]
     assert not _undeclared(files, _TESTS)

@@ -14,8 +14,8 @@ MEASURING: Final = {"perf_counter", "perf_counter_ns", "process_time", "process_
 WAITING: Final = {"wait", "join", "result", "acquire", "wait_for"}
 """Their timeout may be the first argument."""
 LEAST_SECONDS: Final = 60
-ELSEWHERE: Final = {"benchmark", "browser", "data", "simulation"}
-"""Of these, benchmarks measure, simulations report what they cost, and the others are not run by `make test`."""
+ELSEWHERE: Final = {"browser", "data", "simulation"}
+"""Of these, simulations report what they cost, and the others are not run by `make test`."""
 
 
 def _files() -> list[Path]:
@@ -34,7 +34,7 @@ def _timeouts(name: str, call: ast.Call) -> Iterator[float]:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"]
     given += call.args[:1] if name in WAITING else []
     for value in given:
-        if isinstance(value, ast.Constant) and type(value.value) in (int, float):
+        if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value is not True:
             yield value.value
 
 

@@ -59,11 +59,12 @@ def _allowed_for(file: Path) -> frozenset[str]:
 
 def _third_party_imports(file: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(file.read_text())):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
+        else:
+            continue
         for name in names:
             top = name.partition(".")[0]
             if top not in sys.stdlib_module_names and top not in _OWN:

@@ -68,6 +68,7 @@ def test_of_a_database_and_its_copy_one_owns_the_store(tmp_path: Path, monkeypat
         copy = cloned(owner, tmp_path / f"clone-{turn}.sqlite")
         first, second = (owner, copy) if turn % 2 else (copy, owner)
         monkeypatch.setenv("TIERING_METADATA__URL", first)
+        command: tuple[str, ...]
         for command in (("copy", "--limit-bytes", "1"), ("expire", "--approve")):
             code, output = run(*command)
             assert code == 0, output

@@ -35,7 +35,7 @@ def test_killed_at_each_step_in_turn_it_comes_to_its_end(tmp_path, monkeypatch) 
                     old.adapters.storage.check_writable()
         if step is not RebuildStep.FINISHED:
             with open_app(load_settings()) as half, pytest.raises(MetadataUnavailableError, match="rebuild"):
-                half.sizes()
+                half.sizes.partition_sizes()
     assert run_worker("one", worker=WORKER) != 0
     with open_app(load_settings()) as app:
         assert app.sizes.partition_sizes() == sizes

@@ -36,7 +36,7 @@ def stopped_after_the_log(
 class SegmentContract:
     """`is_plain` False: the stored log is compressed or encrypted."""
 
-    kinds: ClassVar = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
+    kinds: ClassVar[tuple[ObjectKind, ...]] = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
     is_plain = True
 
     def test_a_copy_is_what_was_sent_and_reads_back(self, storage: RemoteStorage, backdoor: Backdoor) -> None:
@@ -76,9 +76,9 @@ class SegmentContract:
                 == (log[start : end + 1])
             )
         assert b"".join(storage.fetch_log_segment(metadata, 990, limiter=UnlimitedBytes())) == log[990:]
-        for start, end in [(-1, 5), (5, 4), (0, 1000), (1000, None)]:
+        for first, last in [(-1, 5), (5, 4), (0, 1000), (1000, None)]:
             with pytest.raises(ValueError, match="positions"):
-                storage.fetch_log_segment(metadata, start, end, limiter=UnlimitedBytes())
+                storage.fetch_log_segment(metadata, first, last, limiter=UnlimitedBytes())
 
     def test_a_reader_takes_each_small_object_once_and_every_byte_is_charged(
         self, storage: RemoteStorage, backdoor: Backdoor

@@ -46,7 +46,7 @@ def test_the_store_in_memory_behaves_like_the_one_in_sql(engine: Engine) -> None
         SqlConfigStore(engine, CLUSTER_ID, now_ms=now),
         MemoryConfigStore(lambda: now.now_ms),
     )
-    steps = [
+    steps: list[tuple[ConfigEntity, dict[str, str | None]]] = [
         (ALL_BROKERS, {"a": "1", "b": "2"}),
         (REPORTING, {"a": "3"}),
         (ALL_BROKERS, {"a": "1", "b": "4", "absent": None}),

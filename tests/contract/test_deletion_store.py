@@ -23,6 +23,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
+from tests.doubles.present import present
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_FINISHED,
@@ -186,7 +187,7 @@ class TestWithdrawal:
         with pytest.raises(LeaseLostError):
             store.record_outcomes(lease, [DeletionItem(plan_of().deletions[1], DeletionOutcome.DELETED)])
         with pytest.raises(LeaseLostError):
-            SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(lease, lease_ms=LEASE_MS)
+            SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(present(lease), lease_ms=LEASE_MS)
         with pytest.raises(RunWithdrawnError, match=r"withdrawn by you@host .* Plan again"):
             store.approve("run", run.plan_hash, **AUTHOR)
         store.record_brake("run", needs_approval=False, detail="", author="brake")
@@ -255,7 +256,7 @@ class TestWork:
         new = claim(store, "other")
         assert new.fence.token > old.fence.token
         with pytest.raises(LeaseLostError):
-            SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(old, lease_ms=LEASE_MS)
+            SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(present(old), lease_ms=LEASE_MS)
         with pytest.raises(LeaseLostError):
             store.record_outcomes(old, [])
 

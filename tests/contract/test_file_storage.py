@@ -84,7 +84,7 @@ class TestGuardedStorage(SegmentContract, ManifestContract):
 
 
 class TestLocalTieredStorage(SegmentContract, MarkerContract):
-    kinds: ClassVar = (
+    kinds: ClassVar[tuple[ObjectKind, ...]] = (
         ObjectKind.LOG,
         ObjectKind.OFFSET_INDEX,
         ObjectKind.TIME_INDEX,

@@ -1,6 +1,5 @@
 """Metadata that come from a store: an empty database is marked, filled and released; single copies are adopted."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from include.tiering.database.store_identity import StoreIdentities, is_being_re
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, MetadataUnavailableError, StateConflictError
 from include.tiering.model.histories import OffsetRange, SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.ownership import StoreMarker, StorePlace, TopicOwner
+from include.tiering.model.ownership import Fence, StoreMarker, StorePlace, TopicOwner
 from include.tiering.model.recovered_log import recovered_log
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
@@ -218,7 +217,7 @@ class TestRebuild:
 
 class TestAdoption:
     @pytest.fixture
-    def fence(self, engine: Engine, metadata: RemoteLogMetadata) -> Iterator[Any]:
+    def fence(self, engine: Engine, metadata: RemoteLogMetadata) -> Fence:
         fence = fence_of(engine, ORDERS_0)
         finish(metadata, segment_of(ORDERS_0, 1, 0, 99), fence)
         return fence

@@ -49,7 +49,7 @@ class TestOnAMockedCluster(MetadataTopicContract):
         with KafkaMetadataTopic(cluster.config, topic=name) as topic:
             yield topic
 
-    def test_it_knows_its_id(self, cluster: MockCluster) -> None:
+    def test_it_knows_its_id(self, cluster: MockCluster) -> None:  # type: ignore[override]
         """The mock has no controller, who would say it."""
         with (
             KafkaMetadataTopic(cluster.config, topic="metadata", timeout_ms=50) as hasty,

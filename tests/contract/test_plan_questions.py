@@ -1,5 +1,7 @@
 """What every implementation of `PlanQuestions` does, over each database."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import Engine, select
 
@@ -11,7 +13,7 @@ from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.segments import CLUSTER_ID
 
 DAG_RUN = "tiering_expiration manual__1"
-PLAN = {"subject": "run-1", "plan_hash": "abc", "headline": "Delete?", "body": "All of it."}
+PLAN: dict[str, Any] = {"subject": "run-1", "plan_hash": "abc", "headline": "Delete?", "body": "All of it."}
 
 
 @pytest.fixture(scope="module", params=EVERY)

@@ -4,6 +4,7 @@ import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ class BookLedgerContract:
         clock = ManualClock()
         seen = AnnouncingLedger(ledger, clock)
         for beat in (1, 2):
-            ledger.exchange(lambda book, beat=beat: renewed(book, "alive", {}, beat))
+            ledger.exchange(partial(renewed, worker_id="alive", wanted={}, beat=beat))
             if beat == 1:
                 ledger.exchange(lambda book: renewed(book, "dead", {}, 1))
             assert {worker.worker_id for worker in seen.workers()} == {"alive", "dead"}

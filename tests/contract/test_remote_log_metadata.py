@@ -1,5 +1,7 @@
 """What every implementation of `RemoteLogMetadata` does, over each database."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import Engine
 
@@ -311,7 +313,7 @@ class TestLookups:
         assert metadata.highest_offset_for_epoch(partition, 0) is None
 
 
-def _numbers(metadata: RemoteLogMetadata, partition: TopicIdPartition, leader_epoch: int | None = None) -> list:
+def _numbers(metadata: RemoteLogMetadata, partition: TopicIdPartition, leader_epoch: int | None = None) -> list[Any]:
     return [row.metadata.remote_log_segment_id for row in metadata.list_segments(partition, leader_epoch)]
 
 

@@ -22,6 +22,7 @@ from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of
+from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of
 
 LEASE_MS = 10_000
@@ -127,7 +128,7 @@ class TestClaim:
     def test_partition_by_partition(self, store, engine, now):
         released(store, removal(B), removal(A), removal(A, 2))
         work = SqlWorkStore(engine, CLUSTER_ID, now_ms=now)
-        first = claim(store)
+        first = present(claim(store))
         assert (first.fence.topic_id_partition, first.fence.role) == (A, LeaseRole.EXPIRE)
         assert store.remaining(first) == [removal(A), removal(A, 2)]
         second = claim(store, "other")

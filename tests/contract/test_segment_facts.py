@@ -6,6 +6,7 @@ from sqlalchemy import Engine
 from include.tiering.audit.finding import AuditedTopic, SegmentFact, epochs_of_text
 from include.tiering.audit.store import SqlAuditedMetadata
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
@@ -42,10 +43,15 @@ def test_each_state_is_told_with_the_time_at_which_it_began(
     segments = [segment_of(ORDERS, number, number * 10, number * 10 + 9) for number in range(4)]
     finished, deleting, deleted, started = segments
     expected = {}
+
+    def finish_and_delete(one: RemoteLogSegmentMetadata) -> None:
+        finish(metadata, one, fence)
+        delete(metadata, one, fence)
+
     for segment, make in (
         (finished, lambda one: finish(metadata, one, fence)),
         (deleting, lambda one: finish(metadata, one, fence)),
-        (deleted, lambda one: (finish(metadata, one, fence), delete(metadata, one, fence))),
+        (deleted, finish_and_delete),
         (started, lambda one: metadata.add_segment(one, fence=fence)),
     ):
         now.advance(1_000)

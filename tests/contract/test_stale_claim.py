@@ -10,6 +10,7 @@ from sqlalchemy import Engine, event
 from include.tiering.runs.contract import SegmentOutcome, WorkItem
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import POSTGRESQL
+from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 pytestmark = pytest.mark.integration
@@ -29,7 +30,7 @@ def test_gives_nothing(engine: Engine, outcome: SegmentOutcome):
     segments = 2 if outcome is SegmentOutcome.FAILED else 1
     work.save_plan("run-1", [planned(A, segments)])
     # The second batch finds the lease expired, not given back: it lists the partition.
-    first = work.claim("run-1", "batch-1", lease_ms=0)
+    first = present(work.claim("run-1", "batch-1", lease_ms=0))
 
     def meanwhile() -> None:
         work.record_outcome(first, WorkItem(A, planned(A).segments[0], outcome))

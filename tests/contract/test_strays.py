@@ -68,6 +68,7 @@ def begin_upload(store: ObjectStore, key: str) -> None:
         path = store._root / key
         path.rename(path.with_name(f"{path.name}.~0011223344556677"))
     else:
+        assert isinstance(store, S3ObjectStore)
         store._client.create_multipart_upload(Bucket=store._bucket, Key=key)
 
 

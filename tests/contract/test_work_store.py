@@ -31,6 +31,7 @@ from include.tiering.runs.contract import (
 )
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY
+from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 LEASE_MS, HOUR_MS, DAY_MS = 10_000, 3_600_000, 86_400_000
@@ -399,7 +400,7 @@ class TestFairness:
 class TestRenewAndRelease:
     def test_renewing_prolongs(self, work, now):
         work.save_plan("run-1", [planned(A)])
-        lease = _claim(work)
+        lease = present(_claim(work))
         now.advance(LEASE_MS - 1)
         renewed = work.renew(lease, lease_ms=LEASE_MS)
         assert renewed == replace(lease, expires_at_ms=now.now_ms + LEASE_MS)
@@ -570,7 +571,7 @@ class TestSwitches:
         assert work.pool_size("remote_log_copier") is None
         mirror = SqlPoolMirror(engine, CLUSTER_ID)
         for seen, slots in pairwise((None, 2, 0, 10)):
-            mirror.record("remote_log_copier", slots, seen=seen, author="x")
+            mirror.record("remote_log_copier", present(slots), seen=seen, author="x")
             assert work.pool_size("remote_log_copier") == slots
 
     def test_events_name_what_was_done_by_whom(self, work, engine, now):

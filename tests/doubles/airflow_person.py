@@ -66,7 +66,7 @@ class Person(threading.Thread):
             if found is None:
                 return None
             instance, detail = found
-            self.questions.append((detail.subject, detail.body))
+            self.questions.append((detail.subject, detail.body or ""))
             return instance.dag_id, instance.run_id, instance.task_id
 
     def _answers(self, user: str, dag_id: str, run_id: str, task_id: str) -> bool:

@@ -30,6 +30,8 @@ def worker_template() -> Iterator[None]:
 def run_worker(run_id: str, *options: str, worker: str = "copy_worker") -> int:
     """The exit code; negative: the signal that ended it."""
     assert _template is not None
+    assert _template.stdin is not None
+    assert _template.stdout is not None
     order = {"worker": worker, "arguments": [run_id, *options], "environment": dict(os.environ)}
     _template.stdin.write(json.dumps(order) + "\n")
     _template.stdin.flush()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from include.tiering.clock import SystemClock
 from include.tiering.configs.sql_configs import SqlPoolMirror
@@ -65,14 +66,14 @@ class World:
     def planned(self, run_id: str = "run") -> CopyPlan:
         report, failed = self.source.scan(), by_partition(self.failed_copies.all())
         register_owners(report, self.registry)
-        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
         is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
         plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)
         remember_losses(report, plan, failed, self.failed_copies)
         return plan
 
-    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: object) -> BatchResult:
+    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:
         clock = SystemClock()
         gate = SendGate(clock)
         identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)

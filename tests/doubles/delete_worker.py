@@ -76,7 +76,8 @@ def main() -> None:
     with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
         prepare(app, arguments.run_id)
         if arguments.kill_after_segments is not None:
-            app.adapters.storage = DyingStorage(app.adapters.storage, arguments.kill_after_segments)
+            storage = DyingStorage(app.adapters.storage, arguments.kill_after_segments)
+            app.adapters.storage = storage  # type: ignore[assignment]
         app.expiration.run_batch(arguments.run_id, f"{arguments.run_id}-batch")
 
 

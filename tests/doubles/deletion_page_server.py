@@ -1,5 +1,7 @@
 """The plugin's application where Airflow mounts it, for a web server: `uvicorn --factory ...:application`."""
 
+from typing import Any
+
 from fastapi import FastAPI
 
 from plugins.tiering_airflow.web.expiration import DeletionPlanPlugin
@@ -9,6 +11,7 @@ def application() -> FastAPI:
     from airflow.api_fastapi.app import create_auth_manager
 
     create_auth_manager().init()
+    mounted: Any
     (mounted,) = DeletionPlanPlugin.fastapi_apps
     airflow = FastAPI()
     airflow.mount(mounted["url_prefix"], mounted["app"])

@@ -247,8 +247,8 @@ class FakeApp:
     def _pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
         self._called("pools_status", {"ask_airflow": ask_airflow})
         if ask_airflow:
-            return look_at_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)  # type: ignore[arg-type]
-        return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)  # type: ignore[arg-type]
+            return look_at_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)
+        return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)
 
     def _alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:
         self._called("alter_configs", {"entity": entity, "changes": changes})

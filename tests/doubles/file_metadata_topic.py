@@ -57,7 +57,8 @@ class FileMetadataTopic:
     def _records(self, partition: int) -> list[MetadataTopicRecord]:
         path = self._path(partition)
         content = path.read_bytes() if path.exists() else b""
-        records, position = [], 0
+        records: list[MetadataTopicRecord] = []
+        position = 0
         while position < len(content):
             size, timestamp_ms = _HEAD.unpack_from(content, position)
             position += _HEAD.size

@@ -19,6 +19,7 @@ from include.tiering.handover.checks import (
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Verdict
+from tests.doubles.present import present
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 ORDERS: Final = partition_of("orders")
@@ -58,11 +59,11 @@ def with_partition(facts: HandoverFacts, change: Callable[[HandoverPartition], H
 
 
 def with_offsets(facts: HandoverFacts, **values: Any) -> HandoverFacts:
-    return with_partition(facts, lambda one: replace(one, offsets=replace(one.offsets, **values)))
+    return with_partition(facts, lambda one: replace(one, offsets=replace(present(one.offsets), **values)))
 
 
 def with_replica(facts: HandoverFacts, **values: Any) -> HandoverFacts:
-    return with_partition(facts, lambda one: replace(one, replica=replace(one.replica, **values)))
+    return with_partition(facts, lambda one: replace(one, replica=replace(present(one.replica), **values)))
 
 
 def with_broker(facts: HandoverFacts, **values: Any) -> HandoverFacts:

@@ -53,6 +53,7 @@ from tests.doubles.copy_world import CLUSTER, World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import BROKER_DEFAULTS, TOPIC_DEFAULTS, ModelBrokers
+from tests.doubles.present import present
 from tests.doubles.quotas import SameLimiter
 
 TOPIC: Final = "orders"
@@ -65,6 +66,16 @@ SEGMENT_BYTES: Final = 1_000
 _MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
+class ActingBrokers(ModelBrokers):
+    """With a look at its topics that is no call."""
+
+    def topics_now(self) -> frozenset[str]:
+        return frozenset(self._topics)
+
+    def own_configs(self, topic: str) -> Mapping[str, str]:
+        return self._topics[topic].configs
+
+
 @dataclass
 class HandoverWorld:
     """What a test may look at and change. `at`: called with the name of each call that changes something, before it
@@ -72,7 +83,7 @@ class HandoverWorld:
     `too_large`: (partition, start offset) of segments with a batch that is not opened."""
 
     copying: World
-    brokers: ModelBrokers
+    brokers: ActingBrokers
     metadata_topic: MemoryMetadataTopic
     handovers: SqlHandoverStore
     publications: SqlPublicationStore
@@ -119,7 +130,7 @@ class HandoverWorld:
     @property
     def configs(self) -> dict[str, str]:
         """Those that the topic itself has."""
-        return {k: v.value for k, v in self.brokers.topic_configs(TOPIC).items() if v.source == "topic"}
+        return {k: present(v.value) for k, v in self.brokers.topic_configs(TOPIC).items() if v.source == "topic"}
 
     @property
     def owner(self) -> TopicOwner:
@@ -132,7 +143,7 @@ class HandoverWorld:
         return carry_on(self.ports, HANDOVER_ID, driver, told=self.told.append, **how)
 
     def approve(self) -> None:
-        self.handovers.approve(HANDOVER_ID, self.handover.plan_hash, author="grace")
+        self.handovers.approve(HANDOVER_ID, present(self.handover.plan_hash), author="grace")
 
     def up_to(self, step: HandoverStep) -> Handover:
         """Everything before this step is done."""
@@ -216,6 +227,7 @@ class HandoverWorld:
         bounds = self.metadata_topic.offsets(number)
         for record in self.metadata_topic.read(number, bounds.begin, end_offset=bounds.end):
             decoded = decode(record.value)
+            assert isinstance(decoded, SegmentRecord | SegmentUpdateRecord)
             if decoded.segment_id.partition.partition != partition.partition:
                 continue
             if isinstance(decoded, SegmentRecord):
@@ -251,7 +263,7 @@ class WorldVerbs:
         for one in sorted((one for ids in segments.values() for one in ids), key=str):
             is_wrong = self._world.verdict is Verdict.FAILED
             broken = (QualityResult(one, "Q102", "critical", False, "as the test wants"),) if is_wrong else ()
-            row = metadata.segment(one)
+            row = present(metadata.segment(one))
             metadata.record_look(Look(one, broken, before=row, is_deep=self._world.limits.verify_deep))
             self._world.verified.append(row.metadata)
 
@@ -343,16 +355,6 @@ def _migrated() -> bytes:
         upgrade(engine)
         engine.dispose()
         return file.read_bytes()
-
-
-class ActingBrokers(ModelBrokers):
-    """With a look at its topics that is no call."""
-
-    def topics_now(self) -> frozenset[str]:
-        return frozenset(self._topics)
-
-    def own_configs(self, topic: str) -> Mapping[str, str]:
-        return self._topics[topic].configs
 
 
 class _Announced:

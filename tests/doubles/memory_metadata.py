@@ -10,9 +10,10 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.segments.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
 from include.tiering.segments.values import conclude, deep_passed_at_ms
+from tests.doubles.partial import Partial
 
 
-class MemoryMetadata:
+class MemoryMetadata(Partial):
     """A test puts rows in and changes them as it likes.
 
     `runs` names the segments of each run, `skipped` the holes that were recorded and `truth` what holds

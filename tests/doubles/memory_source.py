@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import google_crc32c
 
@@ -119,7 +120,7 @@ class MemorySource:
         )
         return replica_id
 
-    def change(self, replica_id: ReplicaId, **changes: object) -> None:
+    def change(self, replica_id: ReplicaId, **changes: Any) -> None:
         self.replicas[replica_id] = replace(self.replicas[replica_id], **changes)
 
     def log_bytes(self, partition: TopicIdPartition, base_offset: int) -> bytes:

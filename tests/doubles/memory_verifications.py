@@ -10,10 +10,11 @@ from include.tiering.verification.plan import (
     VerificationResult,
     VerificationTotal,
 )
+from tests.doubles.partial import Partial
 
 
 @dataclass
-class MemoryVerifications:
+class MemoryVerifications(Partial):
     """`records` holds every call of `record`, in order."""
 
     plans: dict[str, dict[RemoteLogSegmentId, PlannedVerification]] = field(default_factory=dict)

@@ -73,7 +73,7 @@ def take_turns(number: int, url: str, run_id: str, rounds: int) -> list[Held]:
     engine = open_engine(url)
     work = SqlWorkStore(engine, CLUSTER_ID)
     _together.wait()
-    held = []
+    held: list[Held] = []
     while len(held) < rounds:
         lease = work.claim(run_id, f"batch-{number}", lease_ms=60_000)
         since = time.monotonic()

@@ -67,5 +67,5 @@ class ObservedCluster:
     @contextmanager
     def _open(self, settings: TieringSettings) -> Iterator[App]:
         with open_app(settings) as app:
-            app.adapters.metadata_topic_reader = self.topic  # type: ignore[misc]
+            app.adapters.metadata_topic_reader = self.topic
             yield app

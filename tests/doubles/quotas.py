@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes, Scope, UnlimitedBytes
-from include.tiering.quotas.shared_quotas import Book, BookChange
+from include.tiering.quotas.shared_quotas import BookChange
+from include.tiering.quotas.shares import Book
 
 if TYPE_CHECKING:
     import pytest
@@ -31,6 +32,9 @@ class SameLimiter:
 
     def delete(self, topic: str, *, go_on: GoOn) -> RequestLimiter:
         return RequestsAsBytes(_Asking(self.limiter, go_on))
+
+    def share(self, scope: Scope) -> float | None:
+        return None
 
 
 @dataclass

@@ -47,7 +47,7 @@ def dying(strays: StoredStrays, after_objects: int) -> StoredStrays:
         die()
         return ()
 
-    strays.remove = some
+    strays.remove = some  # type: ignore[method-assign, assignment]
     return strays
 
 

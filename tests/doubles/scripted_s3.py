@@ -45,6 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query, True).items()}
+        length: list[int]
         if "versioning" in asked:
             status, body, *length = 200, b"<VersioningConfiguration/>"
         else:

@@ -6,6 +6,7 @@ What the brokers make of them is what these tests are about; `./tiering handover
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import Producer
 
@@ -76,9 +77,14 @@ def switch_on(cluster: KafkaCluster, topic: str, partitions: Sequence[int], *, n
     cluster.alter_topic(topic, remote_storage_enable="true", local_retention_bytes="1")
     for partition in partitions:
         wait_until(
-            lambda partition=partition: cluster.local_segments(topic, partition, node_id=node_id)[0] > 0,
+            partial(has_left_the_disk, cluster, topic, partition, node_id),
             f"the first segment of {topic}-{partition} left the disk",
         )
+
+
+def has_left_the_disk(cluster: KafkaCluster, topic: str, partition: int, node_id: int = 1) -> bool:
+    """Tell whether the first segment is remote alone."""
+    return cluster.local_segments(topic, partition, node_id=node_id)[0] > 0
 
 
 def _seeded(segment: RemoteLogSegmentMetadata) -> Seeded:

@@ -1,6 +1,6 @@
 """What the brokers of a cluster would make of a metadata topic: plain rules about one partition, record by record."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from include.tiering.formats.remote_log_metadata import decode
@@ -13,7 +13,7 @@ from include.tiering.formats.remote_log_metadata_records import (
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic, MetadataTopicRecord, metadata_partition_of
 from include.tiering.model.broker_cache import BrokerCache, Effect
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 
 def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[MetadataTopicRecord]:
@@ -35,7 +35,9 @@ def require_valid_prefix(records: Iterable[MetadataTopicRecord], *, log_start_of
     the log start without a gap above it, ends rise, no range has two ids, nothing is FINISHED before it began, no
     record is one that brokers drop. Returns the ranges that are FINISHED in the end.
     """
-    cache, began, live = BrokerCache(), {}, {}
+    cache = BrokerCache()
+    began: dict[tuple[int, int], Uuid] = {}
+    live: dict[Uuid, RemoteLogSegmentMetadata] = {}
     seen: set[bytes] = set()
     for record in records:
         assert record.value not in seen, f"the record at {record.offset} is there twice"
@@ -72,7 +74,7 @@ def require_valid_prefix(records: Iterable[MetadataTopicRecord], *, log_start_of
     )
 
 
-def _unfinished(cache: BrokerCache, live: dict[Uuid, object]) -> list[Uuid]:
+def _unfinished(cache: BrokerCache, live: Mapping[Uuid, object]) -> list[Uuid]:
     return [
         one.remote_log_segment_id.id
         for one in cache.list_segments()

@@ -6,6 +6,7 @@ For the latter, metadata and objects are those of Kafka's own remote storage and
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
@@ -84,7 +85,7 @@ def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:
     ours = open_storage((tmp_path / "ours").as_uri(), layout="local_tiered_storage")
     source = LogDirSource([LogDirLocation(5, broker_data("tiered") / "data-stopped")], UnknownFacts())
     replicas = {one.topic_id_partition: one for one in source.scan().replicas}
-    written = set()
+    written: set[Any] = set()
     for metadata in kafkas_segments():
         replica = replicas.get(metadata.topic_id_partition)
         segment = None if replica is None else replica.segment_at(metadata.start_offset)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from great_expectations import ExpectationSuite
@@ -33,7 +34,7 @@ _COLUMNS = sorted({column for rule in RULES for column in rule.check.columns})
 _NUMBERS = st.one_of(st.none(), st.just(0), st.sampled_from([1, 7, 2**32 - 1, 2**62, 2**62 + 1]))
 
 
-def measure(**columns: int | None) -> SegmentMeasure:
+def measure(**columns: Any) -> SegmentMeasure:
     return SegmentMeasure(
         **{
             "topic": "orders",
@@ -126,7 +127,7 @@ def test_judging_asks_nobody(judge: GreatExpectationsJudge[SegmentMeasure], monk
         monkeypatch.setattr(socket, ask, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert len(judge.judge([measure(missing_offsets=1)])) == 1
-    assert GreatExpectationsJudge(segment_suites()).judge([measure()]) == ()
+    assert GreatExpectationsJudge[SegmentMeasure](segment_suites()).judge([measure()]) == ()
 
 
 def test_results_are_stored_by_suite_and_read_as_the_rules_say(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -120,7 +121,7 @@ def test_the_cost_is_said_at_the_quota_in_force(app: App) -> None:
 
 def test_shares_of_consecutive_periods_reach_every_segment(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ms = app.adapters.stores.deletions.now_ms()
-    found = set()
+    found: set[Any] = set()
     for day in range(4):
         monkeypatch.setattr(app.verification, "_now_ms", lambda at=now_ms + day * DAY_MS: at)
         sample = VerificationSample(turn=app.verification.turn_of_now(0.25))

@@ -12,20 +12,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pytest
 
+from benchmarks.quota_outages import outage_of
+from benchmarks.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
+from benchmarks.quota_trace import farthest_ahead_bytes
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.shares import FILL, LEASE_SECONDS, WorkerEntry
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.units import GIB, MIB
-from tests.benchmark.quota_outages import outage_of
-from tests.benchmark.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
-from tests.benchmark.quota_trace import farthest_ahead_bytes
 from tests.doubles.databases import create_postgresql_database
 from tests.doubles.patience import eventually
 
@@ -54,6 +55,9 @@ class Watched:
 
     def shares(self, scope: Scope) -> dict[int, float]:
         return {pid: entry.holdings[scope].share for pid, entry in self.entries().items() if scope in entry.holdings}
+
+    def has_shares(self, scope: Scope, expected: Mapping[int, object]) -> bool:
+        return self.shares(scope) == expected
 
     @contextmanager
     def sending(self, *groups: tuple[Worker, ...]) -> Iterator[float]:
@@ -168,7 +172,7 @@ def test_two_brokers_have_a_quota_each_and_the_total_holds_both(opened: Watched)
         for broker_id, (worker,) in workers.items():
             scope = Scope(QuotaKind.COPY, QuotaLevel.BROKER, str(broker_id))
             only = {worker.process.pid: whole(QUOTA)}
-            eventually(lambda scope=scope, only=only: opened.shares(scope) == only, f"broker {broker_id} has its quota")
+            eventually(partial(opened.has_shares, scope, only), f"broker {broker_id} has its quota")
         opened.await_received(2 * QUOTA)
         opened.alter({EACH_BROKER: QUOTA, TOTAL: total})
         taken_s = time.monotonic()

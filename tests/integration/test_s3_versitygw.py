@@ -107,7 +107,8 @@ class TestMultipart:
     def test_parts_become_one_object_with_the_checksum_of_the_whole(
         self, server: VersityGateway, bucket: str, store: S3ObjectStore
     ) -> None:
-        limiter, progress = CountingLimiter(), []
+        limiter = CountingLimiter()
+        progress: list[int] = []
         store.put("a/large", BytesSource(LARGE), crc32c_of(LARGE), limiter=limiter, on_sent=progress.append)
         assert server.backdoor(bucket, PREFIX).raw_read("a/large") == LARGE
         assert store.stat("a/large") == ObjectStat(len(LARGE), crc32c_of(LARGE))
@@ -229,7 +230,8 @@ class TestLostAnswers:
         payload_was_lost: bool,
     ) -> None:
         store = store_at(proxy.endpoint_url, bucket, in_parts=in_parts)
-        limiter, progress = CountingLimiter(), []
+        limiter = CountingLimiter()
+        progress: list[int] = []
         proxy.lose(pattern)
         store.put("a/object", BytesSource(LARGE), crc32c_of(LARGE), limiter=limiter, on_sent=progress.append)
         assert len(proxy.lost) == 1
@@ -289,7 +291,7 @@ class TestThrottling:
     @pytest.fixture
     def throttled(
         self, binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[tuple[VersityGateway, HeldUp]]:
+    ) -> Iterator[tuple[VersityGateway, tuple[HeldUp, HeldUp]]]:
         for name, value in CREDENTIALS.items():
             monkeypatch.setenv(name, value)
         with versitygw_server(binary, tmp_path, "--max-requests", "2") as started, ThreadPoolExecutor(2) as threads:

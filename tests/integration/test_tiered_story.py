@@ -249,7 +249,7 @@ class _Story:
         }
         assert recounted(listed) == self._counters() == _counted_by_spark(output)
         total = {"exit_code": 0, "segments": len(listed), "bytes": sum(one.size_bytes for one in listed)}
-        assert summary | total == summary
+        assert {**summary, **total} == summary
         assert (summary["differences"], summary["unsettled"]) == ([], [])
         stored = {"objects": 3 * len(listed), "segments": len(listed), "differences": [], "unsettled": 0}
         assert summary["stored"] | stored == summary["stored"]

@@ -18,6 +18,7 @@ from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.metadata_workers import run_together, worker_context
 from tests.doubles.patience import eventually
+from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID
 from tests.doubles.topic_quota_workers import Counted, bring_in, bring_in_for_ever
 
@@ -86,7 +87,7 @@ def test_a_killed_process_leaves_topics_and_total_in_step(quotas, database_url):
         eventually(lambda: quotas.report().brokers, "something is counted")
         time.sleep(0.2)
     finally:
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(present(worker.pid), signal.SIGKILL)
         worker.join()
     report = quotas.report()
     _require_totals_of_brokers(report)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.model.segment_metadata import Depth, Verdict
-from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
 from include.tiering.verification.verify_segments import ToMeasure
@@ -130,7 +129,7 @@ def test_a_task_that_is_killed_is_worth_another_try(copied: Copied, monkeypatch:
             os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
-    def by_killed_tasks(session: SparkSession, **_: Any) -> Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]:
+    def by_killed_tasks(session: SparkSession, **_: Any) -> Callable[[Sequence[ToMeasure]], Any]:
         return lambda wanted: session.range(1).mapInArrow(killed, "id bigint").collect()
 
     with copied.open() as app:

@@ -55,7 +55,7 @@ class Secured:
         }
 
     def mutual_config(self, **more: str) -> dict[str, str | int]:
-        config = {
+        config: dict[str, str | int] = {
             "bootstrap.servers": self.mutual,
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.trusted.certificate),
@@ -153,7 +153,7 @@ def test_a_certificate_of_another_name_is_refused(secured: Secured) -> None:
 
 
 def test_a_client_without_tls_is_told_which_protocol_it_spoke(secured: Secured) -> None:
-    plaintext = {"bootstrap.servers": secured.sasl, "socket.timeout.ms": 60_000}
+    plaintext: dict[str, str | int] = {"bootstrap.servers": secured.sasl, "socket.timeout.ms": 60_000}
     assert "a listener of another protocol than PLAINTEXT" in _refusal(plaintext, BrokersError)
     tls = secured.config(bootstrap_servers=secured.cluster.bootstrap)
     assert "does its listener speak SASL_SSL?" in _refusal(tls, BrokersError)

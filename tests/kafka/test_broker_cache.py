@@ -1,6 +1,7 @@
 """A broker's cache as values against Kafka's own, in the releases of the lab: the same records, the same answers."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def _assert_equal(cache: BrokerCache, known: KnownPartition) -> None:
             assert (found and str(found.remote_log_segment_id.id)) == known.found.get((epoch, offset))
 
 
-def _value(record: object) -> bytes:
+def _value(record: Any) -> bytes:
     if isinstance(record, RemoteLogSegmentMetadata):
         return encode(segment_record(record))
     return encode(update_record(record))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_un
 from tests.doubles.kafka_lab.consume import Digest, both_digests
 from tests.doubles.kafka_lab.produce import Writer, mixed_records, running_producers
 from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.seeded_topics import has_left_the_disk
 
 LONG_SECONDS = 700
 SWITCH = {"remote.storage.enable": "true"}
@@ -62,7 +64,7 @@ def test_everything_is_served_from_offset_0_while_producers_go_on(
 
     for found in done["partitions"]:
         partition = found["partition"]
-        wait_until(lambda p=partition: cluster.local_segments(topic, p)[0] > 0, "the first segment left the disk")
+        wait_until(partial(has_left_the_disk, cluster, topic, partition), "the first segment left the disk")
         assert (found["start_offset"], cluster.earliest(topic, partition)) == (0, 0)
     assert _digests(cluster, topic, ends) == before
     _require_no_second_copy(cluster, topic, partitions)
@@ -124,7 +126,7 @@ def test_limited_retention_loses_nothing(cluster: KafkaCluster, deployment: Brok
     assert {cluster.earliest(topic, partition) for partition in partitions} == {0}
 
     for partition in partitions:
-        wait_until(lambda p=partition: cluster.local_segments(topic, p)[0] > 0, "closed segments left the disk")
+        wait_until(partial(has_left_the_disk, cluster, topic, partition), "closed segments left the disk")
     cluster.restart()
     assert {cluster.earliest(topic, partition) for partition in partitions} == {0}
     _require_no_second_copy(cluster, topic, partitions)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_un
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.seeded_topics import has_left_the_disk
 from tests.doubles.source_tree import ROOT
 
 TOPIC, PARTITIONS = "orders", (0, 1)
@@ -48,7 +50,7 @@ def test_killed_at_each_step_it_ends_as_if_nothing_had_happened(cluster: KafkaCl
     configs = cluster.topic_config(TOPIC)
     assert (configs["retention.bytes"], configs["remote.storage.enable"]) == (LIMIT, "true")
     for partition in PARTITIONS:
-        wait_until(lambda p=partition: cluster.local_segments(TOPIC, p)[0] > 0, "the first segment left the disk")
+        wait_until(partial(has_left_the_disk, cluster, TOPIC, partition), "the first segment left the disk")
         assert both_digests(cluster.bootstrap, TOPIC, partition) == before[partition]
         assert cluster.earliest(TOPIC, partition) == 0
         bases = [base for base, _ in cluster.remote_segments(TOPIC, partition)]

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import pytest
 
@@ -36,10 +37,14 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerDeplo
         yield broker_deployment(cluster, directory / "platform")
 
 
+def _is_all_remote(cluster: KafkaCluster, topic: str, partition: int) -> bool:
+    return len(cluster.local_segments(topic, partition)) == 1
+
+
 def settle(cluster: KafkaCluster, topic: str = TOPIC) -> None:
     """Only the active segment is left on the broker's disk: everything else was copied."""
     for partition in range(len(list(cluster.broker.log_dir.glob(f"{topic}-*")))):
-        wait_until(lambda p=partition: len(cluster.local_segments(topic, p)) == 1, f"{topic}-{partition} was copied")
+        wait_until(partial(_is_all_remote, cluster, topic, partition), f"{topic}-{partition} was copied")
 
 
 def known_to_kafka(app: App) -> Known:

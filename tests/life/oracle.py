@@ -9,9 +9,9 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, client_configuration
 from tests.life.cluster import LifeCluster
@@ -99,6 +99,7 @@ class Oracle:
         deadline = time.monotonic() + WAIT_SECONDS
         while lineage.start < lineage.end:
             assert time.monotonic() < deadline, f"{name} was not read to its end, {lineage.end}"
+            message: Any
             for message in consumer.consume(_BATCH, 0.5):
                 if (error := message.error()) is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
@@ -115,7 +116,7 @@ class Oracle:
 _PASSING: Final = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 
 
-def _keep(message: Message, offsets: dict[int, dict[int, bytes]], lineage: Lineage) -> None:
+def _keep(message: Any, offsets: dict[int, dict[int, bytes]], lineage: Lineage) -> None:
     offset, epoch = message.offset(), message.leader_epoch()
     if not lineage.epochs or lineage.epochs[-1] != epoch:
         lineage.epochs.append(epoch)

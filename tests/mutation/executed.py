@@ -135,8 +135,8 @@ def executed_lines(root: Path, measured: Path, tests: Sequence[str], processes: 
 
 
 def source_files(root: Path) -> list[Path]:
-    """Python files of the library and of the tests, but for those of this package, relative to `root`."""
-    found = (file for directory in ("include", "tests") for file in (root / directory).rglob("*.py"))
+    """Python files of the library, the benchmarks and the tests, but for those of this package, relative to `root`."""
+    found = (file for directory in ("include", "benchmarks", "tests") for file in (root / directory).rglob("*.py"))
     return sorted(file.relative_to(root) for file in found if file.parent != Path(__file__).parent)
 
 

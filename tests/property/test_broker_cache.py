@@ -1,6 +1,7 @@
 """A broker's cache against a plain oracle, restored at every step, in whole and in part."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ class Oracle:
             self._loosen(epoch, one)
         return True
 
-    def _update(self, change: object) -> bool:
+    def _update(self, change: Any) -> bool:
         one = change.remote_log_segment_id
         if one not in self.known or change.state not in ORDER[self.known[one].state]:
             return False
@@ -90,8 +91,7 @@ class Oracle:
 def test_a_cache_says_what_the_plain_model_says(records: Records, whole: bool) -> None:
     oracle, cache = Oracle(), BrokerCache()
     for record in records:
-        is_new = isinstance(record, RemoteLogSegmentMetadata)
-        effect = cache.add(record) if is_new else cache.update(record)
+        effect = cache.add(record) if isinstance(record, RemoteLogSegmentMetadata) else cache.update(record)
         assert (effect is Effect.APPLIED) is oracle.apply(record)
         if whole:
             cache = BrokerCache(cache.state())
@@ -123,13 +123,13 @@ def test_a_part_of_the_cache_is_enough_to_apply_a_record(records: Records) -> No
         assert dict(before.highest) | dict(found.highest) == after.highest
 
 
-def part_for(record: object, whole: BrokerCacheState) -> BrokerCacheState:
+def part_for(record: Any, whole: BrokerCacheState) -> BrokerCacheState:
     """The segment itself and, of its epochs, what is referenced at or behind its start."""
     one = record.remote_log_segment_id
     shape = whole.segments.get(one, record if isinstance(record, RemoteLogSegmentMetadata) else None)
     starts = {} if shape is None else dict(shape.segment_leader_epochs)
 
-    def needed(epoch: int, other: object) -> bool:
+    def needed(epoch: int, other: Any) -> bool:
         if other == one:
             return True
         return epoch in starts and dict(whole.segments[other].segment_leader_epochs)[epoch] >= starts[epoch]

@@ -84,7 +84,7 @@ class Queues(RuleBasedStateMachine):
     @rule(weight=st.integers(0, 40))
     def put_at_once(self, weight: int) -> None:
         if self.model.closed:
-            expected: type[Exception] | None = QueueClosedError
+            expected: type[Exception] = QueueClosedError
         elif self.model.waiting or not self.model.has_room:
             expected = QueueFullError
         else:

@@ -57,7 +57,8 @@ def changed(values: ConfigValues, entity: ConfigEntity, change: Mapping[str, str
 
 @given(st.lists(changes, max_size=25))
 def test_exactly_the_changes_that_keep_every_rule_are_made(steps: list[Change]) -> None:
-    store, ledger, expected = MemoryConfigStore(), ScriptedLedger(), {}
+    store, ledger = MemoryConfigStore(), ScriptedLedger()
+    expected: ConfigValues = {}
     for entity, change in steps:
         wanted = changed(expected, entity, change)
         try:

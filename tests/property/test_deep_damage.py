@@ -6,7 +6,7 @@ each other is left to convict them.
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -188,7 +188,8 @@ def test_damaged_indexes_and_manifests_meet_no_error(victim: Victim, data: st.Da
     content = victim.whole[suffix]
     at = data.draw(st.integers(0, len(content) - 1))
     noise = data.draw(st.binary(min_size=1, max_size=20))
-    victim.broken(**{suffix.replace("-", "_"): content[:at] + noise + content[at + len(noise) :]})
+    damaged: dict[str, Any] = {suffix.replace("-", "_"): content[:at] + noise + content[at + len(noise) :]}
+    victim.broken(**damaged)
 
 
 def entries_in(victim: Victim) -> Iterator[tuple[str, int, int]]:
@@ -217,7 +218,8 @@ def test_a_flipped_bit_of_any_index_byte_is_told(victim: Victim) -> None:
 @pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
 def test_an_object_of_another_segment_is_told(victim: Victim, suffix: str) -> None:
     other = victim.partition.object_path(victim.partition.rows[2], suffix).read_bytes()
-    assert victim.broken(**{suffix.replace("-", "_"): other})
+    changed: dict[str, Any] = {suffix.replace("-", "_"): other}
+    assert victim.broken(**changed)
 
 
 def test_an_index_of_absurd_size_is_not_held(victim: Victim) -> None:

@@ -185,10 +185,11 @@ class Life:
     def decide(self) -> None:
         self.remember()
         plan = self.world.planned("decide")
-        (held,) = [one for one in plan.held_back if one.reason is HeldBack.FORK] or [None]
-        if held is None:
+        found = [one for one in plan.held_back if one.reason is HeldBack.FORK]
+        if not found:
             assert not self.oracle.is_open
             return
+        (held,) = found
         assert held.follow_from is not None
         planned = plan_follow(self.world.source.scan(), plan, "orders", 0, held.follow_from, None)
         follow_source(planned, metadata=self.world.metadata, reason="agreed", author="me")

@@ -13,6 +13,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import empty
+from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, segment_of
 
 PARTITION = partition_of("orders", 0)
@@ -34,7 +35,7 @@ class EpochState:
     highest: int | None = None
 
     def finished(self, start: int, end: int, segment: RemoteLogSegmentMetadata) -> None:
-        while self.offset_to_segment and max(self.offset_to_segment) >= start and self.highest <= end:
+        while self.offset_to_segment and max(self.offset_to_segment) >= start and present(self.highest) <= end:
             del self.offset_to_segment[max(self.offset_to_segment)]
         self.offset_to_segment[start] = segment
         self.highest = end if self.highest is None else max(self.highest, end)
@@ -44,7 +45,7 @@ class EpochState:
         if floor is None:
             return None
         segment = self.offset_to_segment[floor]
-        return segment if offset <= segment.end_offset_of_epoch(epoch) else None
+        return segment if offset <= present(segment.end_offset_of_epoch(epoch)) else None
 
 
 @st.composite
@@ -70,7 +71,7 @@ def test_every_lookup(segments: list[RemoteLogSegmentMetadata]):
     for segment in segments:
         finished = finish(metadata, segment, fence)
         for epoch, start in segment.segment_leader_epochs:
-            kafka[epoch].finished(start, segment.end_offset_of_epoch(epoch), finished)
+            kafka[epoch].finished(start, present(segment.end_offset_of_epoch(epoch)), finished)
     for epoch, state in kafka.items():
         assert metadata.highest_offset_for_epoch(PARTITION, epoch) == state.highest
         for offset in range(0, 62, 3):

@@ -2,6 +2,7 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,9 @@ NAMES = ["a", "b"]
 @st.composite
 def _histories(draw: st.DrawFn) -> list[bytes]:
     """Records that never contradict each other: what a controller would write."""
-    records, alive, unused = [], {}, list(IDS)
+    records: list[bytes] = []
+    alive: dict[str, Any] = {}
+    unused = list(IDS)
     for _ in range(draw(st.integers(1, 20))):
         free = [name for name in NAMES if name not in alive]
         actions = ["config"] + ["create"] * bool(free and unused) + ["leader", "remove"] * bool(alive)

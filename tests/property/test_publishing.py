@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -94,7 +95,7 @@ class _Story:
             self.publish()
         self.topic.fault = ignore
 
-    def act(self, action: tuple) -> None:
+    def act(self, action: tuple[Any, ...]) -> None:
         match action:
             case ("copy", overlap, length, verdict):
                 self.copy(overlap, length, verdict)
@@ -135,7 +136,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 @example([("publish",), ("copy", 20, 1, Verdict.PASSED), ("publish",), ("delete lowest",), ("delete lowest",)])
 @given(_ACTIONS)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_topic_always_has_what_a_broker_could_work_with(engine: Engine, actions: list[tuple]) -> None:
+def test_the_topic_always_has_what_a_broker_could_work_with(engine: Engine, actions: list[tuple[Any, ...]]) -> None:
     story = _Story(engine)
     for length in (50, 20):
         story.copy(0, length, Verdict.PASSED)

@@ -1,6 +1,7 @@
 """The quota window against an oracle that keeps every record and finds its samples anew for each answer."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +92,8 @@ def test_every_answer_is_the_oracles(samples, sample_ms, quota, events):
 @given(records=st.lists(st.tuples(st.integers(0, 2_500), st.integers(0, 10_000)), min_size=1, max_size=60))
 def test_asked_once_the_answer_follows_from_the_records_alone(records):
     """Eleven samples of a second, a clock that goes on: a sample is whatever comes within a second of its first."""
-    window, now_ms, groups = QuotaWindow(11, 1_000), 0, []
+    window, now_ms = QuotaWindow(11, 1_000), 0
+    groups: list[list[Any]] = []
     for step_ms, value in records:
         now_ms += step_ms
         window.record(value, now_ms)

@@ -20,6 +20,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import empty
+from tests.doubles.present import present
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_FINISHED,
@@ -74,7 +75,7 @@ class Attempt:
 
     def holds(self, epoch: int, offset: int) -> bool:
         starts = dict(self.metadata.segment_leader_epochs)
-        return epoch in starts and starts[epoch] <= offset <= self.metadata.end_offset_of_epoch(epoch)
+        return epoch in starts and starts[epoch] <= offset <= present(self.metadata.end_offset_of_epoch(epoch))
 
     def become(self, state: RemoteLogSegmentState) -> None:
         self.metadata = self.metadata.with_update(update_of(self.metadata, state))
@@ -114,7 +115,7 @@ class Model:
     def finished(self, metadata: RemoteLogSegmentMetadata) -> None:
         self.highest = metadata.end_offset if self.highest is None else max(self.highest, metadata.end_offset)
         for epoch, start in metadata.segment_leader_epochs:
-            end = metadata.end_offset_of_epoch(epoch)
+            end = present(metadata.end_offset_of_epoch(epoch))
             if end >= start:
                 self.highest_of_epoch[epoch] = max(end, self.highest_of_epoch.get(epoch, end))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
+from include.tiering.model.ids import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty
@@ -16,7 +17,7 @@ from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 from tests.doubles.storage_segments import CountingLimiter
 
 LEASE_MS = 1_000_000
-NOBODY: frozenset = frozenset()
+NOBODY: frozenset[TopicIdPartition] = frozenset()
 EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
 
 _engine = open_engine("sqlite://")

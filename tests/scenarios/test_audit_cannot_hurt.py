@@ -329,7 +329,7 @@ class TestCopyInFlight:
         copies = TinyCopies.into(raced, PARTITION)
         copies.copy()
         orphan = plant_orphan(store)
-        results = []
+        results: list[Any] = []
 
         def audit(reached: str) -> None:
             if reached == step and not results:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.log_dirs import CLEANED
+from tests.doubles.log_dirs import CLEANED, ORDERS
 from tests.doubles.metadata_records import partition_change, partition_record, topic_record
 from tests.doubles.record_batches import record_batch
-from tests.doubles.two_brokers import ORDERS, TwoBrokers
+from tests.doubles.two_brokers import TwoBrokers
 
 pytestmark = pytest.mark.integration
 
@@ -80,8 +80,9 @@ def test_what_was_compacted_before_it_was_copied_is_said_by_every_command_and_ca
     assert [one["reason"] for one in done["recorded"]] == ["compacted away before it was copied: agreed with the owner"]
     code, copied = cluster.run("copy")
     assert (code, starts(copied), copied["held_back"]) == (0, [30, 40], [])
-    for command in (("plan",), ("ready", "--topic", "orders"), ("doctor", "orders"), ("verify", "--depth", "deep")):
-        assert cluster.run(*command)[0] == 0, command
+    arguments: tuple[str, ...]
+    for arguments in (("plan",), ("ready", "--topic", "orders"), ("doctor", "orders"), ("verify", "--depth", "deep")):
+        assert cluster.run(*arguments)[0] == 0, arguments
     assert "compacted away before it was copied: agreed with the owner" in cluster.text(
         "fetch", "orders", "0", "--offset", "12", "--output", str(cluster.directory / "read")
     )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -75,7 +76,7 @@ def test_no_such_partition(delete_records: Command) -> None:
 def test_only_of_a_topic_that_is_ours(archive: Archive, delete_records: Command) -> None:
     with archive.open() as app:
         (topic_id,) = {partition.topic_id for partition in app.adapters.stores.metadata.partitions()}
-        owners = {"expected": TopicOwner.PLATFORM, "author": "test"}
+        owners: dict[str, Any] = {"expected": TopicOwner.PLATFORM, "author": "test"}
         app.adapters.stores.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, **owners)
     refused = delete_records(200, "--approve")
     assert refused.exit_code == 2

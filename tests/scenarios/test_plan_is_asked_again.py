@@ -256,8 +256,9 @@ def test_a_plan_of_a_wrong_clock_does_not_outlive_its_correction(archive: Archiv
     archive.set(retention_ms=10 * year_ms)
     archive.set_default(tiering_clock_max_difference_ms=13 * year_ms)
     with archive.open() as app:
-        right = app.adapters.stores.deletions._now_ms
-        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + 12 * year_ms
+        deletions: Any = app.adapters.stores.deletions
+        right = deletions._now_ms
+        deletions._now_ms = lambda connection: right(connection) + 12 * year_ms
         plan = app.expiration.plan("run")
         assert plan.segments == 10
         app.expiration.approve("run", plan.plan_hash, author="admin")

@@ -3,6 +3,7 @@ one the quality gate would fail the segment behind the hole, and nothing could e
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -37,7 +38,7 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
     holes = {(one["topic"], one["partition"]): one["holes"] for one in report["partitions"] if one["holes"]}
     assert (done.exit_code, holes) == (1, {("orders", 0): [{"first_offset": 188, "last_offset": 663}]})
     with archive.open() as app:
-        parts = {"quotas": app.adapters.quotas, "clock": app.adapters.clock}
+        parts: dict[str, Any] = {"quotas": app.adapters.quotas, "clock": app.adapters.clock}
         assert verify_segments(app.adapters.stores.metadata, app.adapters.storage, PlainJudge(), **parts).failed == ()
         judge = PlainJudge(PARTITION_RULES)
         assert (

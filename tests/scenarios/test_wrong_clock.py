@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -56,8 +57,9 @@ def archive(tmp_path: Path) -> Archive:
 def shifted(archive: Archive, database_ms: int, *, worker_ms: int = 0) -> Iterator[App]:
     """The deployment with another clock of the database, and of the worker."""
     with open_app(settings_of(archive.config), clock=ShiftedClock(worker_ms)) as app:
-        right = app.adapters.stores.deletions._now_ms
-        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + database_ms
+        deletions: Any = app.adapters.stores.deletions
+        right = deletions._now_ms
+        deletions._now_ms = lambda connection: right(connection) + database_ms
         yield app
 
 
@@ -77,7 +79,7 @@ def test_one_that_the_worker_shares_is_far_from_the_stores(archive: Archive) -> 
 def test_what_goes_in_all_asks_where_no_other_clock_can_be_asked(archive: Archive) -> None:
     """One host, whose clock is twelve years ahead: each topic is far below the floor."""
     with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as app:
-        app.adapters.unguarded_storage = Silent(app.adapters.unguarded_storage)
+        app.adapters.unguarded_storage = cast(Any, Silent(app.adapters.unguarded_storage))
         plan = app.expiration.plan("run")
         brake = app.expiration.apply_limits("run")
     assert len({one.topic_id_partition.topic for one in plan.expirations}) == 2
@@ -118,8 +120,9 @@ def test_tombstones_are_not_forgotten_by_it(archive: Archive) -> None:
     archive.set(retention_ms=1)
     archive.expire()
     with shifted(archive, TWELVE_YEARS) as app:
-        right = app.adapters.stores.metadata._now_ms
-        app.adapters.stores.metadata._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        metadata: Any = app.adapters.stores.metadata
+        right = metadata._now_ms
+        metadata._now_ms = lambda connection: right(connection) + TWELVE_YEARS
         assert app.expiration.forget_tombstones() == 0
         # It is the clock that kept them: by this clock they are old.
         assert (
@@ -136,18 +139,20 @@ def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
     with shifted(archive, 0) as app:
         clocks = app.expiration._clocks()
         clocks.require()
-        before, app.adapters.clock.by_ms = app.adapters.stores.deletions._now_ms, TWELVE_YEARS
-        app.adapters.stores.deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
+        clock, deletions = cast(ShiftedClock, app.adapters.clock), cast(Any, app.adapters.stores.deletions)
+        before, clock.by_ms = deletions._now_ms, TWELVE_YEARS
+        deletions._now_ms = lambda connection: before(connection) + TWELVE_YEARS
         with pytest.raises(ClockDisagreesError, match="since this work began"):
             clocks.require(with_store=False)
 
 
 def jumps(app: App, where: object, name: str) -> None:
     """From the next call of this method on, the database's clock is twelve years ahead."""
-    method, right = getattr(where, name), app.adapters.stores.deletions._now_ms
+    deletions: Any = app.adapters.stores.deletions
+    method, right = getattr(where, name), deletions._now_ms
 
     def ahead(*args: object, **options: object) -> object:
-        app.adapters.stores.deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
+        deletions._now_ms = lambda connection: right(connection) + TWELVE_YEARS
         return method(*args, **options)
 
     setattr(where, name, ahead)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, cast
 
 from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.finding import AuditContext, AuditedTopic, AuditMoment, SegmentFact, epochs_text
@@ -16,7 +16,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import KeyInterval, ObjectListing, ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage, read_small
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.segments.contract import SegmentRow
+from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.sizes.compare import settle_stored
 from include.tiering.verification.measure_segment import measure_segment
@@ -154,7 +154,8 @@ def _of_sizes(picture: Picture, store: Store) -> Iterator[str]:
     }
     listed = {found.segment_id for found in store.storage.list_segment_objects()}
     suspects += [(segment_id, Suspicion.UNKNOWN) for segment_id in listed - known]
-    for difference in settle_stored(suspects, _Rows(picture), store.storage, PlainJudge(STORED_RULES)):
+    rows = cast(RemoteLogMetadata, _Rows(picture))
+    for difference in settle_stored(suspects, rows, store.storage, PlainJudge(STORED_RULES)):
         yield from (breach.rule.rule_id for breach in difference.broken)
 
 

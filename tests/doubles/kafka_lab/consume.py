@@ -4,9 +4,9 @@ import hashlib
 import struct
 import time
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.doubles.kafka_lab.cluster import client_configuration
 
@@ -60,7 +60,7 @@ def digest(
         while end is None or last < end - 1:
             if time.monotonic() > deadline:
                 raise AssertionError(f"{topic}-{partition}: not read within {seconds} s, got to offset {last}")
-            message = consumer.poll(0.5)
+            message: Any = consumer.poll(0.5)
             if message is None:
                 continue
             if (error := message.error()) is not None:
@@ -90,7 +90,7 @@ def both_digests(
     )
 
 
-def record_bytes(message: Message) -> bytes:
+def record_bytes(message: Any) -> bytes:
     """Everything of a record that a consumer can see, unambiguously: lengths before contents, absent is not empty."""
     kind, timestamp = message.timestamp()
     headers = message.headers() or []

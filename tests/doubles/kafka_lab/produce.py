@@ -84,7 +84,8 @@ class Writer:
         # Half of it repeats, so that codecs have something to do.
         size = content.randrange(value_bytes // 2, value_bytes * 3 // 2 + 1)
         value = None if content.random() < 0.05 else content.randbytes(size // 2) + b"x" * (size - size // 2)
-        headers = [("source", b"lab"), ("empty", b""), ("none", None)][: content.randrange(4)]
+        headers: list[tuple[str, str | bytes | None]] = [("source", b"lab"), ("empty", b""), ("none", None)]
+        headers = headers[: content.randrange(4)]
         while True:
             try:
                 self._producer.produce(
@@ -118,7 +119,7 @@ def mixed_records(
             writer = Writer(bootstrap, codec, transactional_id=f"tx-{topic}-{codec}", seed=seed * 1000 + number)
             writer.transaction(topic, partitions, count // 2, abort=False)
             writer.transaction(topic, partitions, count // 2, abort=True)
-    admin = AdminClient(client_configuration(bootstrap))
+    admin = AdminClient({**client_configuration(bootstrap)})
     wait_until(lambda: _no_transaction_is_open(admin, topic, partitions), "the markers of all transactions are written")
 
 

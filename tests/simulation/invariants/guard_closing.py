@@ -1,6 +1,7 @@
 """A database that an audit found set back: when the faults stop, a person clears the guard, and things expire again."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from include.tiering.audit.finding import FindingKind
@@ -29,7 +30,7 @@ class GuardClosing:
         for number in range(_ROUNDS):
             if not self._stands():
                 return True
-            self._world.start("clearer", lambda app, process, number=number: _clear(app, process, number))
+            self._world.start("clearer", partial(_clear, number=number))
             if not self._until_idle(what):
                 return False
         if self._stands():

@@ -335,7 +335,7 @@ class Rows:
                 counted[key] = (size_bytes + row.size_bytes, segments + 1)
         stored = {tuple(one[:4]): tuple(one[4:]) for one in self._world.db.rows(_COUNTERS) if one[5] or one[4]}
         if stored != counted:
-            differing = sorted(key for key in {*stored, *counted} if stored.get(key) != counted.get(key))  # type: ignore[call-overload,type-var]
+            differing = sorted(key for key in {*stored, *counted} if stored.get(key) != counted.get(key))
             key = differing[0]
             self._watch.broken(
                 "counters equal a recount", f"{key}: counter {stored.get(key)}, recount {counted.get(key)}"

@@ -56,10 +56,11 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     real_wait = defaults["wait"]
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
     places.append((database_clock, "time", time))
-    database_clock.time = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)  # type: ignore[assignment]
+    clock = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)
+    database_clock.time = clock  # type: ignore[assignment, attr-defined]
     places.append((partitions, "secrets", secrets))
-    partitions.secrets = SimpleNamespace(  # type: ignore[assignment]
-        randbits=lambda count: current().world.choices.random_bits(count)
+    partitions.secrets = SimpleNamespace(  # type: ignore[assignment, attr-defined]
+        randbits=lambda count: current().choices.random_bits(count)
     )
     try:
         yield

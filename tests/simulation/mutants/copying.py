@@ -33,8 +33,8 @@ def _finished_before_verify() -> list[Patch]:
 
 def _finished_before_sent() -> list[Patch]:
     def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, supersedes: Any, **rest: Any) -> Any:
-        states = copy_segment.RemoteLogSegmentState
-        finished = copy_segment.RemoteLogSegmentMetadataUpdate(
+        states = copy_segment.RemoteLogSegmentState  # type: ignore[attr-defined]
+        finished = copy_segment.RemoteLogSegmentMetadataUpdate(  # type: ignore[attr-defined]
             attempt.remote_log_segment_id, states.COPY_SEGMENT_FINISHED, self.clock.now_ms(), attempt.broker_id, None
         )
         self.metadata.update_segment(finished, expected=states.COPY_SEGMENT_STARTED, fence=fence, supersedes=supersedes)
@@ -130,7 +130,7 @@ def _forks_of_the_plan() -> list[Patch]:
 
 
 def _late_forks() -> list[Patch]:
-    real = plan_copy.held_by_divergence
+    real = plan_copy.held_by_divergence  # type: ignore[attr-defined]
 
     def instead(replica: Any, highest: int | None, metadata: Any) -> Any:
         found = real(replica, highest, metadata)
@@ -173,7 +173,7 @@ def _rows_first() -> list[Patch]:
     real = SegmentCopier.abandon
 
     def instead(self: Any, attempt: Any, fence: Any) -> None:
-        states = copy_segment.RemoteLogSegmentState
+        states = copy_segment.RemoteLogSegmentState  # type: ignore[attr-defined]
         if attempt.state is states.COPY_SEGMENT_STARTED:
             self._advance_deletion(attempt, states.DELETE_SEGMENT_STARTED, fence)
         deleting = replace(attempt, state=states.DELETE_SEGMENT_STARTED)

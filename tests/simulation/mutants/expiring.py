@@ -16,7 +16,7 @@ from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherw
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
-_plans = plan.decide_deletions
+_plans = plan.decide_deletions  # type: ignore[attr-defined]
 _covers_it = ReplacementCheck.require_covered
 
 
@@ -187,7 +187,7 @@ def _shortened_history() -> list[Patch]:
 
 def _brokers_log_start() -> list[Patch]:
     """The broker's log start is ours: what it forgot goes. No batch asks again, which would find out."""
-    real = plan.ExpirationPlanner._input
+    real: Any = plan.ExpirationPlanner._input
 
     def instead(self: Any, partition: Any, replica: Any, now_ms: int, *rest: Any) -> Any:
         given = real(self, partition, replica, now_ms, *rest)

@@ -17,8 +17,8 @@ from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherw
 
 _records = sql_divergences.record
 _skips = sql_skipped_offsets.skip
-_goes_on = plan_copy.next_segments
-_plans_skip = copy_service.plan_skip
+_goes_on = plan_copy.next_segments  # type: ignore[attr-defined]
+_plans_skip = copy_service.plan_skip  # type: ignore[attr-defined]
 
 
 def _never_back() -> list[Patch]:

@@ -8,7 +8,7 @@ from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
 from tests.simulation.mutants.mutant import Mutant, Patch, nothing
 
-_follows = drive.following
+_follows = drive.following  # type: ignore[attr-defined]
 
 
 def _order(**after: HandoverStep) -> list[Patch]:
@@ -83,7 +83,7 @@ def _kept_by_undo() -> list[Patch]:
 
 def _switched_unguarded() -> list[Patch]:
     """Nobody looks at the guards once they are set, and the switch is a request of its own."""
-    real = run_checks.results_of
+    real = run_checks.results_of  # type: ignore[attr-defined]
 
     def instead(checks: Any, *args: Any) -> Any:
         return real([one for one in checks if not one.name.endswith("-is-guarded")], *args)

@@ -45,7 +45,7 @@ from tests.simulation.mutants.mutant import (
 
 _sends = SegmentCopier._send_and_finish
 _asks = DeleteBatch._still_planned
-_limits = expiration_service.apply_brake
+_limits = expiration_service.apply_brake  # type: ignore[attr-defined]
 _requires = AcceptedMarkers.require
 _completes = StoreClaim.complete
 

@@ -77,7 +77,7 @@ def _counters_only_grow() -> list[Patch]:
 def _started_counts() -> list[Patch]:
     """What is only begun counts as if it were FINISHED."""
     real = sql_partitions._added_up
-    states = sql_changes.RemoteLogSegmentState
+    states = sql_changes.RemoteLogSegmentState  # type: ignore[attr-defined]
 
     def instead(segments: Any) -> Any:
         sums = real(segments)

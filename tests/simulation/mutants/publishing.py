@@ -104,7 +104,7 @@ def _poison() -> list[Patch]:
     real = plan_publication._record
 
     def instead(segment: Any, state: Any) -> Any:
-        record = real(segment, state)
+        record: Any = real(segment, state)
         is_first = state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return replace(record, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) if is_first else record
 

@@ -2,7 +2,7 @@
 topic. What is compared through consumers is made of the model's records."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.handover.actions import HandoverActions
@@ -10,6 +10,7 @@ from include.tiering.handover.checks import StoreFacts
 from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.handover.store import SqlHandoverStore
+from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange
@@ -65,7 +66,7 @@ def handover_parts(
     )
     ports = HandoverPorts(
         handovers=handovers,
-        brokers=brokers,
+        brokers=cast(Brokers, brokers),
         source=app.adapters.source,
         metadata=app.adapters.stores.metadata,
         registry=app.adapters.stores.registry,

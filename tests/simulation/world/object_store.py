@@ -240,6 +240,9 @@ class ModelStore:
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
         return self.request("store.delete", _shown(keys), "delete", lambda: self._delete(keys), self._delete_some(keys))
 
+    def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        return tuple(KeyFailure(key, "the store keeps no versions", retriable=False) for key, _ in versions)
+
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
         found = self.request("store.list", prefix, "store read", lambda: sorted(self.state.objects.items()))
         hidden = self.state.hidden
@@ -325,7 +328,7 @@ class ModelStore:
         kind: str,
         effect: Callable[[], object],
         half: Callable[[], None] = lambda: None,
-    ):  # type: ignore[no-untyped-def]
+    ):
         return perform(self._scheduler, self._process, self._watch, label, detail, kind, effect, _unavailable, half)
 
 
@@ -342,7 +345,7 @@ def _shown(keys: Collection[str]) -> str:
     return f"{len(keys)} objects, {next(iter(keys))} the first" if keys else "nothing"
 
 
-def perform(  # type: ignore[no-untyped-def]
+def perform(
     scheduler: Scheduler,
     process: Process,
     watch: StoreWatch,

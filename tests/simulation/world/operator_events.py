@@ -69,9 +69,9 @@ class OperatorEvents(EventSource):
                 self._world.admin_work.resume(None if topic == "*" else topic, author="operator")
             self._tell("work is resumed", "")
         else:
-            topic = None if self._choices.number(2) else self._topic()
-            self._world.admin_work.pause(topic, author="operator")
-            self._tell("work is paused", topic or "all")
+            drawn = None if self._choices.number(2) else self._topic()
+            self._world.admin_work.pause(drawn, author="operator")
+            self._tell("work is paused", drawn or "all")
 
     def resize_pool(self) -> None:
         """0 slots are a pause."""
@@ -177,7 +177,8 @@ def take_over(app: Any, process: Process) -> None:
     wanted = app.store_owner.plan_take_over(f"take-over-{process.name}")
     missing = {one.finding.segment_id for one in wanted.findings if one.finding.kind is FindingKind.DANGLING_REFERENCE}
     known = process.side.finished_ids()
-    if known and known <= missing and not process.scheduler.world.places.is_right:
+    world: Any = process.scheduler.world
+    if known and known <= missing and not world.places.is_right:
         return
     app.store_owner.take_over(wanted.found, author="operator")
 

@@ -69,7 +69,7 @@ class Deployment:
             yield app
 
     def run(self, *arguments: str) -> Result:
-        session = Session(open_app=self.open)  # type: ignore[arg-type]
+        session = Session(open_app=self.open)
         return CliRunner(env={"COLUMNS": "200"}).invoke(cli, ["publish", *arguments], obj=session)
 
     def document(self, *arguments: str) -> Any:

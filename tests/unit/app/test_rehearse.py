@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ KAFKA = KafkaHome("4.3.1", "/jars/*")
 
 
 @contextmanager
-def _uncounted(_verb: str, _bytes: int) -> Iterator[object]:
+def _uncounted(_verb: str, _bytes: int) -> Iterator[Callable[[int], None]]:
     yield lambda _: None
 
 

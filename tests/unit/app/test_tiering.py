@@ -1,6 +1,7 @@
 """The joined library: what only the parts together can refuse."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,10 +48,11 @@ class ClosedPools(MemoryPools):
 def test_what_was_opened_is_closed_and_nothing_else_is_opened(tmp_path: Path) -> None:
     with open_app(settings(tmp_path, orders(tmp_path / "ours", "cluster-of-the-tests-A"))) as app:
         app.set_up.migrate()
-        engine, pools = app.adapters.engine, ClosedPools()
+        connections: Any = app.adapters.engine.pool
+        pools = ClosedPools()
         app.adapters.pools = pools
-        assert (engine.pool.checkedin(), pools.closed) == (1, 0)
-    assert (engine.pool.checkedin(), pools.closed) == (0, 1)
+        assert (connections.checkedin(), pools.closed) == (1, 0)
+    assert (connections.checkedin(), pools.closed) == (0, 1)
     with open_app(settings(tmp_path, tmp_path / "ours")) as app:
         pass
     assert not app.__dict__.keys() & {"pools", "engine", "storage"}

@@ -1,6 +1,7 @@
 """Each guard objects to what it is for, and to nothing else."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ SOUND = AuditEvidence(
 )
 
 
-def guards(**changes: object) -> list[Guard]:
+def guards(**changes: Any) -> list[Guard]:
     return [refusal.guard for refusal in refusals(replace(SOUND, **changes))]
 
 

@@ -1,6 +1,7 @@
 """What of an audit's findings goes: all or nothing of an id, nothing young, complete, or not ours."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ ORDERS = partition_of("orders")
 KINDS = {kind.value: kind for kind in FindingKind}
 
 
-def found(kind: str = "orphan", number: int = 1, suffix: str = "log", **changes: object) -> AuditFinding:
+def found(kind: str = "orphan", number: int = 1, suffix: str = "log", **changes: Any) -> AuditFinding:
     finding = AuditFinding(
         kind=KINDS[kind],
         key=f"orders/{number}.{suffix}",

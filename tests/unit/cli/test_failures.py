@@ -108,7 +108,7 @@ def test_status_shows_the_settings_although_the_database_is_away(run: Run, app: 
     def away() -> frozenset[str]:
         raise MetadataUnavailableError("database is locked")
 
-    app.adapters.stores.work.paused_topics = away  # type: ignore[method-assign]
+    app.adapters.stores.work.paused_topics = away
     result = run("status")
     assert result.exit_code == 3
     assert "cluster.name" in result.stdout

@@ -53,7 +53,7 @@ def test_an_answer_that_was_overtaken_is_dropped() -> None:
     mirror_pools(pools, mirror)
 
     class Slow(MemoryPools):
-        def usages(self):  # type: ignore[no-untyped-def]
+        def usages(self):
             answer = super().usages()
             mirror.record(COPIER_POOL, 4, seen=2, author="ada")
             return answer

@@ -121,7 +121,7 @@ def test_a_crash_between_airflow_and_the_mirror_is_found_by_the_next_look() -> N
                 raise MetadataUnavailableError("away")
             return mirror.record(pool, slots, seen=seen, author=author)
 
-        def seen(self):  # type: ignore[no-untyped-def]
+        def seen(self):
             return mirror.seen()
 
     with pytest.raises(MetadataUnavailableError):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from include.tiering.configs.report import topic_quotas_document, topic_quotas_table
 from include.tiering.copying.report import CopyRun, present_copy
@@ -61,7 +62,7 @@ def test_table():
 
 def test_a_run_tells_what_its_topics_quotas_left():
     partition = partition_of("orders", 0)
-    refused = {"error": "QuotaExceededError", "message": "topic orders on broker 1 brings in too much"}
+    refused: dict[str, Any] = {"error": "QuotaExceededError", "message": "topic orders on broker 1 brings in too much"}
     items = [
         WorkItem(partition, PlannedSegment(0, 9, 100), SegmentOutcome.COPIED),
         *(

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ class Watched(MemorySource):
         self.checked = {base: threading.Event() for base in range(0, 50, 10)}
 
     @contextmanager
-    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[MemoryOpenSegment]:
+    def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[Any]:
         self.opened.append(base_offset)
         with super().open_segment(replica_id, base_offset) as opened:
             self.open_now.append(base_offset)

@@ -14,6 +14,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
+from tests.doubles.present import present
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 DELETING = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
@@ -167,7 +168,7 @@ def test_a_source_that_is_not_what_it_was_replaces_nothing(
     world.plan()
     spoil(world, orders)
     (failure,) = world.batch().failed
-    assert f"failed segment {old.id} {says}" in failure.item.message
+    assert f"failed segment {old.id} {says}" in present(failure.item.message)
     assert world.metadata.segment(old).metadata.is_finished
     assert (world.offsets(orders), world.objects()) == (THREE, 3 * 3)
     assert world.metadata.stopped_reason(orders.topic_id_partition) is not None

@@ -1,6 +1,7 @@
 """What a first copy leaves out: exactly what expiration would delete at once, and never what it would keep."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from include.tiering.model.retention import RetentionInput
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.sizes.compare import compare_tiers
+from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, partition_of, uuid
 
 NOW_MS = 1_700_000_000_000
@@ -32,7 +34,7 @@ HOUR_MS = 3_600_000
 PARTITION = partition_of("orders")
 
 
-class Metadata:
+class Metadata(Partial):
     """Nothing was ever copied, unless `highest` is given; stands for owners and topic facts, too."""
 
     def __init__(self, *, highest: int | None = None, truth: PartitionTruth | None = None) -> None:
@@ -242,7 +244,7 @@ def test_what_expiration_leaves_is_the_same_with_and_without_leaving_out(
     source: Replica, retention: TopicRetention
 ) -> None:
     everything = [one.base_offset for one in source.segments]
-    limits = {"retention_ms": retention.retention_ms, "retention_bytes": retention.retention_bytes}
+    limits: dict[str, Any] = {"retention_ms": retention.retention_ms, "retention_bytes": retention.retention_bytes}
     made = plan(source, **limits)
     copied = bases(made)
     assert copied == everything[len(everything) - len(copied) :], "only a beginning is left out"

@@ -18,6 +18,7 @@ from include.tiering.model.segment_metadata import Verdict
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of
 from tests.doubles.storage_segments import some_segment
 
@@ -54,7 +55,7 @@ def test_a_gap_by_decision_is_none(holes: list[tuple[int, int]]) -> None:
     joins(99, *holes)
 
 
-class Remote:
+class Remote(Partial):
     """0..199 were copied, under these epochs up to these offsets; nobody decided anything."""
 
     def __init__(self, **ends: int) -> None:

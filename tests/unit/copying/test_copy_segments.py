@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,12 @@ def test_what_is_copied_already_is_passed_over_under_one_claim(world, monkeypatc
     world.batch("one")
     world.source.corrupt.clear()
     claim, claims = world.work.claim, []
-    monkeypatch.setattr(
-        world.work, "claim", lambda *given, **named: claims.append(claim(*given, **named)) or claims[-1]
-    )
+
+    def claimed(*given: Any, **named: Any) -> Any:
+        claims.append(claim(*given, **named))
+        return claims[-1]
+
+    monkeypatch.setattr(world.work, "claim", claimed)
     result = world.batch("two", "two/0")
     assert world.outcomes("two") == [
         *((offset, SegmentOutcome.SKIPPED) for offset in (0, 10, 20)),
@@ -294,7 +298,7 @@ def test_behind_a_hole_it_goes_on_only_by_decision_and_asks_for_that_once(world:
         asked.append(1)
         return found
 
-    world.metadata.skipped_offsets = decisions  # type: ignore[method-assign]
+    world.metadata.skipped_offsets = decisions  # type: ignore[method-assign, assignment]
     (failed,) = world.batch("on", "on/0").failed
     assert "offsets 30..49 would be left out" in str(failed.item.message)
     assert world.offsets(orders) == THREE

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ class OneSlot:
     def plan(self, **urgencies: float) -> None:
         report = self.source.scan()
         register_owners(report, self.registry)
-        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
         partitions = plan_copy("run", report, now_ms=0, **known).partitions
         urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]
         self.work.save_plan("run", urgent)

@@ -68,7 +68,7 @@ class Histories:
         return next((one for one in self._rows if one.metadata.remote_log_segment_id == segment_id), None)
 
 
-def found(metadata: Any, offset: int) -> int | str:
+def found(metadata: Any, offset: int) -> Any:
     """The start of the segment that answers, or why none does."""
     reader: Any = RecordReader(metadata, None, None, None)  # type: ignore[arg-type]
     try:

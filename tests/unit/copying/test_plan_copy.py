@@ -25,6 +25,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of
 
 NOW_MS = 1_700_000_000_000
@@ -56,7 +57,7 @@ def replica(topic: str, *segments: LogSegment, log_start: int = 0, chosen: bool 
     )
 
 
-class Known:
+class Known(Partial):
     """Stands for metadata and facts: what was copied, what stopped, which retention holds."""
 
     def __init__(
@@ -215,7 +216,7 @@ def left_over(start: int, end: int, number: int = 1) -> SegmentRow:
 )
 def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(leftovers, planned):
     known = Known(copied=149)
-    known.leftovers = [left_over(*offsets, number) for number, offsets in enumerate(leftovers)]
+    known.leftovers = [left_over(start, end, number) for number, (start, end) in enumerate(leftovers)]
     made = plan(BEHIND_A_HOLE, known=known, is_whole=lambda _: True)
     assert bases(made) == planned
     assert [one.reason for one in made.held_back] == ([] if planned else [HeldBack.HOLE])
@@ -292,7 +293,7 @@ def test_where_nothing_is_remote_any_more_nothing_diverges():
         replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)])
     )
     known = Known(copied=149, by_epoch={0: 149})
-    known.list_segments = lambda _partition: []  # type: ignore[method-assign]
+    known.list_segments = lambda _partition: []  # type: ignore[method-assign, assignment]
     assert bases(plan(source, known=known)) == [[100]]
 
 
@@ -313,7 +314,7 @@ def test_a_new_epoch_behind_what_was_copied_is_no_fork():
     assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}))) == [[100]]
 
 
-HISTORY_WITH_A_HOLE = {"copied": 299, "by_epoch": {0: 99, 1: 299}, "skipped": [(100, 199)]}
+HISTORY_WITH_A_HOLE: dict[str, Any] = {"copied": 299, "by_epoch": {0: 99, 1: 299}, "skipped": [(100, 199)]}
 """0..99 were copied under epoch 0 and 200..299 under epoch 1; what is between was lost."""
 
 

@@ -28,6 +28,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
+from tests.doubles.partial import Partial
 from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid
 
 PARTITION = partition_of("orders", 3)
@@ -288,7 +289,7 @@ def test_a_hole_in_a_history_is_one_of_the_partition_as_far_as_nothing_else_answ
     assert (found is None) is (hole is None and was_left)
 
 
-class Noted:
+class Noted(Partial):
     """Stands for `FailedCopies`."""
 
     def __init__(self) -> None:

@@ -19,6 +19,7 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.segments.failed_copies import Loss
+from tests.doubles.partial import Partial
 
 ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")
 OLD_ORDERS = TopicIdPartition(Uuid(b"2" * 16), 0, "orders")
@@ -64,7 +65,7 @@ def planned(*replicas: Replica, held_back: HeldBackPartition | None = GONE, topi
     return plan_skip(ScanReport("cluster", replicas, ()), plan, Recorded(EARLIER), "orders", 0, topic_id)
 
 
-class Recorded:
+class Recorded(Partial):
     """Stands for metadata of one partition."""
 
     highest = 99

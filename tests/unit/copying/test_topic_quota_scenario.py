@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ class Deployment:
     def plan(self) -> None:
         report = self.source.scan()
         register_owners(report, self.registry)
-        known = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
         self.work.save_plan("run", plan_copy("run", report, now_ms=0, **known).partitions)
 
     def batch(

@@ -10,6 +10,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.runs.contract import ANYWHERE, ClaimOrder, Lease, WorkStore
+from tests.doubles.partial import Partial
+from tests.doubles.present import present
 from tests.doubles.segments import partition_of
 from tests.doubles.storage_segments import CountingLimiter
 
@@ -27,7 +29,7 @@ def lease_of(partition: TopicIdPartition) -> Lease:
 
 
 @dataclass
-class Answers:
+class Answers(Partial):
     """The claim and fairness half of a `WorkStore`. `claimable` is what is left to claim, in order."""
 
     claimable: list[TopicIdPartition]
@@ -54,14 +56,14 @@ def test_turns_alternate_between_wait_and_urgency():
     work = Answers([A, B])
     turns = turns_over(work)
     for _ in range(4):
-        assert turns.hand_on(turns.claim(NOBODY), EXHAUSTED, NOBODY)
+        assert turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
 
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
     work = Answers([A, B])
     turns = turns_over(work)
-    turns.hand_on(turns.claim(NOBODY), EXHAUSTED, NOBODY)
+    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     turns.claim(NOBODY)
     turns.claim(NOBODY)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
@@ -70,7 +72,7 @@ def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
 def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
     work = Answers([A])
     turns = turns_over(work)
-    turns.hand_on(turns.claim(NOBODY), EXHAUSTED, NOBODY)
+    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert turns.claim(NOBODY) == lease_of(A)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
 
@@ -78,7 +80,7 @@ def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
 def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
     work = Answers([A, B])
     turns = turns_over(work)
-    turns.hand_on(turns.claim(NOBODY), EXHAUSTED, frozenset({B}))
+    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, frozenset({B}))
     assert turns.claim(frozenset({B})) == lease_of(A)
     assert work.questions == [{B}]
     assert work.claims[-2:] == [(LONGEST_WAIT, {A, B}), (URGENCY, {B})]
@@ -96,12 +98,12 @@ def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
 def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(limiter, fairness):
     work = Answers([A, B])
     turns = turns_over(work, fairness=fairness)
-    assert not turns.hand_on(turns.claim(NOBODY), limiter, NOBODY)
+    assert not turns.hand_on(present(turns.claim(NOBODY)), limiter, NOBODY)
     assert work.questions == []
 
 
 def test_nobody_who_waits_longer_means_going_on():
     work = Answers([A, B], others_wait=False)
     turns = turns_over(work)
-    assert not turns.hand_on(turns.claim(NOBODY), EXHAUSTED, NOBODY)
+    assert not turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert turns.claim(NOBODY) == lease_of(A)

@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, text
@@ -48,9 +49,9 @@ class TestUrls:
 
     def test_a_server_that_vanishes_is_noticed_by_the_connection_itself(self):
         engine = open_engine("postgresql://host/db")
-        asked: dict[str, object] = {}
+        asked: dict[str, Any] = {}
 
-        def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, object]) -> None:
+        def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
             asked.update(options)
             raise ConnectionAbortedError
 

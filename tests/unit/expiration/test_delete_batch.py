@@ -8,6 +8,7 @@ from threading import Timer
 from time import sleep
 
 import pytest
+from sqlalchemy import Engine
 
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
@@ -85,7 +86,7 @@ class FailingDeletes(RecordingStorage):
 class CountingUnits(UnlimitedBytes):
     units: int = 0
     go_on: Callable[[], None] = lambda: None
-    on_take: Callable[[], None] = lambda: None
+    on_take: Callable[[], object] = lambda: None
 
     def take(self, wanted_bytes: int) -> int:
         self.on_take()
@@ -102,7 +103,7 @@ class World:
     registry: SqlTopicRegistry
     work: SqlWorkStore
     deletions: SqlDeletionStore
-    engine: object
+    engine: Engine
     limiter: CountingUnits = field(default_factory=CountingUnits)
     at: dict[DeleteStep, Callable[[], None]] = field(default_factory=dict)
     segments_per_group: int = 333
@@ -236,7 +237,7 @@ def cut(world: World, segment: RemoteLogSegmentMetadata) -> None:
     log_of(world, segment).write_bytes(log_of(world, segment).read_bytes()[:-1])
 
 
-def run_once(action: Callable[[], None]) -> Callable[[], None]:
+def run_once(action: Callable[[], object]) -> Callable[[], object]:
     actions = [action]
     return lambda: actions.pop()() if actions else None
 
@@ -452,7 +453,7 @@ class TestWhatGoes:
     def test_what_a_new_copy_superseded_since_is_held(self, world, step):
         old, other = world.copied(ORDERS, 2)
         world.plan([old, other])
-        meanwhile = partial(supersede, world, old)
+        meanwhile: Callable[[], object] = partial(supersede, world, old)
         if step is None:
             meanwhile()
         else:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
+from sqlalchemy import Engine
 
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.database.engine import open_engine
@@ -31,7 +32,7 @@ DAY_MS = 86_400_000
 
 @dataclass
 class World:
-    engine: object
+    engine: Engine
     retentions: dict[str, TopicRetention] = field(default_factory=dict)
     standings: dict[Uuid, TopicStanding] = field(default_factory=dict)
 

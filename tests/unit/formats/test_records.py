@@ -3,6 +3,7 @@
 import contextlib
 import struct
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import cramjam
@@ -126,8 +127,8 @@ def test_records_in_pieces_are_those_in_one(
     at = data.draw(st.integers(0, len(content)))
     noise = data.draw(st.binary(max_size=4))
     for changed in (content, content[:at], content + noise, content[:at] + noise + content[at + len(noise) :]):
-        whole = outcome(lambda changed=changed: read_records(changed, most))
-        assert outcome(lambda changed=changed: read_record_pieces(in_pieces(changed, cuts), most)) == whole
+        whole = outcome(partial(read_records, changed, most))
+        assert outcome(partial(read_record_pieces, in_pieces(changed, cuts), most)) == whole
 
 
 @given(st.binary(max_size=300), CUTS, st.integers(0, 50))

@@ -1,5 +1,7 @@
 """Records of `__remote_log_metadata`: worked bytes, a broker's own, what is refused and what is taken."""
 
+from typing import Any
+
 import pytest
 
 from include.tiering.errors import FormatError
@@ -223,7 +225,7 @@ def test_epochs_of_a_foreign_writer_are_ordered_as_a_broker_orders_them() -> Non
     "field", [{"broker_id": 2**31}, {"size_bytes": -(2**31) - 1}, {"end_offset": 2**63}, {"max_timestamp_ms": 2**63}]
 )
 def test_numbers_that_do_not_fit_are_not_written(field: dict[str, int]) -> None:
-    values = {
+    values: dict[str, Any] = {
         "start_offset": 0,
         "end_offset": 0,
         "broker_id": 1,

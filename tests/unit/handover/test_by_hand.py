@@ -1,5 +1,7 @@
 """Somebody switches remote storage on while a hand-over is on its way."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import select
 
@@ -94,7 +96,7 @@ def test_switched_by_hand_just_before_we_do_it_goes_on_as_ours(world):
 def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(world):
     """It is off when the undo begins, and on when the configs are read that it is about to change."""
     go_to(world, HandoverStep.GATE)
-    seen = []
+    seen: list[Any] = []
 
     def switch_while_undoing(_name):
         if world.handover.state is HandoverState.UNDOING and not seen:

@@ -12,12 +12,14 @@ from include.tiering.handover.rules import (
     switched_by_hand,
     undo_of,
 )
+from tests.doubles.present import present
 
 BEFORE_SWITCH = [step for step in STEPS if is_before(step, HandoverStep.SWITCH)]
 
 
 def test_steps_follow_each_other_to_the_end():
-    walked, step = [], STEPS[0]
+    walked: list[HandoverStep] = []
+    step: HandoverStep | None = STEPS[0]
     while step is not None:
         walked.append(step)
         step = following(step)
@@ -41,7 +43,7 @@ def test_what_was_published_is_not_taken_back(is_fenced):
     undo = undo_of(is_fenced=is_fenced, is_published=True, is_enabled=False)
     assert undo.actions == (UndoAction.RESTORE_GUARDS,)
     assert undo.ends_as is HandoverState.PARKED
-    assert "never lower the highest offset" in undo.reason
+    assert "never lower the highest offset" in present(undo.reason)
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
@@ -49,7 +51,7 @@ def test_what_was_published_is_not_taken_back(is_fenced):
 def test_a_switched_topic_is_not_taken_back(is_fenced, is_published):
     undo = undo_of(is_fenced=is_fenced, is_published=is_published, is_enabled=True)
     assert (undo.actions, undo.ends_as) == ((), None)
-    assert "remote.log.delete.on.disable" in undo.reason
+    assert "remote.log.delete.on.disable" in present(undo.reason)
 
 
 @pytest.mark.parametrize("step", BEFORE_SWITCH)

@@ -1,6 +1,7 @@
 """What stops a hand-over, what it waits for, and that nothing has left the platform by then."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.operations.doctor import diagnose_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
+from tests.doubles.present import present
 from tests.doubles.segments import delete, segment_of, update_of
 
 
@@ -155,7 +157,7 @@ def test_what_is_not_flushed_yet_is_waited_for(world):
 
 
 def test_producers_that_go_on_are_met_by_another_round(world):
-    rolled = []
+    rolled: list[Any] = []
 
     def roll_behind_the_first_round(name):
         if name == "copy_round!" and not rolled:
@@ -231,7 +233,7 @@ def _hold(world, partition):
             now_ms=now_ms,
             lease_ms=600_000,
         )
-    return PartitionLease(run_id="r", batch_id="b", fence=fence, expires_at_ms=now_ms + 600_000)
+    return PartitionLease(run_id="r", batch_id="b", fence=present(fence), expires_at_ms=now_ms + 600_000)
 
 
 def test_a_loose_guard_stops_before_the_switch(world):

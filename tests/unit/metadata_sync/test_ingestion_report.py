@@ -1,5 +1,7 @@
 """What a person reads of the brokers' metadata topic: the question before it is read again, and how far it is."""
 
+from typing import Any
+
 import pytest
 
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
@@ -52,7 +54,7 @@ def test_the_question_says_what_waits_until_a_known_topic_is_read_again(known: M
     assert ("nothing of a broker's topic is expired, verified or audited" in asked) is (known is not None)
 
 
-def read(partition: int, records: int, lag: int = 0, **rest: object) -> IngestedPartition:
+def read(partition: int, records: int, lag: int = 0, **rest: Any) -> IngestedPartition:
     outcomes = {RecordOutcome.APPLIED: records - 1, RecordOutcome.UNKNOWN_SEGMENT: 1} if records else {}
     next_offset = 100 + records
     given = {"stopped": None, "failed": None} | rest

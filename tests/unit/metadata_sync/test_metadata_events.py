@@ -1,6 +1,7 @@
 """What a value of the metadata topic means: what stops brokers, what they only remember, what means nothing here."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     update_record,
 )
 from include.tiering.metadata_sync.metadata_events import event_of
-from include.tiering.model.segment_metadata import RemotePartitionDeleteState
+from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
 from include.tiering.segments.ingestion_contract import PartitionRemoval, UnusableRecord
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of, update_of
 from tests.doubles.tiered_topic import tiered_records
@@ -43,7 +44,7 @@ def test_what_is_no_record_stops_brokers(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("state", [FINISHED, DELETE_STARTED])
-def test_a_segment_that_does_not_begin_stops_brokers(state: object) -> None:
+def test_a_segment_that_does_not_begin_stops_brokers(state: RemoteLogSegmentState) -> None:
     with pytest.raises(PoisonRecordError, match="begins as"):
         event_of(encode(replace(segment_record(A), state=state)))
 
@@ -80,7 +81,7 @@ def test_the_end_of_a_partition_is_its_removal_what_comes_before_only_remembered
     "changes",
     [{"size_bytes": -1}, {"epochs": (EpochEntry(0, 50), EpochEntry(1, 20))}, {"epochs": (EpochEntry(-1, 0),)}],
 )
-def test_what_brokers_take_and_no_segment_is_means_nothing(changes: dict[str, object]) -> None:
+def test_what_brokers_take_and_no_segment_is_means_nothing(changes: dict[str, Any]) -> None:
     assert isinstance(event_of(encode(replace(segment_record(A), **changes))), UnusableRecord)
 
 

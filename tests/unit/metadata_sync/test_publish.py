@@ -66,7 +66,7 @@ def clock() -> ManualClock:
 
 
 def _publish(publisher: Publisher, batch_id: str = "batch", **rest: Any) -> Any:
-    arguments = {"log_start_offset": 100, "run_id": "run", "batch_id": batch_id} | rest
+    arguments: dict[str, Any] = {"log_start_offset": 100, "run_id": "run", "batch_id": batch_id} | rest
     return publisher.publish(_PARTITION, **arguments)
 
 

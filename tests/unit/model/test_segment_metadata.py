@@ -1,6 +1,7 @@
 """Segment metadata: what is refused at birth, what an update may change."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ SEGMENT = segment_of(PARTITION, 1, 10, 99, {1: 10, 2: 50, 3: 50, 4: 99})
         ({"segment_leader_epochs": LeaderEpochs.of([(0, 10), (1, 100)])}, "after end 99"),
     ],
 )
-def test_refused_at_birth(change: dict[str, object], message: str):
+def test_refused_at_birth(change: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         replace(SEGMENT, **change)
 

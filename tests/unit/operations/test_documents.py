@@ -3,6 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -495,7 +496,7 @@ def _pools() -> PoolsStatus:
 
 def test_pools() -> None:
     presented = present_pools(_pools())
-    unknown = {"running": None, "queued": None, "deferred": None, "live_batches": []}
+    unknown: dict[str, Any] = {"running": None, "queued": None, "deferred": None, "live_batches": []}
     assert presented.document() == {
         "pools": [
             {

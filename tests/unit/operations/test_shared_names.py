@@ -97,7 +97,7 @@ def test_a_verification() -> None:
 @pytest.mark.parametrize("shown", [(OLD, NEW), (OLD, OTHER)])
 def test_ready_and_doctor(shown) -> None:
     names = [OLD_NAME, NEW_NAME] if NEW in shown else ["orders-0", "others-0"]
-    waiting = [PartitionReadiness(one, NotReady.PAUSED, "") for one in shown]
+    waiting = tuple(PartitionReadiness(one, NotReady.PAUSED, "") for one in shown)
     assert first_cells(present_ready(Readiness((), waiting)).tables(), "waiting") == names
     lines = [Diagnosis("orders", one, Cause.UP_TO_DATE, "") for one in shown[:1] * 2 if NEW not in shown] or [
         Diagnosis("orders", one, Cause.UP_TO_DATE, "") for one in shown

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_a_bound_that_lets_nothing_in_is_refused(max_requests: int, max_bytes: i
 
 def test_a_weight_is_never_negative() -> None:
     with pytest.raises(ValueError, match="-1 bytes"):
-        ByteBoundedQueue(1).put("a", -1)
+        ByteBoundedQueue[str](1).put("a", -1)
 
 
 def test_an_empty_queue_answers_in_time() -> None:
@@ -133,7 +134,7 @@ def test_room_for_several_lets_several_in() -> None:
     queue.put(0, 1_000)
     calls = []
     for number in (1, 2, 3, 4):
-        calls.append(Call(lambda number=number: queue.put(number, 5)))
+        calls.append(Call(partial(queue.put, number, 5)))
         waits.one_began()
     queue.get().done()
     for call in calls[:2]:

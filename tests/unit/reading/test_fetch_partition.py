@@ -14,6 +14,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.fetch import FetchedSegment, fetch_partition
 from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from tests.doubles.partial import Partial
 from tests.doubles.quotas import NoQuotas
 
 ORDERS = TopicIdPartition(Uuid(b"orders".ljust(16, b"\1")), 0, "orders")
@@ -36,7 +37,7 @@ def row(end_offset: int, verdict: Verdict = Verdict.PASSED) -> SegmentRow:
     return SegmentRow(metadata, verdict, google_crc32c.value(content))
 
 
-class Remote:
+class Remote(Partial):
     """Stands for metadata and storage of a few copies, in the order in which the metadata lists them."""
 
     def __init__(self, *rows: SegmentRow, log_start_offset: int = 0, divergences: tuple[Divergence, ...] = ()) -> None:

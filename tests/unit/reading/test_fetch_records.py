@@ -15,12 +15,13 @@ from include.tiering.segments.contract import SegmentRow
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.partial import Partial
 from tests.doubles.storage_segments import CountingLimiter
 
 CLIENT = Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, "reports")
 
 
-class OneLimiter:
+class OneLimiter(Partial):
     """`Quotas` that count; `shares` are bytes a second by scope."""
 
     def __init__(self) -> None:

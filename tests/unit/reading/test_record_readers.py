@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -9,13 +10,14 @@ from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, Remote
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.service import RecordReaders
+from tests.doubles.partial import Partial
 from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.segments import partition_of, segment_of
 
 Read = Callable[[PartitionFetch], bytes]
 
 
-class ScriptedReader:
+class ScriptedReader(Partial):
     """Reads by a function of the test; `throttles` are by offset."""
 
     def __init__(self, read: Read = lambda fetch: bytes(fetch.max_bytes)) -> None:
@@ -38,7 +40,7 @@ class ScriptedReader:
         return FetchedRecords(fetch, fetch.offset, fetch.offset + 1, self.on_read(fetch))
 
 
-def readers(reader: ScriptedReader, **options: object) -> RecordReaders:
+def readers(reader: ScriptedReader, **options: Any) -> RecordReaders:
     defaults = {
         "threads": 2,
         "max_requests": 10,
@@ -124,7 +126,7 @@ def test_a_full_queue_is_an_error_of_the_partition_that_finds_no_room() -> None:
 
 def test_an_iterator_that_is_left_gives_everything_back() -> None:
     with readers(ScriptedReader()) as pool:
-        answers = pool.fetch(asked(*range(8)))
+        answers: Any = pool.fetch(asked(*range(8)))
         next(answers)
         assert pool.held_bytes > 0
         answers.close()

@@ -1,6 +1,7 @@
 """URLs name a place and nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_sdk_refuses_is_a_setting(
-    options: dict[str, str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -39,7 +39,8 @@ def test_any_part_of_the_source(first: int, data: st.DataObject) -> None:
 
 
 def test_what_is_sent_again_is_charged_again_and_taken_back_from_the_progress() -> None:
-    limiter, progress = CountingLimiter(), []
+    limiter = CountingLimiter()
+    progress: list[int] = []
     body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, progress.append)
     body.read()
     body.read()
@@ -53,7 +54,8 @@ def test_what_is_sent_again_is_charged_again_and_taken_back_from_the_progress() 
 
 
 def test_looking_at_the_end_is_not_sending() -> None:
-    limiter, progress = CountingLimiter(), []
+    limiter = CountingLimiter()
+    progress: list[int] = []
     body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, progress.append)
     body.read()
     assert body.seek(0, io.SEEK_END) == len(CONTENT)

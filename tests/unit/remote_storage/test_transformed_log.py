@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -160,7 +161,8 @@ def test_the_heuristic_looks_at_the_first_batch(head: Callable[[], bytes], is_co
 
 def test_chunks_that_must_be_held_are_bounded() -> None:
     AivenForm(512 * MIB)
-    for form in ({"compresses": True}, {"encrypts": True}):
+    forms: list[dict[str, Any]] = [{"compresses": True}, {"encrypts": True}]
+    for form in forms:
         with pytest.raises(SettingError, match=r"remote_storage\.chunk_size"):
             AivenForm(129 * MIB, **form)
     for size in (0, 2**30):

@@ -6,10 +6,11 @@ from include.tiering.clock import SystemClock
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError
 from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.runs.contract import BatchProgress
+from tests.doubles.partial import Partial
 from tests.doubles.patience import PATIENCE_SECONDS
 
 
-class Work:
+class Work(Partial):
     """A work store that answers its first question, and raises `error` from then on."""
 
     def __init__(self, error: Exception) -> None:

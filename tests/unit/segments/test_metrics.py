@@ -1,10 +1,11 @@
 """What failed and what is lost, by topic; what is over is shown as 0."""
 
 from include.tiering.segments.failed_copies import FAILED_SEGMENTS, LOST_OFFSETS, FailedCopy, publish_failed_copies
+from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 
-class Shown:
+class Shown(Partial):
     """Stands for the recorder."""
 
     def __init__(self) -> None:

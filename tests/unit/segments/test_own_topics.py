@@ -11,6 +11,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.topics import SeenOwners, owner_seen, register_owners
 from tests.doubles.memory_source import MemorySource
+from tests.doubles.partial import Partial
 
 NONE, PLATFORM, HANDING_OVER, BROKER = TopicOwner
 
@@ -44,7 +45,7 @@ def test_a_topic_that_may_never_be_copied_gets_no_owner():
     assert owner_seen(replica(eligible=False), NONE) is NONE
 
 
-class Registry:
+class Registry(Partial):
     def __init__(self) -> None:
         self.changes: list[tuple[str, TopicOwner, TopicOwner]] = []
 

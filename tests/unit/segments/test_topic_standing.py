@@ -15,6 +15,7 @@ from include.tiering.segments.topics import TopicDeletion, TopicStanding, TopicW
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.model_brokers import ModelBrokers
+from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 ORDERS = partition_of("orders", topic_number=1)
@@ -25,7 +26,7 @@ EVIDENCE = "RemoveTopicRecord in a log"
 
 
 @dataclass
-class Facts:
+class Facts(Partial):
     """`topics` are there, of `removed` a removal was seen; without a cluster nothing can be asked."""
 
     topics: dict[Uuid, TopicFacts] = field(default_factory=dict)

@@ -194,4 +194,4 @@ def test_a_name_and_its_alias_in_one_place_contradict_each_other(tmp_path: Path)
 def test_settings_are_frozen() -> None:
     settings = load_settings(environ={})
     with pytest.raises(ValueError, match="frozen"):
-        settings.cluster.name = "other"  # type: ignore[misc]
+        settings.cluster.name = "other"

@@ -13,13 +13,14 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.sizes import PartitionLag
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.sizes.compare import DuplicateBytes, compare_tiers
+from tests.doubles.partial import Partial
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica
 
 NOW_MS = 1_700_000_100_000
 EPOCHS = LeaderEpochs.of([(0, 0)])
 
 
-class Rows:
+class Rows(Partial):
     """Just what the task asks for."""
 
     def __init__(self, highest: int | None, log_start: int = 0, *skipped: SkippedOffsets) -> None:
@@ -37,7 +38,7 @@ class Rows:
         return PartitionTruth(self._log_start)
 
 
-class Owners:
+class Owners(Partial):
     def __init__(self, owner: TopicOwner = TopicOwner.PLATFORM) -> None:
         self._owner = owner
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -45,7 +46,8 @@ def test_unusable_parts_are_a_usage_error(parts: str) -> None:
 def test_an_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     options = parse_arguments(["--output", str(tmp_path / "file" / "audit")])
-    refused = attempt(None, options)
+    no_session: Any = None
+    refused = attempt(no_session, options)
     assert refused["exit_code"] == 2
     assert str(tmp_path / "file" / "audit") in refused["error"]
 

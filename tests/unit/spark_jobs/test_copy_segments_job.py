@@ -2,6 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_an_empty_batch_is_done() -> None:
 
 
 def test_a_session_that_may_repeat_the_task_never_gets_it() -> None:
-    session = SimpleNamespace(conf=SimpleNamespace(get={"spark.speculation": "true"}.get))
+    session: Any = SimpleNamespace(conf=SimpleNamespace(get={"spark.speculation": "true"}.get))
     with pytest.raises(SettingError, match=r"spark\.speculation"):
         run_once(session, batch_task("run", "0.1", None, None))
 

@@ -1,6 +1,7 @@
 """Measures between a task and the driver."""
 
 import dataclasses
+from typing import Any
 
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.measures import SegmentMeasure
@@ -9,7 +10,7 @@ from spark_jobs.verification_measures import measure_from_json, measure_to_json
 
 def measure() -> SegmentMeasure:
     """Every number another one, as large as any."""
-    numbers = {
+    numbers: dict[str, Any] = {
         field.name: 2**62 + place
         for place, field in enumerate(dataclasses.fields(SegmentMeasure))
         if field.default is dataclasses.MISSING

@@ -1,6 +1,7 @@
 """The arguments of the size job, and an output that cannot be written."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ def test_unusable_ranges_are_a_usage_error(ranges: str):
 def test_an_output_that_cannot_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").touch()
     options = parse_arguments(["--output", str(tmp_path / "file" / "sizes")])
-    refused = attempt(None, options)
+    no_session: Any = None
+    refused = attempt(no_session, options)
     assert refused["exit_code"] == 2
     assert str(tmp_path / "file" / "sizes") in refused["error"]

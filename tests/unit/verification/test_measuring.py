@@ -4,6 +4,7 @@ import dataclasses
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -33,6 +34,7 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.rules import RULES, explain
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.partial import Partial
 from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import CountingLimiter
 
@@ -55,7 +57,7 @@ def broken(measure: SegmentMeasure) -> set[str]:
     return {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
 
 
-def with_metadata(row: SegmentRow, **changes: object) -> SegmentRow:
+def with_metadata(row: SegmentRow, **changes: Any) -> SegmentRow:
     return dataclasses.replace(row, metadata=dataclasses.replace(row.metadata, **changes))
 
 
@@ -388,7 +390,7 @@ class TestMissing:
         assert not measure.is_missing
 
 
-class StorageThatFails:
+class StorageThatFails(Partial):
     """Every question after the first is answered by `error`."""
 
     def __init__(self, storage: SegmentStorage, error: RemoteStorageError) -> None:
@@ -397,7 +399,7 @@ class StorageThatFails:
         self.bytes_read = 0
         self._error = error
 
-    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, **_: object) -> "StorageThatFails":
+    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, **_: Any) -> "StorageThatFails":
         self.objects = lambda: self.stat_log_segment(metadata)
         return self
 

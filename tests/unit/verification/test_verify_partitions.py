@@ -1,7 +1,8 @@
 """Partitions judged as a whole: what is recorded about the segments that a finding names."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.contract import SegmentRow
+from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions
 from tests.doubles.memory_metadata import MemoryMetadata
@@ -88,7 +90,7 @@ def test_a_segment_that_goes_meanwhile_is_left_alone(metadata: MemoryMetadata) -
     gone = id_of(row(50))
 
     class Deleting(PlainJudge):
-        def judge(self, measures: object) -> object:
+        def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
             now = metadata.rows[gone]
             deleted = replace(now.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
             metadata.put(replace(now, metadata=deleted))
@@ -105,7 +107,7 @@ def test_many_partitions_are_judged_in_groups() -> None:
     sizes = []
 
     class Counting(PlainJudge):
-        def judge(self, measures: list[object]) -> object:
+        def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
             sizes.append(len(measures))
             return super().judge(measures)
 

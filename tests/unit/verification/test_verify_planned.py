@@ -361,8 +361,13 @@ class TestMissing:
         scene.plan()
         self.lose(scene, *range(len(scene.partition.rows)))
         asked: list[str] = []
+
+        def declined(found: str) -> bool:
+            asked.append(found)
+            return False
+
         with pytest.raises(StoreInDoubtError):
-            scene.verify(limits=LossLimits(confirm=lambda found: bool(asked.append(found))))
+            scene.verify(limits=LossLimits(confirm=declined))
         total = len(scene.partition.rows)
         assert [found.split(" segments")[0] for found in asked] == [f"{total} of {total}"]
         scene.verify(limits=LossLimits(confirm=lambda _: True))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def verify(
     partition: CopiedPartition,
     *,
     run_id: str | None = None,
-    judge: Judge | None = None,
+    judge: Judge[Any] | None = None,
     **rest,
 ) -> VerifyReport:
     return verify_segments(

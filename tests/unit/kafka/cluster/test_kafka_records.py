@@ -81,7 +81,7 @@ def record(offset: int, value: bytes | None = b"v", kind: int = TIMESTAMP_CREATE
 
 
 def failed(code: int, offset: int | None = None) -> Message:
-    where = {} if offset is None else {"offset": offset}
+    where: dict[str, Any] = {} if offset is None else {"offset": offset}
     return Message(topic="orders", partition=2, error=KafkaError(code, "the client's words"), **where)
 
 

@@ -120,7 +120,11 @@ def test_a_listing_that_missed_the_log_of_a_roll(setup: Setup) -> None:
 def test_a_directory_that_moves_away(setup: Setup) -> None:
     moved = setup.partition.path.with_name(f"orders-0.{'f' * 32}-delete")
     # Held open, it can be read to the end.
-    found = setup.read(after_listing=once(lambda: setup.partition.path.rename(moved)))
+
+    def move() -> None:
+        setup.partition.path.rename(moved)
+
+    found = setup.read(after_listing=once(move))
     assert len(found.segments) == 4
     with pytest.raises(SourceVanishedError, match="orders-0: no such file"):
         setup.read()

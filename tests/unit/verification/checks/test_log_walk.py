@@ -107,9 +107,12 @@ def test_the_first_batch_that_cannot_be_opened_is_named_and_no_other_is_tried() 
 
 def test_what_is_looked_into_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
-    monkeypatch.setattr(
-        log_batches, "check_records", lambda header, payload, _: opened.append(len(payload)) or Opened(len(payload))
-    )
+
+    def opens(header: object, payload: bytes, _: object) -> Opened:
+        opened.append(len(payload))
+        return Opened(len(payload))
+
+    monkeypatch.setattr(log_batches, "check_records", opens)
     batch = record_batch(0, count=1, value_bytes=16_000)
     log = b"".join(record_batch(offset, value_bytes=16_000) for offset in range(40 * MIB // len(batch)))
     walked(log)
@@ -141,7 +144,7 @@ def test_a_batch_that_is_not_opened_whole_is_counted_apart(bomb: bytes) -> None:
 def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment of nothing else: what comes out is bounded by its length, not by what its batches claim."""
     opened: list[int] = []
-    check = log_batches.check_records
+    check = log_batches.check_records  # type: ignore[attr-defined]
 
     def counted(*arguments: Any) -> Opened:
         found = check(*arguments)

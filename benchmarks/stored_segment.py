@@ -1,0 +1,143 @@
+"""One generated segment in a file store, with the objects that a copy of it would have, and its deep measure."""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from benchmarks.generated_segment import FileSource, write_segment
+from include.tiering.formats import checkpoints, producer_state
+from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.log_batches import iter_headers
+from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.contract import ObjectKind
+from include.tiering.remote_storage.file.store import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.segments.contract import SegmentRow
+from include.tiering.units import KIB, MIB
+from include.tiering.verification.measure_segment import measure_segment
+from include.tiering.verification.measures import SegmentMeasure
+from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
+
+_INDEX_INTERVAL_BYTES = 4 * KIB
+_FACTS = "facts.json"
+_PARTITION = TopicIdPartition(TOPIC_ID, 0, "generated")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """`directory` holds the store; `plain_log` is the same file under the name that a broker gives it."""
+
+    directory: Path
+    metadata: RemoteLogSegmentMetadata
+    log_crc32c: int
+
+    @classmethod
+    def of(cls, directory: Path) -> Self:
+        """What `store_segment` left there."""
+        facts = json.loads((directory / _FACTS).read_text())
+        metadata = _metadata(facts["end_offset"], facts["size_bytes"], facts["max_timestamp_ms"])
+        return cls(directory, metadata, facts["log_crc32c"])
+
+    @property
+    def plain_log(self) -> Path:
+        return self.directory / f"{0:020d}.log"
+
+    @property
+    def storage(self) -> SegmentStorage:
+        return SegmentStorage(FileObjectStore(self.directory / "store"), AivenLayout())
+
+    @property
+    def objects_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self.directory / "store").rglob("*-*.*") if path.is_file())
+
+
+def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredLog:
+    """Generate a segment and store it below `directory`: the log is one file with two names."""
+    log = directory / f"{0:020d}.log"
+    end_offset = write_segment(log, size_bytes, batch_bytes) - 1
+    offsets, times, max_timestamp_ms = _indexes(log)
+    stored = StoredLog(directory, _metadata(end_offset, log.stat().st_size, max_timestamp_ms), _crc32c(log))
+    data = LogSegmentData(
+        log=FileSource(log),
+        log_crc32c=stored.log_crc32c,
+        offset_index=offsets,
+        time_index=times,
+        producer_snapshot=producer_state.EMPTY_SNAPSHOT,
+        leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
+    )
+    store = FileObjectStore(directory / "store")
+    for planned in AivenLayout().objects(stored.metadata, data):
+        if planned.kind is ObjectKind.LOG:
+            (directory / "store" / planned.key).parent.mkdir(parents=True)
+            os.link(log, directory / "store" / planned.key)
+        else:
+            store.put(planned.key, planned.body, planned.crc32c, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    facts = {
+        "end_offset": end_offset,
+        "size_bytes": stored.metadata.segment_size_bytes,
+        "max_timestamp_ms": max_timestamp_ms,
+        "log_crc32c": stored.log_crc32c,
+    }
+    (directory / _FACTS).write_text(json.dumps(facts))
+    return stored
+
+
+def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
+    """The measure of a segment that breaks no rule, and the bytes that were charged for it."""
+    finished = replace(stored.metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+    row = SegmentRow(finished, Verdict.NONE, stored.log_crc32c)
+    limiter = CountingLimiter()
+    measure = measure_segment(row, previous=None, storage=stored.storage, limiter=limiter, depth=Depth.DEEP)
+    if broken := PlainJudge().judge([measure]):
+        raise RuntimeError(f"a sound segment breaks {[each.rule.rule_id for each in broken]}: {measure.remarks}")
+    return measure, limiter.total_bytes
+
+
+def _metadata(end_offset: int, size_bytes: int, max_timestamp_ms: int) -> RemoteLogSegmentMetadata:
+    return RemoteLogSegmentMetadata(
+        remote_log_segment_id=RemoteLogSegmentId(_PARTITION, some_uuid("generated")),
+        start_offset=0,
+        end_offset=end_offset,
+        max_timestamp_ms=max_timestamp_ms,
+        broker_id=1,
+        event_timestamp_ms=max_timestamp_ms,
+        segment_size_bytes=size_bytes,
+        segment_leader_epochs=LeaderEpochs.of([(0, 0)]),
+        txn_index_empty=True,
+    )
+
+
+def _indexes(log: Path) -> tuple[bytes, bytes, int]:
+    """Offset and time index as a broker writes them, and the largest timestamp. Every batch is newer than the last."""
+    offsets, times = [], []
+    header, indexed_bytes = None, 0
+    for position, header, _ in iter_headers(FileSource(log)):
+        if indexed_bytes > _INDEX_INTERVAL_BYTES:
+            offsets.append((header.last_offset, position))
+            times.append((header.max_timestamp, header.last_offset))
+            indexed_bytes = 0
+        indexed_bytes += header.size_bytes
+    if header is None:
+        raise ValueError(f"{log} holds no batch")
+    if not times or times[-1][0] < header.max_timestamp:
+        times.append((header.max_timestamp, header.last_offset))
+    offset_index = np.array(offsets, dtype=np.dtype(">i4, >i4"))
+    return offset_index.tobytes(), np.array(times, dtype=np.dtype(">i8, >i4")).tobytes(), header.max_timestamp
+
+
+def _crc32c(log: Path) -> int:
+    crc32c = 0
+    with log.open("rb") as file:
+        while block := file.read(MIB):
+            crc32c = extend_crc32c(crc32c, block)
+    return crc32c

@@ -30,9 +30,9 @@ def latest_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(HandoverService, "topic_to_hand_over", known)
         ended = SimpleNamespace(open_handovers=lambda: open_ones, latest=lambda topic_id: ("ended", topic_id))
-        parts: Any = {"handovers": ended}
         others = ("ports", "brokers", "require_free_broker_id", "ownership", "random_bytes")
-        return HandoverService(**parts, **dict.fromkeys(others)).latest_of("orders")
+        parts: dict[str, Any] = {"handovers": ended, **dict.fromkeys(others)}
+        return HandoverService(**parts).latest_of("orders")
 
     return latest_of
 

@@ -57,7 +57,6 @@ from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.recovery.contract import MetadataRecovery
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep
-from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import (
     StoreAccess,
     access_of,
@@ -70,7 +69,7 @@ from include.tiering.remote_storage.location import (
 )
 from include.tiering.remote_storage.object_store import ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
-from include.tiering.remote_storage.store_ownership import GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
 from include.tiering.settings import TieringSettings
@@ -190,10 +189,10 @@ class Adapters:
     @cached_property
     def storage(self) -> GuardedStorage:
         """Refuses every change unless the store's marker is this database's."""
-        return GuardedStorage(self.unguarded_storage, self.stores.generations.accepted, self.clock, self.place)
+        return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
-    def unguarded_storage(self) -> RemoteStorage:
+    def unguarded_storage(self) -> SegmentStorage:
         """For set-up, claims and rebuilding alone, before there is a marker to compare with."""
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), self.store_access, **layout_options(remote))

@@ -39,7 +39,7 @@ from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.store_ownership import GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_none_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry

@@ -368,7 +368,7 @@ class Adapters:
         metrics = process_quota_metrics()
         settings = EffectiveConfigs(settings=self.settings, store=self.stores.configs).settings()
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
-        metrics.measure_over(
+        metrics.tally.measure_over(
             {
                 QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
                 QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),

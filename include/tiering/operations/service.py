@@ -33,8 +33,13 @@ from include.tiering.kafka.log_dirs.contract import LogSource, Replica, Unfinish
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.doctor import Diagnosis, Evidence, diagnose, diagnose_handovers, with_left_damage
-from include.tiering.operations.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
-from include.tiering.operations.readiness import Readiness, run_checks
+from include.tiering.operations.readiness import (
+    NOTHING_PLANNED,
+    Readiness,
+    partition_readiness,
+    run_checks,
+    unread_partitions,
+)
 from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations

@@ -13,8 +13,7 @@ from typing import Final
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.topic_meters import MeterKind
-from include.tiering.quotas.topic_quotas import Admission, TopicQuotaReport, TopicQuotas
+from include.tiering.quotas.topic_quotas import Admission, MeterKind, TopicQuotaReport, TopicQuotas
 from include.tiering.quotas.window import QuotaWindow, ThrottleTimes
 from include.tiering.telemetry.metrics import (
     Across,

@@ -32,7 +32,7 @@ from include.tiering.kafka.log_dirs.contract import (
     scan_error,
     with_host,
 )
-from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, open_root
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, list_partition, open_root
 from include.tiering.kafka.log_dirs.evaluate_replicas import (
     EvaluatedReplicas,
     Ownership,
@@ -58,7 +58,6 @@ from include.tiering.kafka.log_dirs.found_replica import (
 )
 from include.tiering.kafka.log_dirs.log_tail import find_unfinished_transactions
 from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSegment
-from include.tiering.kafka.log_dirs.partition_directory import list_partition
 from include.tiering.kafka.log_dirs.replica_reader import DirReader, with_leader_read_last
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, SegmentFiles
 from include.tiering.kafka.log_dirs.segment_checks import find_leading_compacted, find_size_doubts

@@ -58,7 +58,6 @@ from include.tiering.recovery.contract import MetadataRecovery
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep
 from include.tiering.remote_storage.location import (
-    StoreAccess,
     access_of,
     form_of,
     layout_options,
@@ -195,18 +194,13 @@ class Adapters:
     def unguarded_storage(self) -> SegmentStorage:
         """For set-up, claims and rebuilding alone, before there is a marker to compare with."""
         remote = self.settings.remote_storage
-        return open_storage(remote.required_url(), self.store_access, **layout_options(remote))
-
-    @property
-    def store_access(self) -> StoreAccess:
-        """How to get at the store, beside its URL. Raises SettingError: half of the credentials is set."""
-        return access_of(self.settings.remote_storage)
+        return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
     @cached_property
     def object_listing(self) -> ObjectListing[Any]:
         """All that the store holds, now."""
         remote = self.settings.remote_storage
-        return open_listing(remote.required_url(), self.store_access, layout=remote.layout)
+        return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
     @cached_property
     def strays(self) -> StoredStrays:
@@ -214,7 +208,7 @@ class Adapters:
         return open_strays(
             remote.required_url(),
             lambda: self.storage.check_marker(),
-            self.store_access,
+            access_of(remote),
             layout=remote.layout,
             form=form_of(remote),
         )

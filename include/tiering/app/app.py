@@ -31,7 +31,7 @@ from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
 from include.tiering.recovery.service import RecoveryService
-from include.tiering.remote_storage.location import open_inventory, open_storage
+from include.tiering.remote_storage.location import access_of, open_inventory, open_storage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.approval import QuestionService
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
@@ -131,7 +131,7 @@ class App:
         return AuditService(
             cluster_id=adapters.cluster_id,
             listing=lambda: adapters.object_listing,
-            inventory=lambda manifest: open_inventory(manifest, remote.required_url(), adapters.store_access),
+            inventory=lambda manifest: open_inventory(manifest, remote.required_url(), access_of(remote)),
             strays=lambda: adapters.strays,
             quotas=lambda: adapters.quotas,
             audits=stores.audits,
@@ -340,14 +340,14 @@ class App:
 
     @cached_property
     def ownership(self) -> StoreOwnership:
-        adapters = self.adapters
+        adapters, remote = self.adapters, self.settings.remote_storage
         return StoreOwnership(
             storage=lambda: adapters.storage,
             unguarded=lambda: adapters.unguarded_storage,
             generations=lambda: adapters.stores.generations,
             place=lambda: adapters.place,
             raised_by=lambda: adapters.raised_by(),
-            open_place=lambda place: open_storage(place.url, adapters.store_access, layout=place.layout),
+            open_place=lambda place: open_storage(place.url, access_of(remote), layout=place.layout),
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
             observe=lambda step: adapters.observe_claim(step),

@@ -22,7 +22,7 @@ from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
-from spark_jobs.shared import TaskStoppedError
+from spark_jobs.shared import Batches, TaskStoppedError
 
 LISTED: Final = (
     "segment_id string, key string, size_bytes bigint, last_modified_ms bigint, version_id string, is_latest boolean,"
@@ -43,7 +43,6 @@ _BATCH_ROWS: Final = 10_000
 _object_members: Final = itemgetter(*ListedObject._fields)
 _fact_members: Final = itemgetter(*SegmentFact._fields)
 
-Batches = Iterator[pa.RecordBatch]
 Row = dict[str, Any]
 
 

@@ -33,7 +33,6 @@ from spark_jobs.audit_frames import (
     FINDINGS_SCHEMA,
     LISTED,
     LISTED_SCHEMA,
-    Batches,
     Row,
     batch_of,
     fact_of,
@@ -47,7 +46,7 @@ from spark_jobs.audit_frames import (
     upload_row,
     without_errors,
 )
-from spark_jobs.shared import ParentWatch
+from spark_jobs.shared import Batches, ParentWatch
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Gives a task its reader of manifests. Must be picklable."""

@@ -9,10 +9,10 @@ Python daemon, and that below the JVM.
 import argparse
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
@@ -20,10 +20,16 @@ from pyspark.sql import SparkSession
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 POLL_SECONDS: Final = 0.5
 GENERATIONS: Final = 2
 ORPHANED_EXIT_CODE: Final = 3
 _PARENT_FIELD: Final = 1
+
+Batches = Iterator["pa.RecordBatch"]
+"""What `mapInArrow` gives to a task, and what it takes back."""
 
 
 def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 
 from include.tiering.app import App, open_app
+from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
@@ -37,7 +38,7 @@ from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion
 from include.tiering.settings import load_settings
 from include.tiering.sizes.compare import SizeComparison, StoredDifference, compare_sizes, settle_stored
-from include.tiering.verification.suites import explain_size
+from include.tiering.verification.suites import SIZE_SUITES, STORED_SUITES, explain_size
 from spark_jobs import sizes_listing
 from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
 from spark_jobs.sizes_history import append_run
@@ -185,7 +186,7 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
     totals = Totals()
     recounted = totals.counting(recounted_partitions(written.toLocalIterator(), names))
     comparison = compare_sizes(
-        recounted, app.adapters.stores.remote_log_sizes, app.adapters.stores.metadata, app.adapters.size_judge()
+        recounted, app.adapters.stores.remote_log_sizes, app.adapters.stores.metadata, great_expectations(SIZE_SUITES)
     )
     history = append_run(
         app.sizes.history_dir(options.output), target, now_ms, keep_days=app.settings.sizes.history_days
@@ -237,7 +238,8 @@ def compare_with_store(
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
     ]
-    differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, app.adapters.stored_judge())
+    judge = great_expectations(STORED_SUITES)
+    differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, judge)
     counted = stored.agg(
         functions.sum("objects").alias("objects"),
         functions.count(functions.lit(1)).alias("segments"),

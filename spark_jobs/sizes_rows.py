@@ -10,7 +10,7 @@ column by column and before they leave the process that read them; what Spark ta
 per partition, not every segment. Sums are exact: an overflow is an error.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from include.tiering.app import App, open_app
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.segments.contract import SizeRow
 from include.tiering.settings import load_settings
-from spark_jobs.shared import ParentWatch
+from spark_jobs.shared import Batches, ParentWatch
 
 PARTIAL_SIZES: Final = (
     "topic_id string, partition int, state int, leader_epochs string, size_bytes bigint, segments bigint,"
@@ -118,8 +118,6 @@ _ROW: Final = pa.schema(
 _START_OF_EPOCH: Final = ":[0-9]+"
 _BATCHES_TOGETHER: Final = 10
 """Pages that are added up at once: the more, the fewer rows come out of them."""
-
-Batches = Iterator[pa.RecordBatch]
 
 
 def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:

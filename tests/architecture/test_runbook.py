@@ -8,7 +8,7 @@ from include.tiering.audit.record import Guard
 from include.tiering.copying.plan import HeldBack
 from include.tiering.expiration.plan import Waits
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.operations.partition_readiness import NotReady
+from include.tiering.operations.readiness import NotReady
 from include.tiering.settings import TieringSettings
 from tests.doubles.source_tree import ROOT
 

@@ -14,8 +14,8 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
-from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_ownership import MARKER_KEY, GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.contract.remote_storage_contract import (
     MARKER,
@@ -76,7 +76,7 @@ class TestGuardedStorage(SegmentContract, ManifestContract):
     def storage(self, store: FileObjectStore) -> GuardedStorage:
         owned = SegmentStorage(store, AivenLayout())
         owned.create_marker(MARKER)
-        return GuardedStorage(owned, always(MARKER), SystemClock())
+        return owned.guarded(always(MARKER), SystemClock())
 
     @pytest.fixture
     def backdoor(self, root: Path) -> BackdoorPastTheMarker:

@@ -18,7 +18,6 @@ from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_ownership import GuardedStorage
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid
@@ -118,7 +117,7 @@ def test_workers_that_plan_at_once_never_refuse_each_other(
         return [claim.raise_generation().generation for _ in range(RUNS)]
 
     def check() -> int:
-        guarded = GuardedStorage(storage, identities.accepted, SystemClock(), PLACE)
+        guarded = storage.guarded(identities.accepted, SystemClock(), PLACE)
         together.wait()
         checks = 0
         while identities.accepted().current.generation <= WORKERS * RUNS // 2:
@@ -150,7 +149,7 @@ def test_another_worker_goes_on_where_one_died(
 
     with pytest.raises(Killed):
         claim_of(identities, storage, observe=die).raise_generation()
-    guarded = GuardedStorage(storage, identities.accepted, SystemClock(), PLACE)
+    guarded = storage.guarded(identities.accepted, SystemClock(), PLACE)
     guarded.check_marker()
     # It ends what was begun, and raises one of its own.
     after = claim_of(identities, storage).raise_generation()
@@ -183,7 +182,7 @@ def test_a_copy_with_the_same_generation_pending_does_not_own_the_store_too(
     with pytest.raises(ForeignStoreError, match="another database has used store"):
         claim_of(identities, storage).raise_generation()
     with pytest.raises(ForeignStoreError):
-        GuardedStorage(storage, identities.accepted, SystemClock()).check_marker()
+        storage.guarded(identities.accepted, SystemClock()).check_marker()
     restore(of_the_owner)
     claim_of(identities, storage).raise_generation()
 

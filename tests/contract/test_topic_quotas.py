@@ -16,8 +16,14 @@ from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.schema import topic_meters
 from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.sql_topic_quotas import SHARING_MS, SqlTopicQuotas
-from include.tiering.quotas.topic_meters import ALPHA, MeterKind
-from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, BrokerUsage, TopicUsage
+from include.tiering.quotas.topic_quotas import (
+    ALPHA,
+    TOPIC_THRESHOLD,
+    TOTAL_THRESHOLD,
+    BrokerUsage,
+    MeterKind,
+    TopicUsage,
+)
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID

@@ -13,7 +13,7 @@ from typing import Final
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.settings import TieringSettings
 from tests.doubles.file_metadata_topic import FileMetadataTopic

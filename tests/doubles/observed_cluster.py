@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.kafkas_remote_store import kafkas_store

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from include.tiering.errors import TieringError
-from include.tiering.remote_storage.location import open_storage
+from include.tiering.remote_storage.location import StoreAccess, open_storage
 from tests.doubles.storage_segments import some_segment
 
 
@@ -35,7 +35,7 @@ class PausingLimiter:
 
 
 def main(url: str, endpoint: str, size_bytes: int, pause_after_bytes: int) -> str:
-    storage = open_storage(url, endpoint_url=None if endpoint == "-" else endpoint)
+    storage = open_storage(url, StoreAccess(None if endpoint == "-" else endpoint))
     metadata, data = some_segment(size_bytes)
     say("ready")
     sys.stdin.readline()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.ids import TopicIdPartition

@@ -13,7 +13,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.transactions import NowMs
 from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
-from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.quotas.topic_quotas import MeterKind
 from tests.doubles.segments import CLUSTER_ID
 
 BROKERS: Final = (1, 2)

@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("run_id")
     parser.add_argument("--kill-at", choices=POINTS)
     arguments = parser.parse_args()
-    adapters._great_expectations = plain_judge  # type: ignore[assignment]
+    adapters.great_expectations = plain_judge  # type: ignore[assignment]
     verify_segments.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)

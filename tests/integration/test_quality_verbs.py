@@ -28,7 +28,7 @@ def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """Without log dirs, so that nothing but metadata and store is asked."""
-    monkeypatch.setattr(adapters, "_great_expectations", plain_judge)
+    monkeypatch.setattr(adapters, "great_expectations", plain_judge)
     brokers = broker_data("public") / "stopped"
     settings = load_settings(
         environ={
@@ -153,7 +153,7 @@ def test_nobody_is_asked_to_judge_before_there_is_something(
     def imported_too_early(*_: object) -> None:
         raise AssertionError("Great Expectations takes seconds to import")
 
-    monkeypatch.setattr(adapters, "_great_expectations", imported_too_early)
+    monkeypatch.setattr(adapters, "great_expectations", imported_too_early)
     assert app.verification.verify_run().segments == 0
     assert app.verification.verify_run("unknown-run").segments == 0
     assert reasons(app, "v-1") == set()

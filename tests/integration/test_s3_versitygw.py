@@ -22,7 +22,7 @@ from include.tiering.errors import (
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.location import open_storage
+from include.tiering.remote_storage.location import StoreAccess, open_storage
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, crc32c_of
 from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3.store import S3ObjectStore
@@ -360,7 +360,7 @@ class TestProcesses:
         assert outcomes == ["RemoteObjectExistsError", "copied"]
 
         metadata, data = some_segment(20 * MIB)
-        storage = open_storage(f"s3://{bucket}/tiered", endpoint_url=server.endpoint_url)
+        storage = open_storage(f"s3://{bucket}/tiered", StoreAccess(server.endpoint_url))
         found = storage.stat_log_segment(metadata)
         backdoor = server.backdoor(bucket, PREFIX)
         assert [stored.crc32c for stored in found] == [
@@ -422,7 +422,7 @@ class TestRefusals:
             monkeypatch.delenv(name)
         credentials = S3Credentials(ACCESS_KEY, SECRET_KEY)
         assert SECRET_KEY not in repr(credentials)
-        storage = open_storage(f"s3://{bucket}/p", endpoint_url=server.endpoint_url, credentials=credentials)
+        storage = open_storage(f"s3://{bucket}/p", StoreAccess(server.endpoint_url, credentials=credentials))
         storage.check_writable()
 
     def test_a_missing_bucket_is_no_missing_object(self, server: VersityGateway, bucket: str) -> None:

@@ -12,8 +12,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.configs.config_store import ALL_BROKERS, FreshTopicQuotaConfigs
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
-from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quotas import TOTAL_THRESHOLD, TopicQuotaReport
+from include.tiering.quotas.topic_quotas import TOTAL_THRESHOLD, MeterKind, TopicMeters, TopicQuotaReport
 from tests.doubles import databases
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 from tests.doubles.metadata_workers import run_together, worker_context

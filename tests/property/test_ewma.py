@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.quotas.topic_meters import EwmaMeter
+from include.tiering.quotas.topic_quotas import EwmaMeter
 
 STEPS = st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 2**40)), max_size=40)
 

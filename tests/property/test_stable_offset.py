@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.formats.record_batch import ControlType
+from include.tiering.kafka.log_dirs.dirs import list_partition
 from include.tiering.kafka.log_dirs.files import BrokerDirectory
 from include.tiering.kafka.log_dirs.log_tail import find_last_stable_offset
-from include.tiering.kafka.log_dirs.partition_directory import list_partition
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.record_batches import data_batch, marker, record_batch
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.database.schema import approvals, events
 from include.tiering.errors import ApprovalRequiredError
 from tests.doubles.archive import Archive

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.database.schema import events
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.archive import Archive

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import segments
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

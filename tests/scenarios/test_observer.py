@@ -15,7 +15,7 @@ from include.tiering.formats.remote_log_metadata_records import update_record
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.operations.partition_readiness import NotReady
+from include.tiering.operations.readiness import NotReady
 from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.kafkas_remote_store import ABANDONED
 from tests.doubles.observed_cluster import ObservedCluster

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.model.histories import OffsetRange
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions

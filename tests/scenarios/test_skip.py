@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import events
 from include.tiering.model.ids import TopicIdPartition

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from include.tiering.app import open_app
 from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events

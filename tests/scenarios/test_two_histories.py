@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from tests.doubles.two_histories import FORK, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration

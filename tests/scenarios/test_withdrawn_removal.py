@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from include.tiering.audit import remove_orphans
 from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive

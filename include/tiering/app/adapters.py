@@ -25,7 +25,7 @@ from include.tiering.configs.pools import Pools
 from include.tiering.configs.rules import quotas_in_force
 from include.tiering.copying.metrics import COPY_METRICS
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
-from include.tiering.database.migrations import current_revision, require_head, upgrade
+from include.tiering.database.migrations import current_revision, require_head
 from include.tiering.database.store_identity import description_of, known_clusters, require_whole
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.expiration.service import EXPIRATION_METRICS
@@ -42,7 +42,7 @@ from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_ME
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
-from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas, QuotasInForce
+from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
 from include.tiering.quotas.metrics import (
     DELETE_RATE_METRICS,
     QUOTA_METRICS,
@@ -57,11 +57,10 @@ from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.recovery.contract import MetadataRecovery
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.claim_store import ClaimStep
-from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import (
+    access_of,
     form_of,
     layout_options,
-    open_inventory,
     open_listing,
     open_storage,
     open_strays,
@@ -69,8 +68,7 @@ from include.tiering.remote_storage.location import (
 )
 from include.tiering.remote_storage.object_store import ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
-from include.tiering.remote_storage.s3 import credentials_of
-from include.tiering.remote_storage.store_ownership import GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
 from include.tiering.settings import TieringSettings
@@ -80,15 +78,7 @@ from include.tiering.telemetry.metrics import declare, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.metrics import VERDICT_METRICS
 from include.tiering.verification.rules import Judge, LateJudge
-from include.tiering.verification.suites import (
-    PARTITION_SUITES,
-    SIZE_SUITES,
-    STORED_SUITES,
-    SizeMeasure,
-    StoredMeasure,
-    Suite,
-    segment_suites,
-)
+from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment_suites
 
 METRICS: Final = (
     *COPY_METRICS,
@@ -155,9 +145,6 @@ class Adapters:
     def engine(self) -> Engine:
         return open_engine(self._database_url, clock=self.clock)
 
-    def upgrade_schema(self) -> None:
-        upgrade(self.engine)
-
     def has_schema(self) -> bool:
         """Raises MetadataUnavailableError if it is not at the revision of this version."""
         if current_revision(self.engine) is None:
@@ -201,38 +188,29 @@ class Adapters:
     @cached_property
     def storage(self) -> GuardedStorage:
         """Refuses every change unless the store's marker is this database's."""
-        return GuardedStorage(self.unguarded_storage, self.stores.generations.accepted, self.clock, self.place)
+        return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
-    def unguarded_storage(self) -> RemoteStorage:
+    def unguarded_storage(self) -> SegmentStorage:
         """For set-up, claims and rebuilding alone, before there is a marker to compare with."""
         remote = self.settings.remote_storage
-        return open_storage(remote.required_url(), **self._access(), **layout_options(remote))
-
-    def open_place(self, place: StorePlace) -> RemoteStorage:
-        """Another place of the same store, for its marker alone."""
-        return open_storage(place.url, **self._access(), layout=place.layout)
+        return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
     @cached_property
     def object_listing(self) -> ObjectListing[Any]:
         """All that the store holds, now."""
         remote = self.settings.remote_storage
-        return open_listing(remote.required_url(), layout=remote.layout, **self._access())
-
-    def inventory(self, manifest: str) -> ObjectListing[Any]:
-        """What an S3 Inventory says that the store held; `manifest` is its manifest.json."""
-        return open_inventory(manifest, self.settings.remote_storage.required_url(), **self._access())
+        return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
     @cached_property
     def strays(self) -> StoredStrays:
         remote = self.settings.remote_storage
-        form = form_of(remote)
         return open_strays(
             remote.required_url(),
             lambda: self.storage.check_marker(),
+            access_of(remote),
             layout=remote.layout,
-            form=form,
-            **self._access(),
+            form=form_of(remote),
         )
 
     def raised_by(self) -> RaisedBy:
@@ -248,7 +226,7 @@ class Adapters:
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
             return AdminFacts(self.brokers, MetadataLog(paths) if has_log else UnknownFacts())
-        return MetadataLog(paths) if has_log else MissedFacts(UnknownFacts(), self._facts_were_known)
+        return MetadataLog(paths) if has_log else MissedFacts(self._facts_were_known)
 
     @cached_property
     def source(self) -> LogSource:
@@ -335,7 +313,7 @@ class Adapters:
             SqlBookLedger(self._ledger_engine, self.cluster_id),
             self.clock,
             random_bytes=secrets.token_bytes,
-            stored_quotas=self.stored_quotas,
+            stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
             observer=self._quota_observer(),
         )
 
@@ -350,23 +328,13 @@ class Adapters:
         configs = FreshTopicQuotaConfigs(self.stores.configs, self.clock, enabled=self.settings.topic_quotas.enable)
         return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
-    def stored_quotas(self) -> QuotasInForce:
-        """The quotas that the dynamic configs say now."""
-        return quotas_in_force(self.stores.configs.snapshot())
-
     # Rules, evaluated by Great Expectations.
 
     def segment_judge(self, results_dir: Path | None = None) -> Judge[SegmentMeasure]:
-        return LateJudge(partial(_great_expectations, segment_suites(), results_dir))
+        return LateJudge(partial(great_expectations, segment_suites(), results_dir))
 
     def partition_judge(self, results_dir: Path | None = None) -> Judge[PartitionMeasure]:
-        return LateJudge(partial(_great_expectations, PARTITION_SUITES, results_dir))
-
-    def size_judge(self) -> Judge[SizeMeasure]:
-        return _great_expectations(SIZE_SUITES)
-
-    def stored_judge(self) -> Judge[StoredMeasure]:
-        return _great_expectations(STORED_SUITES)
+        return LateJudge(partial(great_expectations, PARTITION_SUITES, results_dir))
 
     @property
     def _database_url(self) -> str:
@@ -390,20 +358,11 @@ class Adapters:
             return self._were_known
         return False
 
-    def _access(self) -> dict[str, Any]:
-        """How to get at the store, beside its URL."""
-        remote = self.settings.remote_storage
-        return {
-            "endpoint_url": remote.endpoint_url,
-            "region": remote.region,
-            "credentials": credentials_of(remote),
-        }
-
     def _quota_observer(self) -> QuotaObserver:
         metrics = process_quota_metrics()
         settings = EffectiveConfigs(settings=self.settings, store=self.stores.configs).settings()
         copy, fetch = settings.copy_quota_window, settings.fetch_quota_window
-        metrics.measure_over(
+        metrics.tally.measure_over(
             {
                 QuotaKind.COPY: (copy.num, copy.size_seconds * 1000),
                 QuotaKind.FETCH: (fetch.num, fetch.size_seconds * 1000),
@@ -412,7 +371,8 @@ class Adapters:
         return metrics
 
 
-def _great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> Judge[Any]:
+def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> Judge[Any]:
+    """An evaluator of the rules in `suites`; results are stored below `results_dir`."""
     # It takes seconds to import: only those who evaluate rules wait.
     from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 

@@ -11,9 +11,11 @@ from include.tiering.app.adapters import Adapters
 from include.tiering.audit.record import StandingGuards
 from include.tiering.audit.service import AuditService
 from include.tiering.configs.config_store import EffectiveConfigs
+from include.tiering.configs.rules import quotas_in_force
 from include.tiering.configs.service import ConfigService
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.service import CopyService
+from include.tiering.database.migrations import upgrade
 from include.tiering.errors import SettingError
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.handover.actions import HandoverActions
@@ -29,6 +31,7 @@ from include.tiering.operations.set_up import SetUpService
 from include.tiering.operations.store_owner import StoreOwnerService
 from include.tiering.reading.service import ReadService
 from include.tiering.recovery.service import RecoveryService
+from include.tiering.remote_storage.location import access_of, open_inventory, open_storage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.approval import QuestionService
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
@@ -43,7 +46,7 @@ _HANDOVER_LEASE_MS: Final = 30_000
 
 
 class App:
-    """Close it, or use `open_app`. Each service is made when it is first asked for.
+    """Made by `open_app`, which closes its adapters. Each service is made when it is first asked for.
 
     `adapters` is what the services are made of; arguments as for `Adapters`.
     """
@@ -51,9 +54,6 @@ class App:
     def __init__(self, settings: TieringSettings, **parts: Any) -> None:
         self.settings = settings
         self.adapters = Adapters(settings, **parts)
-
-    def close(self) -> None:
-        self.adapters.close()
 
     # Use cases.
 
@@ -111,7 +111,7 @@ class App:
         return VerificationService(
             storage=lambda: adapters.storage,
             quotas=lambda: adapters.quotas,
-            stored_quotas=adapters.stored_quotas,
+            stored_quotas=lambda: quotas_in_force(stores.configs.snapshot()),
             metadata=stores.metadata,
             failed_copies=stores.failed_copies,
             verifications=stores.verifications,
@@ -127,11 +127,11 @@ class App:
 
     @cached_property
     def audit(self) -> AuditService:
-        adapters, stores = self.adapters, self.adapters.stores
+        adapters, stores, remote = self.adapters, self.adapters.stores, self.settings.remote_storage
         return AuditService(
             cluster_id=adapters.cluster_id,
             listing=lambda: adapters.object_listing,
-            inventory=adapters.inventory,
+            inventory=lambda manifest: open_inventory(manifest, remote.required_url(), access_of(remote)),
             strays=lambda: adapters.strays,
             quotas=lambda: adapters.quotas,
             audits=stores.audits,
@@ -221,7 +221,7 @@ class App:
     def recovery(self) -> RecoveryService:
         adapters = self.adapters
         return RecoveryService(
-            upgrade_schema=adapters.upgrade_schema,
+            upgrade_schema=lambda: upgrade(adapters.engine),
             has_schema=adapters.has_schema,
             unguarded=lambda: adapters.unguarded_storage,
             storage=lambda: adapters.storage,
@@ -340,14 +340,14 @@ class App:
 
     @cached_property
     def ownership(self) -> StoreOwnership:
-        adapters = self.adapters
+        adapters, remote = self.adapters, self.settings.remote_storage
         return StoreOwnership(
             storage=lambda: adapters.storage,
             unguarded=lambda: adapters.unguarded_storage,
             generations=lambda: adapters.stores.generations,
             place=lambda: adapters.place,
             raised_by=lambda: adapters.raised_by(),
-            open_place=adapters.open_place,
+            open_place=lambda place: open_storage(place.url, access_of(remote), layout=place.layout),
             clock=adapters.clock,
             random_bytes=adapters.random_bytes,
             observe=lambda step: adapters.observe_claim(step),
@@ -475,4 +475,4 @@ def open_app(settings: TieringSettings | None = None, **parts: Any) -> Iterator[
     try:
         yield app
     finally:
-        app.close()
+        app.adapters.close()

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from include.tiering.cli.audit import audit
+from include.tiering.cli.command import Session, TieringGroup, session_of
 from include.tiering.cli.configs import configs, pools
 from include.tiering.cli.copying import copy, plan, scan, skip
 from include.tiering.cli.expiration import delete_records, expire
@@ -24,7 +25,6 @@ from include.tiering.cli.operations import (
 )
 from include.tiering.cli.reading import fetch
 from include.tiering.cli.recovery import adopt, rebuild
-from include.tiering.cli.session import Session, TieringGroup, session_of
 from include.tiering.cli.sizes import log_dirs, sizes
 from include.tiering.cli.verification import verify
 from include.tiering.telemetry import log_to_stderr

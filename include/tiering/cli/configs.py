@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from include.tiering.cli.options import Json
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import author, session_of
+from include.tiering.cli.command import Json, author, finish, session_of
 from include.tiering.errors import BrokersError, SettingError
 
 if TYPE_CHECKING:

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.command import (
+    Approve,
+    Interrupt,
+    Json,
+    LimitBytes,
+    Topics,
+    author,
+    finish,
+    new_run_id,
+    refusal_of,
+    session_of,
+)
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import Approve, Json, LimitBytes, Topics, refusal_of
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import Interrupt, author, new_run_id, session_of
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import (
+from include.tiering.cli.command import (
     Approve,
+    Interrupt,
     Json,
     Topics,
     agrees,
+    author,
+    finish,
     is_asked_on_a_terminal,
+    new_run_id,
+    output_for,
     refusal_of,
     remote_partition,
+    session_of,
 )
-from include.tiering.cli.output import finish, output_for
-from include.tiering.cli.session import Interrupt, author, new_run_id, session_of
+from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:

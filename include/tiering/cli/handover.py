@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from include.tiering.cli.command import (
+    Approve,
+    Json,
+    agrees,
+    author,
+    finish,
+    is_asked_on_a_terminal,
+    output_for,
+    session_of,
+)
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import Approve, Json, agrees, is_asked_on_a_terminal
-from include.tiering.cli.output import finish, output_for
-from include.tiering.cli.session import author, session_of
 from include.tiering.errors import LeaseLostError, SettingError, StateConflictError
 from include.tiering.units import GIB
 

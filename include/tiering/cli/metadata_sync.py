@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.command import (
+    Approve,
+    Interrupt,
+    Json,
+    agrees,
+    author,
+    finish,
+    is_asked_on_a_terminal,
+    session_of,
+)
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import Approve, Json, agrees, is_asked_on_a_terminal
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import Interrupt, author, session_of
 from include.tiering.errors import SettingError, TieringError, printable
 from include.tiering.telemetry import redact
 

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.command import (
+    Approve,
+    Json,
+    Session,
+    Topics,
+    author,
+    finish,
+    is_asked_on_a_terminal,
+    new_run_id,
+    output_for,
+    refusal_of,
+    session_of,
+)
 from include.tiering.cli.exit_codes import ExitCode, code_of
-from include.tiering.cli.options import Approve, Json, Topics, is_asked_on_a_terminal, refusal_of
-from include.tiering.cli.output import finish, output_for
-from include.tiering.cli.session import Session, author, new_run_id, session_of
 from include.tiering.errors import SettingError, TieringError
 from include.tiering.model.ids import is_legal_topic_name
 

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from include.tiering.cli.command import Json, finish, remote_partition, session_of
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.options import Json, remote_partition
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import session_of
 from include.tiering.errors import SettingError
 from include.tiering.units import MIB
 

@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-from include.tiering.cli.options import Json, Topics
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import session_of
+from include.tiering.cli.command import Json, Topics, finish, session_of
 
 
 def sizes(

@@ -5,9 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from include.tiering.cli.options import Approve, Json, LimitBytes, Topics, agrees, is_asked_on_a_terminal
-from include.tiering.cli.output import finish
-from include.tiering.cli.session import author, new_run_id, session_of
+from include.tiering.cli.command import (
+    Approve,
+    Json,
+    LimitBytes,
+    Topics,
+    agrees,
+    author,
+    finish,
+    is_asked_on_a_terminal,
+    new_run_id,
+    session_of,
+)
 from include.tiering.errors import SettingError
 from include.tiering.model.segment_metadata import Depth
 

@@ -15,8 +15,7 @@ from include.tiering.configs.pools import UNLIMITED_SLOTS, PoolsStatus, PoolStat
 from include.tiering.configs.service import AlteredConfigs
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.contract import QuotaWorker
-from include.tiering.quotas.topic_meters import TopicMeters
-from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import BrokerUsage, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.remote_storage.store_ownership import unclaimed_words
 from include.tiering.settings import TieringSettings
 from include.tiering.units import format_bytes, format_utc

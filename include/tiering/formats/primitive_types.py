@@ -198,13 +198,10 @@ class Reader:
 
     def tags(self) -> Tags:
         """The tagged fields of a struct that knows none."""
-        return self._tags(None)[1]
+        return self.flag_and_tags(None)[1]
 
-    def flag_and_tags(self, flag_tag: int) -> tuple[bool, Tags]:
-        """The tagged fields of a struct that knows one, a boolean; False where it is missing."""
-        return self._tags(flag_tag)
-
-    def _tags(self, flag_tag: int | None) -> tuple[bool, Tags]:
+    def flag_and_tags(self, flag_tag: int | None) -> tuple[bool, Tags]:
+        """The tagged fields of a struct that knows one, a boolean; False where it is missing. None: it knows none."""
         start, count = self._position, self.uvarint()
         if not 0 <= count <= self.remaining:
             raise FormatError(f"{count} tagged fields in {self.remaining} bytes", start)

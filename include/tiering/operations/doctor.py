@@ -14,8 +14,7 @@ from include.tiering.handover.contract import Handover
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.reasons import Reason
-from include.tiering.operations.partition_readiness import NotReady
-from include.tiering.operations.readiness import Readiness
+from include.tiering.operations.readiness import NotReady, Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
 from include.tiering.quotas.topic_quotas import TopicQuotaReport

@@ -1,15 +1,24 @@
-"""What must hold before a run starts: each check has a name, a result, and says whether waiting can help.
+"""What must hold before a run starts, and which partitions it may work on (KIP-1105's isReady, for what we can know).
 
-And the report of it, check by check, with the partitions that a run could work on.
+A partition is ready if its metadata is complete, the leader's replica is found where we can read, topic facts do not
+contradict it, the topic is ours, nothing has stopped it, and the plan of a copy does not hold it back until a person
+decides. One that is not waits by itself: the others go on. Of a topic that was deleted nothing is waited for.
+
+Each check of a run has a name, a result, and says whether waiting can help. The report shows them one by one, with the
+partitions that a run could work on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
+from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_in_facts, where_it_may_be
 from include.tiering.errors import (
     BrokersLoginError,
+    ClusterFactsError,
     ForeignClusterError,
     ForeignStoreError,
     RemoteStoreMissingError,
@@ -17,10 +26,18 @@ from include.tiering.errors import (
     StorePlaceUnknownError,
     TieringError,
 )
-from include.tiering.model.reasons import reason_members
-from include.tiering.operations.partition_readiness import PartitionReadiness
+from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
+from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.reasons import Reason, reason_members
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
+from include.tiering.runs.contract import ALL_TOPICS
+from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.segments.topics import TopicDeletion, owner_seen
+from include.tiering.units import format_utc
 
+MOST_NAMED: Final = 20
 _WAITING_CANNOT_HELP: Final = (
     BrokersLoginError,
     ForeignClusterError,
@@ -28,6 +45,206 @@ _WAITING_CANNOT_HELP: Final = (
     RemoteStoreMissingError,
     SettingError,
 )
+
+
+class NotReady(Reason):
+    """Why nothing may be done with a partition now."""
+
+    METADATA = "metadata-incomplete", "its metadata is not complete", True
+    FACTS = "cluster-metadata", "topic facts are unknown or contradict what is on disk", True
+    NO_LEADER_REPLICA = "no-leader-replica", "its leader's replica is not found in a readable log directory", True
+    NOT_OURS = "not-ours", "another owner works on this topic"
+    DELETED = "deleted", "deleted in the cluster"
+    UNREAD = "unread", "not all is read that its brokers wrote about it", True
+    STOPPED = "stopped", "stopped until a person decides"
+    UNDECIDED = "undecided", "waits until a person decides"
+    PAUSED = "paused", "paused", True
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReadiness:
+    """`reason` is None exactly if the partition is ready; `detail` says more, for a person."""
+
+    topic_id_partition: TopicIdPartition
+    reason: NotReady | None
+    detail: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.reason is None
+
+    @property
+    def waits(self) -> bool:
+        """Not ready, and there is something to wait for."""
+        return self.reason not in (None, NotReady.DELETED)
+
+    def __str__(self) -> str:
+        if self.reason is None:
+            return f"{self.topic_id_partition}: ready"
+        return f"{self.topic_id_partition}: {self.reason}" + (f": {self.detail}" if self.detail else "")
+
+
+_CONTRADICTIONS: Final = frozenset(
+    {
+        IneligibleReason.TOPIC_UNKNOWN,
+        IneligibleReason.TOPIC_CONTRADICTED,
+        IneligibleReason.AMBIGUOUS_REPLICA,
+        IneligibleReason.OFFSETS_UNKNOWN,
+        IneligibleReason.STALE_LOG_DIR,
+        IneligibleReason.HIGH_WATERMARK_ABOVE_LOG_END,
+        IneligibleReason.RECOVERY_POINT_ABOVE_LOG_END,
+        IneligibleReason.LOG_START_ABOVE_LOG_END,
+        IneligibleReason.CHECKPOINT_OLDER_THAN_LOG,
+    }
+)
+Obstacle = tuple[NotReady, str]
+"""Why nothing may be done, and what says more, for a person."""
+NOTHING_PLANNED: Final = CopyPlan("", (), (), ())
+NOTHING_DELETED: Final[Mapping[Uuid, TopicDeletion]] = MappingProxyType({})
+
+
+def partition_readiness(
+    report: ScanReport | None,
+    *,
+    topics: Collection[str],
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    facts: ClusterFacts,
+    paused: Collection[str],
+    plan: CopyPlan = NOTHING_PLANNED,
+    deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
+    expire_after_days: int | None = None,
+) -> tuple[PartitionReadiness, ...]:
+    """Every partition of `topics` (patterns) that is on disk, in the cluster, or has remote segments.
+
+    Topics that are never tiered are left out. Ordered by topic and partition.
+
+    `plan` is what a copy would do now, from the same scan. `deletions`: what is recorded of topics,
+    whose remote segments go after so many days; None: they stay.
+
+    Without a `report` it is about work that reads no log of a broker, such as deleting: what is or is not on disk, and
+    what stopped the copy of a partition, holds nothing up.
+    """
+    groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
+    for replica in () if report is None else report.replicas:
+        groups[replica.topic_id_partition].append(replica)
+    never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
+    remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
+    in_facts = {} if report is None else _in_facts(report, topics, facts)
+    judged = []
+    for partition in sorted(
+        {*groups, *remote, *in_facts}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
+    ):
+        if partition.topic_id in never:
+            continue
+        replicas = groups.get(partition, ())
+        if report is not None and _is_deleted(partition, replicas, facts, deletions):
+            stays = "nothing of it is remote" if partition not in remote else _what_stays(expire_after_days)
+            judged.append(_deleted(partition, deletions.get(partition.topic_id), stays))
+            continue
+        obstacles = chain(
+            _obstacles_of_facts(partition, replicas, report, metadata, registry, in_facts),
+            () if report is None else _obstacles_of_plan(partition, metadata, plan),
+            _pause(partition, paused),
+        )
+        reason, detail = next(obstacles, (None, ""))
+        judged.append(PartitionReadiness(partition, reason, detail))
+    return tuple(judged)
+
+
+def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
+    """Partitions that work which reads back (sizes, quality, audits) leaves out, with why."""
+    return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
+
+
+def _obstacles_of_facts(
+    partition: TopicIdPartition,
+    replicas: Sequence[Replica],
+    report: ScanReport | None,
+    metadata: RemoteLogMetadata,
+    registry: TopicRegistry,
+    in_facts: Mapping[TopicIdPartition, PartitionFacts],
+) -> Iterator[Obstacle]:
+    """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
+    it waits for."""
+    is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
+    if not is_brokers and not metadata.is_ready(partition):
+        yield NotReady.METADATA, ""
+    contradictions = sorted(str(reason) for reason in _reasons(replicas) & _CONTRADICTIONS)
+    chosen = next((replica for replica in replicas if replica.chosen), None)
+    if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
+        yield NotReady.FACTS, contradictions[0]
+    if chosen is None and report is not None:
+        yield NotReady.NO_LEADER_REPLICA, where_it_may_be(partition, report, in_facts.get(partition))
+    owner = registry.owner(partition.topic_id)
+    if chosen is not None:
+        owner = owner_seen(chosen, owner)
+    if owner not in (TopicOwner.PLATFORM, TopicOwner.NONE):
+        yield NotReady.NOT_OURS, f"owner: {owner}"
+
+
+def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
+    """What the plan copies now is ready, though more of the partition may wait behind it. A partition that is stopped
+    goes on where the plan copies what failed anew."""
+    held_back = [one for one in plan.held_back if one.topic_id_partition == partition and one.needs_a_person]
+    planned = [one for one in plan.partitions if one.replica_id.topic_id_partition == partition]
+    stopped = metadata.stopped_reason(partition)
+    is_mended = any(segment.supersedes is not None for one in planned for segment in one.segments)
+    if stopped is not None and (held_back or not is_mended):
+        yield NotReady.STOPPED, stopped
+    if held_back and not planned:
+        first = held_back[0]
+        yield NotReady.UNDECIDED, f"from offset {first.next_offset}: {first.reason}: {first.detail}"
+
+
+def _pause(partition: TopicIdPartition, paused: Collection[str]) -> Iterator[Obstacle]:
+    if ALL_TOPICS in paused or partition.topic in paused:
+        yield NotReady.PAUSED, "./tiering resume" + ("" if ALL_TOPICS in paused else f" --topic {partition.topic}")
+
+
+def _is_deleted(
+    partition: TopicIdPartition,
+    replicas: Sequence[Replica],
+    facts: ClusterFacts,
+    deletions: Mapping[Uuid, TopicDeletion],
+) -> bool:
+    """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
+    nothing can be asked the record counts."""
+    if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
+        return True
+    try:
+        if facts.topic(partition.topic_id) is not None:
+            return False
+        is_recorded = partition.topic_id in deletions or facts.is_removed(partition.topic_id)
+        return is_recorded or facts.topic_named(partition.topic) is not None
+    except ClusterFactsError:
+        return partition.topic_id in deletions
+
+
+def _deleted(partition: TopicIdPartition, deletion: TopicDeletion | None, stays: str) -> PartitionReadiness:
+    seen = "" if deletion is None else f"seen {format_utc(deletion.seen_at_ms)}; "
+    return PartitionReadiness(partition, NotReady.DELETED, seen + stays)
+
+
+def _what_stays(expire_after_days: int | None) -> str:
+    if expire_after_days is None:
+        return "its archive stays"
+    return f"its archive stays for {expire_after_days} days, then it goes with an approval"
+
+
+def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
+    """Why segments are not eligible."""
+    return {segment.reason for replica in replicas for segment in replica.segments if segment.reason is not None}
+
+
+def _in_facts(
+    report: ScanReport, topics: Collection[str], facts: ClusterFacts
+) -> Mapping[TopicIdPartition, PartitionFacts]:
+    """Facts that cannot be read add nothing: the scan has said so."""
+    try:
+        return partitions_in_facts(report, topics, facts)
+    except ClusterFactsError:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +338,6 @@ def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
         if without is not None and waitable:
             return Check(name, False, True, f"{error}; this run goes on: {without}", needed=False)
         return Check(name, False, waitable, str(error))
-
-
-MOST_NAMED: Final = 20
 
 
 def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:

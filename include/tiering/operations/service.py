@@ -33,13 +33,18 @@ from include.tiering.kafka.log_dirs.contract import LogSource, Replica, Unfinish
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.operations.doctor import Diagnosis, Evidence, diagnose, diagnose_handovers, with_left_damage
-from include.tiering.operations.partition_readiness import NOTHING_PLANNED, partition_readiness, unread_partitions
-from include.tiering.operations.readiness import Readiness, run_checks
+from include.tiering.operations.readiness import (
+    NOTHING_PLANNED,
+    Readiness,
+    partition_readiness,
+    run_checks,
+    unread_partitions,
+)
 from include.tiering.quotas.contract import QuotaLedger
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.store_ownership import GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_none_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry

@@ -13,8 +13,7 @@ from typing import Final
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import QuotaExceededError
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.topic_meters import MeterKind
-from include.tiering.quotas.topic_quotas import Admission, TopicQuotaReport, TopicQuotas
+from include.tiering.quotas.topic_quotas import Admission, MeterKind, TopicQuotaReport, TopicQuotas
 from include.tiering.quotas.window import QuotaWindow, ThrottleTimes
 from include.tiering.telemetry.metrics import (
     Across,
@@ -264,23 +263,27 @@ class QuotaMetrics:
 
     What limiters report is counted at once and published once a second, in a thread of its own that ends when nothing
     has moved for a quota window: a gauge goes back to 0 although nobody reports.
+
+    Attributes:
+        tally: what limiters reported; measures byte rates in the windows of KIP-956 until it is told others.
+        publisher: publishes what they reported.
     """
 
     def __init__(self, recorder: PrometheusRecorder, clock: Clock) -> None:
         recorder.register((*QUOTA_METRICS, *DELETE_RATE_METRICS))
         self._recorder = recorder
-        self._tally = QuotaTally(clock)
-        self._publisher = MetricsPublisher(self._publish, "quota-metrics")
+        self.tally = QuotaTally(clock)
+        self.publisher = MetricsPublisher(self._publish, "quota-metrics")
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
         """See `QuotaObserver`."""
-        self._tally.granted(kind, topic, size_bytes)
-        self._publisher.wake()
+        self.tally.granted(kind, topic, size_bytes)
+        self.publisher.wake()
 
     def throttled(self, kind: QuotaKind, topic: str, size_bytes: int, seconds: float) -> None:
         """See `QuotaObserver`."""
-        self._tally.throttled(kind, topic, size_bytes, seconds)
-        self._publisher.wake()
+        self.tally.throttled(kind, topic, size_bytes, seconds)
+        self.publisher.wake()
 
     def in_force(self, scope: Scope, bytes_per_second: int | None) -> None:
         """See `QuotaObserver`."""
@@ -292,22 +295,14 @@ class QuotaMetrics:
         limit = float("inf") if bytes_per_second is None else bytes_per_second
         self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
 
-    def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
-        """Measure byte rates in new windows of these lengths, one for each kind; before, in those of KIP-956."""
-        self._tally.measure_over(windows)
-
-    def publish(self) -> None:
-        """Publish now what limiters reported."""
-        self._publisher.now()
-
     def settle(self) -> None:
         """Publish the last of it: this process moves nothing any more, and what a live gauge shows ends with it."""
-        self._tally.clear_windows()
-        self.publish()
+        self.tally.clear_windows()
+        self.publisher.now()
 
     def _publish(self) -> bool:
         recorder = self._recorder
-        for (kind, topic), tally in self._tally.drain().items():
+        for (kind, topic), tally in self.tally.drain().items():
             if kind is QuotaKind.DELETE:
                 self._publish_deletes(topic, tally)
                 continue
@@ -316,7 +311,7 @@ class QuotaMetrics:
                 recorder.add(THROTTLED_BYTES, tally.throttled_bytes, kind.value, topic)
                 recorder.add(THROTTLED_SECONDS, tally.throttled_seconds, kind.value, topic)
                 recorder.add(THROTTLES, tally.throttles, kind.value, topic)
-        all_figures = {kind: self._tally.figures(kind) for kind in QuotaKind}
+        all_figures = {kind: self.tally.figures(kind) for kind in QuotaKind}
         recorder.set(DELETE_RATE, all_figures[QuotaKind.DELETE].bytes_per_second / UNITS_PER_REQUEST)
         for kind in _RATE:
             figures = all_figures[kind]

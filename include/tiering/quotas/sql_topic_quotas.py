@@ -32,11 +32,14 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import QuotaExceededError
-from include.tiering.quotas.topic_meters import EwmaMeter, MeterKind, SizedMeter, TopicMeters
 from include.tiering.quotas.topic_quotas import (
     Admission,
     BrokerUsage,
     CurrentTopicQuotaConfigs,
+    EwmaMeter,
+    MeterKind,
+    SizedMeter,
+    TopicMeters,
     TopicQuotaConfigs,
     TopicQuotaReport,
     TopicUsage,

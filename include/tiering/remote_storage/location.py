@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from include.tiering.errors import ObjectKeyError, SettingError
@@ -20,9 +20,12 @@ from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, checked_key
 from include.tiering.remote_storage.orphan_objects import StoredStrays
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.s3 import S3Credentials, credentials_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.settings import RemoteStorageSettings
+
+if TYPE_CHECKING:
+    from include.tiering.remote_storage.s3.store import S3ObjectStore
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _MAX_PREFIX_LENGTH: Final = 512
@@ -42,6 +45,19 @@ class S3Location:
 
     bucket: str
     prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """How a bucket is reached, beside its URL. Without credentials those of the SDK's own chain are used."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    credentials: S3Credentials | None = None
+
+
+SDK_CHAIN: Final = StoreAccess()
+"""Endpoint, region and credentials as the SDK finds them by itself. A directory needs nothing else."""
 
 
 def parse_location(url: str) -> FileLocation | S3Location:
@@ -86,48 +102,42 @@ def place_of(url: str, layout: str, key_prefix: str) -> StorePlace:
 
 def open_storage(
     url: str,
+    access: StoreAccess = SDK_CHAIN,
     *,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    credentials: S3Credentials | None = None,
     layout: str = AivenLayout.name,
     form: AivenForm = PLAIN,
     keys: SegmentKeys | None = None,
 ) -> SegmentStorage:
     """The storage that `url` names. Nothing is read, written or connected to yet.
 
-    Without `credentials` those of the SDK's own chain are used. `form` and `keys` are for the aiven layout.
+    `form` and `keys` are for the aiven layout.
 
     Raises:
         SettingError: an unusable URL, endpoint or layout.
     """
     chosen = _layout(layout, url, form, keys)
-    return SegmentStorage(_open_store(url, endpoint_url, region, credentials, chosen.staging_prefix), chosen)
+    return SegmentStorage(_open_store(url, access, chosen.staging_prefix), chosen)
 
 
 def open_strays(
     url: str,
     require_ours: Callable[[], None],
+    access: StoreAccess = SDK_CHAIN,
     *,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    credentials: S3Credentials | None = None,
     layout: str = AivenLayout.name,
     form: AivenForm = PLAIN,
 ) -> StoredStrays:
     """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`. Its layout writes
     nothing, so it has no key pairs and may be sent to other processes."""
     chosen = _layout(layout, url, replace(form, encrypts=False))
-    store = _open_store(url, endpoint_url, region, credentials, chosen.staging_prefix)
+    store = _open_store(url, access, chosen.staging_prefix)
     return StoredStrays(store, chosen, require_ours)
 
 
 def open_listing(
     url: str,
+    access: StoreAccess = SDK_CHAIN,
     *,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    credentials: S3Credentials | None = None,
     layout: str = AivenLayout.name,
 ) -> ObjectListing[Any]:
     """Everything below the place that `url` names; see `open_storage`."""
@@ -137,17 +147,12 @@ def open_listing(
         case S3Location(bucket, prefix):
             from include.tiering.remote_storage.s3.listing import S3Listing
 
-            return S3Listing(bucket, prefix, endpoint_url=endpoint_url, region=region, credentials=credentials)
+            return S3Listing(
+                bucket, prefix, endpoint_url=access.endpoint_url, region=access.region, credentials=access.credentials
+            )
 
 
-def open_inventory(
-    manifest: str,
-    url: str,
-    *,
-    endpoint_url: str | None = None,
-    region: str | None = None,
-    credentials: S3Credentials | None = None,
-) -> ObjectListing[Any]:
+def open_inventory(manifest: str, url: str, access: StoreAccess = SDK_CHAIN) -> ObjectListing[Any]:
     """What an S3 Inventory says of the place that `url` names; see `open_storage`. `manifest` is its manifest.json:
     ``s3://bucket/key``, ``file:///path`` or a path. Files of a local one are looked for below the directories above it.
 
@@ -164,10 +169,8 @@ def open_inventory(
         case FileLocation(path):
             return InventoryListing(LocalFiles(path.parent, FileObjectStore), path.name, place.bucket, place.prefix)
         case S3Location(bucket, key):
-            from include.tiering.remote_storage.s3.store import S3ObjectStore
-
-            store = S3ObjectStore(bucket, "", endpoint_url=endpoint_url, region=region, credentials=credentials)
-            return InventoryListing(BucketFiles(store), key.removesuffix("/"), place.bucket, place.prefix)
+            files = BucketFiles(_open_bucket(bucket, "", access))
+            return InventoryListing(files, key.removesuffix("/"), place.bucket, place.prefix)
 
 
 def _layout(name: str, url: str, form: AivenForm = PLAIN, keys: SegmentKeys | None = None) -> SegmentLayout:
@@ -180,9 +183,7 @@ def _layout(name: str, url: str, form: AivenForm = PLAIN, keys: SegmentKeys | No
     return AivenLayout(replace(form, brokers_prefix=prefix + form.key_prefix), keys)
 
 
-def _open_store(
-    url: str, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None, staging_prefix: str
-) -> ObjectStore:
+def _open_store(url: str, access: StoreAccess, staging_prefix: str) -> ObjectStore:
     match parse_location(url):
         case FileLocation(root):
             return FileObjectStore(root, staging_prefix=staging_prefix)
@@ -192,10 +193,16 @@ def _open_store(
                 " remote_storage.url must be file:///…, or remote_storage.layout aiven"
             )
         case S3Location(bucket, prefix):
-            # boto3 takes a third of a second to import: only those who use it wait.
-            from include.tiering.remote_storage.s3.store import S3ObjectStore
+            return _open_bucket(bucket, prefix, access)
 
-            return S3ObjectStore(bucket, prefix, endpoint_url=endpoint_url, region=region, credentials=credentials)
+
+def _open_bucket(bucket: str, prefix: str, access: StoreAccess) -> "S3ObjectStore":
+    # boto3 takes a third of a second to import: only those who use it wait.
+    from include.tiering.remote_storage.s3.store import S3ObjectStore
+
+    return S3ObjectStore(
+        bucket, prefix, endpoint_url=access.endpoint_url, region=access.region, credentials=access.credentials
+    )
 
 
 def _file_location(parts: SplitResult) -> FileLocation:
@@ -220,6 +227,11 @@ def _s3_location(parts: SplitResult) -> S3Location:
     if len(prefix) > _MAX_PREFIX_LENGTH:
         raise SettingError(f"remote_storage.url: a prefix of {len(prefix)} characters exceeds {_MAX_PREFIX_LENGTH}")
     return S3Location(parts.netloc, f"{prefix}/")
+
+
+def access_of(remote: RemoteStorageSettings) -> StoreAccess:
+    """Raises SettingError as `credentials_of` does."""
+    return StoreAccess(remote.endpoint_url, remote.region, credentials_of(remote))
 
 
 def layout_options(remote: RemoteStorageSettings) -> dict[str, Any]:

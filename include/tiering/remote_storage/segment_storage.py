@@ -1,4 +1,5 @@
-"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`, and a reader of one segment.
+"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`, which may be guarded by the
+store's marker, and a reader of one segment.
 
 Order of a copy, and what a crash leaves (keys are unique to the attempt, so nothing is ever overwritten):
 
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from include.tiering.clock import Clock
 from include.tiering.errors import (
     ObjectKeyError,
     RemoteObjectExistsError,
@@ -30,7 +32,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.model.segment_data import IndexType, LogSegmentData
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
@@ -54,6 +56,7 @@ from include.tiering.remote_storage.store_ownership import (
 from include.tiering.units import MIB
 
 MAX_IN_MEMORY_BYTES: Final = 64 * MIB
+COPY_TRUST_SECONDS: Final = 1.0
 
 
 class StoredSegmentReader:
@@ -173,6 +176,12 @@ class SegmentStorage:
         self._store = store
         self._layout = layout
         self._random_bytes = random_bytes
+
+    def guarded(
+        self, accepted: Callable[[], AcceptedMarkers], clock: Clock, place: StorePlace | None = None
+    ) -> "GuardedStorage":
+        """The same storage, which changes nothing of a store that is not ours; see `GuardedStorage`."""
+        return GuardedStorage(self._store, self._layout, accepted, clock, place, random_bytes=self._random_bytes)
 
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
@@ -344,3 +353,64 @@ class SegmentStorage:
                 except RemoteStorageError as error:
                     segment_id = owners[upload.key].remote_log_segment_id
                     yield DeleteFailure(segment_id, upload.key, str(error), error.retriable)
+
+
+class GuardedStorage(SegmentStorage):
+    """A `SegmentStorage` that changes no segment unless the store's marker is one that `accepted` answers.
+
+    What only reads is asked of the store at once. So are the calls that create and replace the marker itself: each of
+    them is conditional on the marker that it finds.
+
+    Args:
+        accepted: what the database accepts now.
+        place: where the settings say that keys lie; None: nothing is compared with it.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        layout: SegmentLayout,
+        accepted: Callable[[], AcceptedMarkers],
+        clock: Clock,
+        place: StorePlace | None = None,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        super().__init__(store, layout, random_bytes=random_bytes)
+        self._accepted = accepted
+        self._clock = clock
+        self._place = place
+        self._trusted_until = clock.monotonic()
+
+    def check_marker(self) -> None:
+        """Raises ForeignStoreError if there is no marker, another one, or the settings name another place.
+
+        Both are read again where they disagree, until the database says the same twice: a worker that plans may raise
+        the generation between both.
+        """
+        found, accepted, before = self.read_marker(), self._accepted(), None
+        while not accepted.accepts(found) and accepted != before:
+            before = accepted
+            found, accepted = self.read_marker(), self._accepted()
+        accepted.require(found, self._place)
+        self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
+
+    def copy_log_segment(
+        self,
+        metadata: RemoteLogSegmentMetadata,
+        data: LogSegmentData,
+        *,
+        limiter: ByteLimiter,
+        on_sent: ProgressCallback,
+    ) -> tuple[StoredObject, ...]:
+        if self._clock.monotonic() >= self._trusted_until:
+            self.check_marker()
+        return super().copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
+
+    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
+        self.check_marker()
+        return super().delete_log_segments(segments)
+
+    def check_writable(self) -> None:
+        self.check_marker()
+        super().check_writable()

@@ -1,20 +1,21 @@
-"""Who owns a store: its marker object, the guard that reads the marker before any change, and the proof by both.
+"""Who owns a store: its marker object, and the proof that the marker is this database's.
 
 A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
 delete there. The marker is created once, by a write that refuses to overwrite. From then on it changes in three ways:
 its generation is raised by each run that plans (`claim_store`), a database that is rebuilt from the store puts
 its own in the place of the one it found, and a person lets a database take the store over.
 
-It is read before every delete, and behind the last object of every copy, before that becomes FINISHED: a store may
-change hands while we run, or its disk may go away. A copy begins on what was read at most a second ago, as it can only
-add keys of its own. What the database accepts is read each time too: it may be restored while we run.
+`segment_storage.GuardedStorage` reads it before every delete, and behind the last object of every copy, before that
+becomes FINISHED: a store may change hands while we run, or its disk may go away. A copy begins on what was read at most
+a second ago, as it can only add keys of its own. What the database accepts is read each time too: it may be restored
+while we run.
 
 A decision may count although the store could not be claimed: then a sentence says what that means for copies of the
 database, with the reason (`not_claimed`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -22,26 +23,15 @@ from typing import Any, Final
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, FormatError, TieringError
 from include.tiering.formats import strict_json
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import AcceptedMarkers, RaisedBy, StoreMarker, StorePlace
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.claim_store import ClaimStep, StoreClaim, StoreGenerations, StoreMove
 from include.tiering.remote_storage.contract import (
-    DeleteFailure,
-    ObjectKind,
-    ProgressCallback,
     RemoteStorage,
-    SegmentObject,
-    SegmentReader,
-    StoredObject,
 )
 from include.tiering.telemetry import get_logger
 
 MARKER_KEY: Final = "_tiering-store.json"
 MAX_MARKER_BYTES: Final = 4096
-COPY_TRUST_SECONDS: Final = 1.0
 _PLACE: Final = ("url", "layout", "key_prefix")
 _LAST_GENERATION: Final = 2**31 - 2
 """The database's column holds one more, which is the next."""
@@ -92,116 +82,6 @@ def _of_version_2(document: strict_json.JsonObject) -> dict[str, Any]:
     return found
 
 
-class GuardedStorage:
-    """A `RemoteStorage` that changes nothing unless the store's marker is one that `accepted` answers.
-
-    Args:
-        accepted: what the database accepts now.
-        place: where the settings say that keys lie; None: nothing is compared with it.
-    """
-
-    def __init__(
-        self,
-        storage: RemoteStorage,
-        accepted: Callable[[], AcceptedMarkers],
-        clock: Clock,
-        place: StorePlace | None = None,
-    ) -> None:
-        self._storage = storage
-        self._accepted = accepted
-        self._clock = clock
-        self._place = place
-        self._trusted_until = clock.monotonic()
-
-    @property
-    def required_kinds(self) -> frozenset[ObjectKind]:
-        return self._storage.required_kinds
-
-    def check_marker(self) -> None:
-        """Raises ForeignStoreError if there is no marker, another one, or the settings name another place.
-
-        Both are read again where they disagree, until the database says the same twice: a worker that plans may raise
-        the generation between both.
-        """
-        found, accepted, before = self._storage.read_marker(), self._accepted(), None
-        while not accepted.accepts(found) and accepted != before:
-            before = accepted
-            found, accepted = self._storage.read_marker(), self._accepted()
-        accepted.require(found, self._place)
-        self._trusted_until = self._clock.monotonic() + COPY_TRUST_SECONDS
-
-    def copy_log_segment(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        data: LogSegmentData,
-        *,
-        limiter: ByteLimiter,
-        on_sent: ProgressCallback,
-    ) -> tuple[StoredObject, ...]:
-        if self._clock.monotonic() >= self._trusted_until:
-            self.check_marker()
-        return self._storage.copy_log_segment(metadata, data, limiter=limiter, on_sent=on_sent)
-
-    def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
-        self._storage.require_copyable(metadata)
-
-    def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
-        return self._storage.custom_metadata(metadata, stored_bytes)
-
-    def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
-        return self._storage.stat_log_segment(metadata)
-
-    def fetch_log_segment(
-        self,
-        metadata: RemoteLogSegmentMetadata,
-        start_position: int = 0,
-        end_position: int | None = None,
-        *,
-        limiter: ByteLimiter,
-    ) -> Iterator[bytes]:
-        return self._storage.fetch_log_segment(metadata, start_position, end_position, limiter=limiter)
-
-    def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        return self._storage.fetch_index(metadata, index_type)
-
-    def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
-        return self._storage.fetch_manifest(metadata)
-
-    def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
-        return self._storage.open_log_segment(metadata, limiter=limiter)
-
-    def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
-        self.check_marker()
-        return self._storage.delete_log_segments(segments)
-
-    def list_objects(self) -> Iterator[tuple[str, int]]:
-        return self._storage.list_objects()
-
-    def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
-        return self._storage.list_segment_objects(partition)
-
-    def read_marker(self) -> StoreMarker | None:
-        return self._storage.read_marker()
-
-    def create_marker(self, marker: StoreMarker) -> StoreMarker:
-        return self._storage.create_marker(marker)
-
-    def replace_marker(
-        self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
-    ) -> StoreMarker | None:
-        return self._storage.replace_marker(expected, marker, conditional=conditional)
-
-    def replaces_conditionally(self) -> bool:
-        return self._storage.replaces_conditionally()
-
-    def clock_ms(self) -> int | None:
-        return self._storage.clock_ms()
-
-    def check_writable(self) -> None:
-        self.check_marker()
-        self._storage.check_writable()
-
-
 _log: Final = get_logger(__name__)
 
 
@@ -221,7 +101,7 @@ class StoreOwnership:
     def __init__(
         self,
         *,
-        storage: Callable[[], GuardedStorage],
+        storage: Callable[[], RemoteStorage],
         unguarded: Callable[[], RemoteStorage],
         generations: Callable[[], StoreGenerations],
         place: Callable[[], StorePlace],

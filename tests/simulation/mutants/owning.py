@@ -9,8 +9,7 @@ from sqlalchemy import true
 from include.tiering.database.partitions import FenceHolder
 from include.tiering.database.transactions import writing
 from include.tiering.expiration import store as sql_deletion_work
-from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_ownership import GuardedStorage
+from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs import sql_copy_plans, sql_lease_rows
 from include.tiering.runs import store as sql_work
 from include.tiering.runs.batch import BatchHeartbeat, SendGate

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities

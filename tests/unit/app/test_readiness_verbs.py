@@ -9,7 +9,7 @@ from include.tiering.app import App
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
+from include.tiering.operations.readiness import NotReady, PartitionReadiness
 from include.tiering.operations.service import LOG_DIRS, PAUSE, TOPIC_FACTS
 from tests.doubles.segments import partition_of
 from tests.doubles.strays import TinyCopies

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from include.tiering.app import open_app
 from include.tiering.configs.config_store import ALL_BROKERS, TOPIC_QUOTAS_ENABLE
 from include.tiering.quotas.metrics import TOPIC_BYTES_IN
-from include.tiering.quotas.topic_meters import MeterKind
+from include.tiering.quotas.topic_quotas import MeterKind
 from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from tests.doubles.fake_app import FakeApp
 
 Run = Callable[..., Result]

@@ -13,8 +13,7 @@ from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.operations.doctor import Cause, Diagnosis
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.operations.readiness import Check
+from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import BatchProgress, LeaseHolder, SegmentOutcome

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
+from include.tiering.cli.command import Session
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.cli.session import Session
 from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 

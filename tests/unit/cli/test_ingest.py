@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session
+from include.tiering.cli.command import Session
 from include.tiering.errors import MetadataTopicReplacedError, MetadataTopicUnavailableError
 from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
 from include.tiering.model.ids import Uuid

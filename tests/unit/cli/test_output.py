@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from include.tiering.cli.output import JsonOutput, TextOutput, json_pieces, output_for
+from include.tiering.cli.command import JsonOutput, TextOutput, json_pieces, output_for
 from include.tiering.cli.progress import RunProgress
 from include.tiering.copying.report import present_scan
 from include.tiering.errors import MetadataUnavailableError

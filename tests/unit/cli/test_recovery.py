@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from include.tiering.cli import options
+from include.tiering.cli import command
 from include.tiering.cli.app import cli
-from include.tiering.cli.session import Session, author
+from include.tiering.cli.command import Session, author
 from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
@@ -103,8 +103,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, yes: bool) -> list[str]:
         asked.append(question)
         return yes
 
-    monkeypatch.setattr(options, "is_asked_on_a_terminal", lambda: True)
-    monkeypatch.setattr(options, "agrees", agrees)
+    monkeypatch.setattr(command, "is_asked_on_a_terminal", lambda: True)
+    monkeypatch.setattr(command, "agrees", agrees)
     return asked
 
 

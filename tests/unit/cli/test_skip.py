@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.cli import options
-from include.tiering.cli.session import author
+from include.tiering.cli import command
+from include.tiering.cli.command import author
 from include.tiering.copying.decisions import Skip
 from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import StateConflictError
@@ -37,8 +37,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
             asked.append(question)
             return yes
 
-        monkeypatch.setattr(options, "is_asked_on_a_terminal", lambda: True)
-        monkeypatch.setattr(options, "agrees", agrees)
+        monkeypatch.setattr(command, "is_asked_on_a_terminal", lambda: True)
+        monkeypatch.setattr(command, "agrees", agrees)
         return asked
 
     return answering

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from include.tiering.cli.session import author
+from include.tiering.cli.command import author
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.verification.plan import Turn, VerificationSample
 from include.tiering.verification.rules import QualityFinding

@@ -6,8 +6,7 @@ from typing import Any
 
 from include.tiering.configs.report import topic_quotas_document, topic_quotas_table
 from include.tiering.copying.report import CopyRun, present_copy
-from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import BrokerUsage, MeterKind, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from tests.doubles.segments import partition_of
 

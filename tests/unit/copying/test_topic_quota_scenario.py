@@ -27,8 +27,7 @@ from include.tiering.errors import ConfigRefusedError
 from include.tiering.kafka.cluster.facts import UnknownFacts
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
-from include.tiering.quotas.topic_meters import MeterKind
-from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD
+from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, SendGate

@@ -9,7 +9,7 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.reasons import Reason, reason_members
 from include.tiering.model.recovered_log import Obstacle
 from include.tiering.operations.doctor import Cause
-from include.tiering.operations.partition_readiness import NotReady
+from include.tiering.operations.readiness import NotReady
 from include.tiering.verification.plan import VerificationReason
 
 CODES: dict[type[Reason], str] = {

@@ -19,11 +19,9 @@ from include.tiering.kafka.log_dirs.contract import (
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.operations.doctor import Cause, Diagnosis, Evidence, diagnose
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.operations.readiness import Check, Readiness
+from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness, Readiness
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope
-from include.tiering.quotas.topic_meters import MeterKind, TopicMeters
-from include.tiering.quotas.topic_quotas import BrokerUsage, TopicQuotaReport, TopicUsage
+from include.tiering.quotas.topic_quotas import BrokerUsage, MeterKind, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import LeaseHolder, PlannedPartition, PlannedSegment
 
 EPOCHS = LeaderEpochs.of([(0, 0)])

@@ -15,8 +15,14 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.operations.readiness import Check, Readiness, present_ready, waiting_lines
+from include.tiering.operations.readiness import (
+    Check,
+    NotReady,
+    PartitionReadiness,
+    Readiness,
+    present_ready,
+    waiting_lines,
+)
 from include.tiering.operations.status import Activity, present_status
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.report import present_fetch, present_records

@@ -23,7 +23,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness, partition_readiness
+from include.tiering.operations.readiness import NotReady, PartitionReadiness, partition_readiness
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.segments.topics import TopicDeletion

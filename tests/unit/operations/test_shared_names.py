@@ -10,8 +10,7 @@ from include.tiering.expiration.plan import WaitingPartition, Waits
 from include.tiering.expiration.report import ExpireRun, present_expire
 from include.tiering.model.sizes import PartitionLag, PartitionSize
 from include.tiering.operations.doctor import Cause, Diagnosis, present_doctor
-from include.tiering.operations.partition_readiness import NotReady, PartitionReadiness
-from include.tiering.operations.readiness import Readiness, present_ready
+from include.tiering.operations.readiness import NotReady, PartitionReadiness, Readiness, present_ready
 from include.tiering.presentation import Table
 from include.tiering.runs.approval import approval_question
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem

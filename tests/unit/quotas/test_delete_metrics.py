@@ -27,7 +27,7 @@ def test_requests_are_counted_as_requests(metrics: QuotaMetrics, registry: Colle
     for _ in range(4):
         metrics.granted(DELETE, "orders", UNITS_PER_REQUEST // 2)
     metrics.throttled(DELETE, "orders", UNITS_PER_REQUEST // 2, 0.25)
-    metrics.publish()
+    metrics.publisher.now()
     assert registry.get_sample_value("tiering_delete_requests_total", {"topic": "orders"}) == 2
     assert registry.get_sample_value("tiering_delete_throttled_seconds_total", {"topic": "orders"}) == 0.25
     assert present(registry.get_sample_value("tiering_delete_request_rate")) > 0

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from include.tiering.quotas.topic_meters import ALPHA, EwmaMeter
+from include.tiering.quotas.topic_quotas import ALPHA, EwmaMeter
 
 START = 1_700_000_000_000
 

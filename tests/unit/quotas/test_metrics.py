@@ -59,7 +59,7 @@ IDLE = {
 
 
 def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
-    metrics.publish()
+    metrics.publisher.now()
     clock.advance(2)
     metrics.granted(COPY, "orders", 3_000)
     metrics.granted(COPY, "orders", 1_000)
@@ -67,7 +67,7 @@ def test_grants_and_throttles_by_topic_and_kind(metrics, registry, clock):
     metrics.granted(COPY, "payments", 4_000)
     metrics.throttled(COPY, "payments", 4_000, 0.75)
     metrics.granted(FETCH, "orders", 10)
-    metrics.publish()
+    metrics.publisher.now()
     assert values(registry) == IDLE | {
         ("RLMCopy_byte_rate",): 4_000.0,
         ("RLMFetch_byte_rate",): 5.0,
@@ -89,13 +89,13 @@ def test_counters_go_on_and_gauges_go_back_to_zero(metrics, registry, clock):
     for _ in range(3):
         metrics.granted(COPY, "orders", 100)
         metrics.throttled(COPY, "orders", 100, 0.1)
-        metrics.publish()
+        metrics.publisher.now()
     clock.advance(60)
-    metrics.publish()
+    metrics.publisher.now()
     assert values(registry)["remote_copy_throttle_time_max",] == 0
     assert values(registry)["RLMCopy_byte_rate",] == 5.0
     clock.advance(1)
-    metrics.publish()
+    metrics.publisher.now()
     assert IDLE.items() <= values(registry).items()
     assert values(registry)["tiering_quota_granted_bytes_total", "copy", "orders"] == 300
 
@@ -109,10 +109,10 @@ def test_a_process_that_ends_says_so(metrics, registry):
 
 
 def test_rates_are_measured_in_the_windows_that_were_set(metrics, registry, clock):
-    metrics.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
+    metrics.tally.measure_over({COPY: (2, 10_000), FETCH: (11, 1_000)})
     metrics.granted(COPY, "orders", 1_000)
     metrics.granted(FETCH, "orders", 1_000)
-    metrics.publish()
+    metrics.publisher.now()
     assert (values(registry)["RLMCopy_byte_rate",], values(registry)["RLMFetch_byte_rate",]) == (100.0, 1_000.0)
 
 
@@ -154,7 +154,7 @@ def test_reports_of_many_threads_add_up(metrics, registry):
         thread.start()
     for thread in threads:
         thread.join()
-    metrics.publish()
+    metrics.publisher.now()
     seen = values(registry)
     assert seen["tiering_quota_granted_bytes_total", "copy", "orders"] == 6_000
     assert seen["tiering_quota_throttled_bytes_total", "copy", "orders"] == 6_000
@@ -172,7 +172,7 @@ size_bytes, seconds, quota, ends = int(sys.argv[1]), float(sys.argv[2]), int(sys
 metrics.granted(QuotaKind.COPY, "orders", size_bytes)
 metrics.throttled(QuotaKind.COPY, "orders", size_bytes, seconds)
 metrics.in_force(Scope(QuotaKind.COPY, QuotaLevel.TOTAL), quota)
-metrics.publish()
+metrics.publisher.now()
 if ends:
     metrics.settle()
 sys.stdout.write("reported\\n")

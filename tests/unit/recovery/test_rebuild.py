@@ -25,7 +25,6 @@ from include.tiering.recovery.rebuild import Rebuild, RebuildReport, RebuildStep
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.remote_storage.store_ownership import GuardedStorage
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
@@ -112,8 +111,8 @@ def test_the_old_database_is_turned_away_and_the_new_one_is_not(stored: StoredLo
     kept = stored.objects()
     segment = stored.copy(3)
     with pytest.raises(ForeignStoreError):
-        GuardedStorage(stored.storage, always(MARKER), ManualClock()).delete_log_segments([segment])
-    GuardedStorage(stored.storage, always(NEW), ManualClock()).delete_log_segments([segment])
+        stored.storage.guarded(always(MARKER), ManualClock()).delete_log_segments([segment])
+    stored.storage.guarded(always(NEW), ManualClock()).delete_log_segments([segment])
     assert stored.objects() == kept
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import SettingError
-from include.tiering.remote_storage.location import FileLocation, S3Location, open_storage, parse_location
+from include.tiering.remote_storage.location import FileLocation, S3Location, StoreAccess, open_storage, parse_location
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_what_the_sdk_refuses_is_a_setting(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingError, match="AWS_PROFILE"):
-        open_storage("s3://bucket-1/p", **options)
+        open_storage("s3://bucket-1/p", StoreAccess(**options))
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://host", "host:7070", "http://", "http://user:s3cr3t@host:7070"])
 def test_an_unusable_endpoint_is_refused(endpoint: str) -> None:
     with pytest.raises(SettingError, match="endpoint_url") as raised:
-        open_storage("s3://bucket-1/p", endpoint_url=endpoint)
+        open_storage("s3://bucket-1/p", StoreAccess(endpoint))
     assert "s3cr3t" not in str(raised.value)

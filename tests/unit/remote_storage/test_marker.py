@@ -1,30 +1,31 @@
 """The marker, and the gate that asks it."""
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.segment_data import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
-from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.remote_storage.segment_storage import COPY_TRUST_SECONDS, GuardedStorage, SegmentStorage
 from include.tiering.remote_storage.store_ownership import (
-    COPY_TRUST_SECONDS,
     MARKER_KEY,
     MAX_MARKER_BYTES,
-    GuardedStorage,
     marker_from_bytes,
     marker_to_bytes,
 )
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor
-from tests.doubles.storage_decorators import RecordingStorage
 from tests.doubles.storage_segments import some_segment
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 3)
@@ -40,6 +41,18 @@ def storage(tmp_path: Path) -> SegmentStorage:
 
 def copy(storage: RemoteStorage) -> None:
     storage.copy_log_segment(METADATA, DATA, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+
+
+class CountingStore(FileObjectStore):
+    """Counts the reads of each key."""
+
+    def __init__(self, root: Path, reads: Counter[str]) -> None:
+        super().__init__(root)
+        self._reads = reads
+
+    def read(self, key: str, *args: Any, **options: Any) -> Iterator[bytes]:
+        self._reads[key] += 1
+        return super().read(key, *args, **options)
 
 
 def test_a_marker_is_readable_json_and_round_trips() -> None:
@@ -100,7 +113,7 @@ def test_nothing_is_changed_in_somebody_elses_store(
     storage.create_marker(other)
     copy(storage)
     before = DirectoryBackdoor(tmp_path).raw_keys()
-    guarded = GuardedStorage(storage, always(MARKER), ManualClock())
+    guarded = storage.guarded(always(MARKER), ManualClock())
     with pytest.raises(ForeignStoreError, match="store-1"):
         copy(guarded)
     with pytest.raises(ForeignStoreError):
@@ -113,13 +126,13 @@ def test_nothing_is_changed_in_somebody_elses_store(
 
 def test_a_store_without_a_marker_is_not_written_to(storage: SegmentStorage, tmp_path: Path) -> None:
     with pytest.raises(ForeignStoreError, match="mounted"):
-        copy(GuardedStorage(storage, always(MARKER), ManualClock()))
+        copy(storage.guarded(always(MARKER), ManualClock()))
     assert DirectoryBackdoor(tmp_path).raw_keys() == set()
 
 
 def test_a_store_that_changes_hands_is_noticed(storage: SegmentStorage, tmp_path: Path) -> None:
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(storage, always(MARKER), ManualClock())
+    guarded = storage.guarded(always(MARKER), ManualClock())
     copy(guarded)
     (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(StoreMarker("another", "store-2", 0)))
     with pytest.raises(ForeignStoreError):
@@ -132,7 +145,7 @@ def test_a_marker_that_changes_hands_stops_copies_within_a_second_and_deletes_at
 ) -> None:
     clock = ManualClock()
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(storage, always(MARKER), clock)
+    guarded = storage.guarded(always(MARKER), clock)
     copy(guarded)
     other = StoreMarker(MARKER.cluster_id, MARKER.store_id, MARKER.generation + 1)
     (tmp_path / MARKER_KEY).write_bytes(marker_to_bytes(other))
@@ -147,9 +160,9 @@ def test_a_marker_is_read_without_trust_where_it_is_checked_and_renews_the_trust
     storage: SegmentStorage, tmp_path: Path
 ) -> None:
     """What a copy of many small segments pays: one read for each."""
-    clock, reads = ManualClock(), RecordingStorage(storage)
+    clock, reads = ManualClock(), Counter[str]()
     storage.create_marker(MARKER)
-    guarded = GuardedStorage(reads, always(MARKER), clock)
+    guarded = GuardedStorage(CountingStore(tmp_path, reads), AivenLayout(), always(MARKER), clock)
     copy(guarded)
     for _ in range(3):
         clock.advance(COPY_TRUST_SECONDS / 2)
@@ -157,7 +170,55 @@ def test_a_marker_is_read_without_trust_where_it_is_checked_and_renews_the_trust
         storage.delete_log_segments([METADATA])
         clock.advance(COPY_TRUST_SECONDS / 2)
         copy(guarded)
-    assert reads.operations().count("read_marker") == 1 + 3
+    assert reads[MARKER_KEY] == 1 + 3
     (tmp_path / MARKER_KEY).unlink()
     with pytest.raises(ForeignStoreError, match="mounted"):
         guarded.check_marker()
+
+
+CHANGES: Final = {
+    "copy_log_segment": lambda storage: copy(storage),
+    "delete_log_segments": lambda storage: storage.delete_log_segments([METADATA]),
+    "check_writable": lambda storage: storage.check_writable(),
+}
+OF_THE_MARKER: Final = {"create_marker", "replace_marker", "replaces_conditionally"}
+"""They compare with what they find themselves; the last writes and removes an object of its own."""
+READS: Final = {
+    "required_kinds": lambda storage: storage.required_kinds,
+    "require_copyable": lambda storage: storage.require_copyable(METADATA),
+    "custom_metadata": lambda storage: storage.custom_metadata(METADATA, 1000),
+    "stat_log_segment": lambda storage: storage.stat_log_segment(METADATA),
+    "fetch_log_segment": lambda storage: b"".join(storage.fetch_log_segment(METADATA, limiter=UnlimitedBytes())),
+    "fetch_index": lambda storage: storage.fetch_index(METADATA, IndexType.OFFSET),
+    "fetch_manifest": lambda storage: storage.fetch_manifest(METADATA),
+    "open_log_segment": lambda storage: storage.open_log_segment(METADATA, limiter=UnlimitedBytes()).manifest(),
+    "list_objects": lambda storage: list(storage.list_objects()),
+    "list_segment_objects": lambda storage: list(storage.list_segment_objects()),
+    "read_marker": lambda storage: storage.read_marker(),
+    "clock_ms": lambda storage: storage.clock_ms(),
+}
+
+
+class UnchangingStore(FileObjectStore):
+    """Fails the test that lets it be changed."""
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise AssertionError("the store was changed")
+
+    put = replace = delete = delete_versions = abort_upload = _refuse
+
+
+def test_each_call_of_a_storage_either_asks_the_marker_or_changes_nothing(
+    storage: SegmentStorage, tmp_path: Path
+) -> None:
+    """Whoever adds a call to the contract says here which of both it is."""
+    calls = {name for name in vars(RemoteStorage) if not name.startswith("_")}
+    assert calls == CHANGES.keys() | OF_THE_MARKER | READS.keys() | {"check_marker"}
+    storage.create_marker(StoreMarker("another", "store-2", 0))
+    copy(storage)
+    guarded = GuardedStorage(UnchangingStore(tmp_path), AivenLayout(), always(MARKER), ManualClock())
+    for change in CHANGES.values():
+        with pytest.raises(ForeignStoreError):
+            change(guarded)
+    for read in READS.values():
+        read(guarded)

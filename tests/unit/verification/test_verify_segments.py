@@ -14,7 +14,7 @@ from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState,
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.remote_storage.store_ownership import MARKER_KEY, GuardedStorage
+from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import PartitionTruth
 from include.tiering.verification import verify_segments as module
 from include.tiering.verification.rules import Judge
@@ -261,7 +261,7 @@ def test_a_store_that_is_not_ours_convicts_nothing(
 ) -> None:
     """The disk is not mounted; or there is another one."""
     ours = StoreMarker("cluster", "store", 1)
-    guarded = GuardedStorage(partition.storage, always(ours), ManualClock())
+    guarded = partition.storage.guarded(always(ours), ManualClock())
     partition.storage.create_marker(ours)
     mounted = partition.root.rename(partition.root.with_name("elsewhere"))
     if left != "nothing":
@@ -269,7 +269,7 @@ def test_a_store_that_is_not_ours_convicts_nothing(
     opened_now = SegmentStorage(FileObjectStore(partition.root), AivenLayout())
     if left == "a marker":
         opened_now.create_marker(StoreMarker("cluster", "another", 1))
-    foreign = GuardedStorage(opened_now, always(ours), ManualClock())
+    foreign = opened_now.guarded(always(ours), ManualClock())
     with pytest.raises(ForeignStoreError, match=MARKER_KEY if left != "a marker" else "belongs to"):
         verify(metadata, partition, require_ours=foreign.check_marker)
     with pytest.raises(ForeignStoreError, match="is its disk mounted"):

@@ -21,9 +21,8 @@ from include.tiering.formats.log_batches import LogEnd, find_log_end, iter_heade
 from include.tiering.formats.producer_state import ProducerEntry, Transactions, open_transactions
 from include.tiering.formats.record_batch import HEADER_SIZE, MAX_OFFSET, NO_TIMESTAMP, LogBatch, parse_header
 from include.tiering.kafka.log_dirs.contract import UnfinishedTransaction
-from include.tiering.kafka.log_dirs.dirs import Tail, in_file, last_index_entry
+from include.tiering.kafka.log_dirs.dirs import Listing, LogFile, Tail, in_file, last_index_entry, read_snapshot
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
-from include.tiering.kafka.log_dirs.partition_directory import Listing, LogFile, read_snapshot
 from include.tiering.units import KIB, MIB
 
 _TAIL_BLOCK_BYTES: Final = 32 * KIB

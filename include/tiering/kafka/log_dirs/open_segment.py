@@ -39,11 +39,12 @@ from include.tiering.kafka.log_dirs.dirs import (
     identify,
     open_root,
     read_checkpoint,
+    read_leader_epochs,
+    read_topic_id,
 )
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file, parse_offset_file
 from include.tiering.kafka.log_dirs.found_replica import what_is_missing
-from include.tiering.kafka.log_dirs.partition_directory import read_leader_epochs, read_topic_id
 from include.tiering.kafka.log_dirs.rolled_segments import CheckedFiles, SegmentFiles
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_data import LogSegmentData

@@ -25,7 +25,19 @@ from include.tiering.formats.record_batch import NO_TIMESTAMP
 from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.bounds import LogOrigin, OwnOffsets, ahead_of_leader, own_offsets, times_are_kept
 from include.tiering.kafka.log_dirs.contract import ScanError, matches, scan_error
-from include.tiering.kafka.log_dirs.dirs import Checkpoints, DirIdentity, in_file, open_root, read_checkpoints
+from include.tiering.kafka.log_dirs.dirs import (
+    Checkpoints,
+    DirIdentity,
+    Listing,
+    LogFile,
+    begun_ns,
+    in_file,
+    list_partition,
+    open_root,
+    read_checkpoints,
+    read_leader_epochs,
+    read_topic_id,
+)
 from include.tiering.kafka.log_dirs.files import (
     NOT_PARTITIONS,
     BrokerDirectory,
@@ -38,14 +50,6 @@ from include.tiering.kafka.log_dirs.files import (
 )
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment, UnreadReplica
 from include.tiering.kafka.log_dirs.log_tail import find_active_end, find_last_stable_offset
-from include.tiering.kafka.log_dirs.partition_directory import (
-    Listing,
-    LogFile,
-    begun_ns,
-    list_partition,
-    read_leader_epochs,
-    read_topic_id,
-)
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, read_rolled_segments
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs

@@ -24,10 +24,9 @@ from include.tiering.formats.log_batches import iter_headers
 from include.tiering.formats.producer_state import ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
 from include.tiering.formats.segment_check import CheckedBatches, check_segment
-from include.tiering.kafka.log_dirs.dirs import in_file
+from include.tiering.kafka.log_dirs.dirs import MAX_SNAPSHOT_BYTES, Listing, LogFile, in_file
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
 from include.tiering.kafka.log_dirs.found_replica import FoundSegment
-from include.tiering.kafka.log_dirs.partition_directory import MAX_SNAPSHOT_BYTES, Listing, LogFile
 from include.tiering.model.leader_epochs import LeaderEpochs
 
 _SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)

@@ -18,10 +18,9 @@ from typing import Final
 from include.tiering.errors import SourceError
 from include.tiering.formats.log_batches import iter_headers
 from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
-from include.tiering.kafka.log_dirs.dirs import DirIdentity
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, replica_directory
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
 from include.tiering.kafka.log_dirs.log_tail import last_indexed
-from include.tiering.kafka.log_dirs.partition_directory import replica_directory
 from include.tiering.units import MIB
 
 _MOST_BATCHES: Final = 20_000

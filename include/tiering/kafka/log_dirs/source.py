@@ -32,7 +32,7 @@ from include.tiering.kafka.log_dirs.contract import (
     scan_error,
     with_host,
 )
-from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, open_root
+from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation, identified_dirs, list_partition, open_root
 from include.tiering.kafka.log_dirs.evaluate_replicas import (
     EvaluatedReplicas,
     Ownership,
@@ -58,7 +58,6 @@ from include.tiering.kafka.log_dirs.found_replica import (
 )
 from include.tiering.kafka.log_dirs.log_tail import find_unfinished_transactions
 from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSegment
-from include.tiering.kafka.log_dirs.partition_directory import list_partition
 from include.tiering.kafka.log_dirs.replica_reader import DirReader, with_leader_read_last
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, SegmentFiles
 from include.tiering.kafka.log_dirs.segment_checks import find_leading_compacted, find_size_doubts
@@ -117,35 +116,36 @@ class LogDirSource:
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         with self._facts_lock:
-            return self._scan(topics, deep)
-
-    def _scan(self, topics: Collection[str] | None, deep: bool) -> ScanReport:
-        errors: list[ScanError] = []
-        facts = self._facts_or_none(errors)
-        cluster_id = facts.cluster_id() if facts else None
-        groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
-        unread: list[UnreadReplica] = []
-        identified = identified_dirs(self._log_dirs, cluster_id)
-        identities = [one for _, one in identified if isinstance(one, DirIdentity)]
-        offsets = offsets_of_live(self._brokers, facts, identities, topics)
-        for log_dir, identity in identified:
-            if not isinstance(identity, DirIdentity):
-                errors.append(scan_error(identity, str(log_dir.path)))
-                continue
-            cluster_id = identity.cluster_id
-            for found in self._replicas_in(identity, topics, deep, errors):
-                if isinstance(found, UnreadReplica):
-                    unread.append(found)
-                else:
-                    groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
-        recorded = recorded_if_there(self._recorded)
-        judged = [self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()]
-        errors += [error for one in judged for error in one.errors]
-        notes = [error for one in judged for error in one.notes]
-        replicas = sorted((replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order)
-        for replica in unread:
-            (notes if is_note(replica, replicas, facts) else errors).append(replica.error)
-        return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
+            errors: list[ScanError] = []
+            facts = self._facts_or_none(errors)
+            cluster_id = facts.cluster_id() if facts else None
+            groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
+            unread: list[UnreadReplica] = []
+            identified = identified_dirs(self._log_dirs, cluster_id)
+            identities = [one for _, one in identified if isinstance(one, DirIdentity)]
+            offsets = offsets_of_live(self._brokers, facts, identities, topics)
+            for log_dir, identity in identified:
+                if not isinstance(identity, DirIdentity):
+                    errors.append(scan_error(identity, str(log_dir.path)))
+                    continue
+                cluster_id = identity.cluster_id
+                for found in self._replicas_in(identity, topics, deep, errors):
+                    if isinstance(found, UnreadReplica):
+                        unread.append(found)
+                    else:
+                        groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
+            recorded = recorded_if_there(self._recorded)
+            judged = [
+                self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()
+            ]
+            errors += [error for one in judged for error in one.errors]
+            notes = [error for one in judged for error in one.notes]
+            replicas = sorted(
+                (replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order
+            )
+            for replica in unread:
+                (notes if is_note(replica, replicas, facts) else errors).append(replica.error)
+            return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
         with self._facts_lock:

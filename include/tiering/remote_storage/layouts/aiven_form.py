@@ -51,7 +51,7 @@ from include.tiering.units import KIB, MIB, format_bytes
 
 
 class Cipher(Protocol):
-    """Seals and opens what one segment stores; see `formats.aiven_cipher`."""
+    """Seals and opens what one segment stores; see `key_ring.SegmentCipher`."""
 
     def seal(self, content: bytes, iv: bytes) -> bytes:
         """`iv` is used for one content, never for another."""

@@ -3,14 +3,14 @@
 import pytest
 
 from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.facts import MissedFacts, UnknownFacts
+from include.tiering.kafka.cluster.facts import MissedFacts
 from include.tiering.model.ids import Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
 def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
-    facts = MissedFacts(UnknownFacts(), lambda: False)
+    facts = MissedFacts(lambda: False)
     facts.refresh()
     assert (facts.cluster_id(), facts.topic(TOPIC_ID), facts.topic_named("a")) == (None, None, None)
     assert not facts.is_removed(TOPIC_ID)
@@ -18,12 +18,12 @@ def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
 
 def test_facts_that_were_read_before_are_missed_with_the_way_out() -> None:
     with pytest.raises(ClusterFactsError, match=r"__cluster_metadata-0, which was read .* mount it again"):
-        MissedFacts(UnknownFacts(), lambda: True).refresh()
+        MissedFacts(lambda: True).refresh()
 
 
 def test_the_memory_is_asked_each_time() -> None:
     answers = iter([False, True])
-    facts = MissedFacts(UnknownFacts(), lambda: next(answers))
+    facts = MissedFacts(lambda: next(answers))
     facts.refresh()
     with pytest.raises(ClusterFactsError):
         facts.refresh()

@@ -12,10 +12,9 @@ import pytest
 from include.tiering import errors
 from include.tiering.errors import CorruptFileError, SourceError, SourceVanishedError
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
+from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify, list_partition
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, DirectoryState, PartitionDirectoryName
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, UnreadReplica
-from include.tiering.kafka.log_dirs.partition_directory import list_partition
 from include.tiering.kafka.log_dirs.replica_reader import DirReader
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from tests.doubles.disturbed_directory import DisturbedDirectory

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.aiven_cipher import SegmentCipher, unwrap, wrap
 from include.tiering.formats.aiven_manifest import Encryption
+from include.tiering.remote_storage.layouts.key_ring import SegmentCipher, unwrap, wrap
 from tests.doubles.aiven_reader import opened, unwrapped
 from tests.doubles.aiven_writer import wrapped_key
 from tests.doubles.key_pairs import key_pair, private_pem, public_pem

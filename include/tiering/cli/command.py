@@ -1,0 +1,291 @@
+"""What every command shares: its options, the app that it opens, how it shows a result, and how it ends.
+
+What deletes or truncates asks a person first, and without a terminal needs it said in advance (`Approve`).
+
+A `Session` is one invocation: the global options, and the app opened with the settings that they lead to.
+
+A presentation is shown on standard output: as tables for people, or as one JSON document for programs.
+
+`TieringGroup` turns errors into one sentence on standard error and an exit code; a traceback appears only with --debug.
+`Interrupt` takes Ctrl-C and SIGTERM: the first lets the work end cleanly, the second ends the process at once.
+"""
+
+import json
+import os
+import pwd
+import secrets
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, Self
+
+import typer
+from typer.core import TyperGroup
+
+from include.tiering.cli.exit_codes import ExitCode, code_of
+from include.tiering.clock import Clock
+from include.tiering.errors import SettingError, TieringError, printable
+from include.tiering.telemetry import redact
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from include.tiering.app import App
+    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.presentation import Presentation, Table
+    from include.tiering.settings import TieringSettings
+
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Topic name or shell-style pattern; may be repeated.", metavar="PATTERN"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON document instead of tables.")]
+LimitBytes = Annotated[
+    int | None,
+    typer.Option("--limit-bytes", min=1, help="Take at most this many bytes, in whole segments.", metavar="BYTES"),
+]
+
+
+Approve = Annotated[bool, typer.Option("--approve", help="Approve in advance what this command is about to do.")]
+
+
+def is_asked_on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def refusal_of(question: str) -> str | None:
+    """Why a command that was not agreed to in advance does nothing, None if a person agrees now."""
+    if not is_asked_on_a_terminal():
+        return "without a terminal it needs --approve"
+    return None if agrees(question) else "not confirmed"
+
+
+def agrees(question: str) -> bool:
+    """Ask on standard error; anything but a yes is a no."""
+    return typer.confirm(question, default=False, err=True)
+
+
+def remote_partition(app: "App", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
+    """Raises SettingError unless exactly one partition with remote data is meant."""
+    remote = [size.topic_id_partition for size in app.sizes.partition_sizes()]
+    named = [p for p in remote if p.topic == topic and p.partition == partition]
+    meant = [p for p in named if topic_id in (None, str(p.topic_id))]
+    if len(meant) == 1:
+        return meant[0]
+    if not named:
+        raise SettingError(f"{topic}-{partition}: nothing of it is in remote storage; ./tiering sizes lists what is")
+    ids = ", ".join(str(p.topic_id) for p in named)
+    raise SettingError(f"{topic}-{partition}: topics of this name have the ids {ids}: choose one with --topic-id")
+
+
+OpenApp = Callable[["TieringSettings"], AbstractContextManager["App"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """`open_tiering` is None for the real library."""
+
+    config: Path | None = None
+    open_app: OpenApp | None = None
+
+    def settings(self, topics: Sequence[str] | None = None) -> "TieringSettings":
+        """The settings; `topics` that a command was given stand for `topics.include`. Raises SettingError."""
+        from include.tiering.settings import load_settings
+
+        settings = load_settings(self.config)
+        return settings.with_topics(topics) if topics else settings
+
+    @contextmanager
+    def opened(self, topics: Sequence[str] | None = None) -> Iterator["App"]:
+        """Raises TieringError."""
+        with self._opener()(self.settings(topics)) as app:
+            yield app
+
+    def _opener(self) -> OpenApp:
+        if self.open_app is not None:
+            return self.open_app
+        from include.tiering.app import open_app
+
+        return open_app
+
+
+def session_of(ctx: typer.Context) -> Session:
+    found = ctx.find_object(Session)
+    return found if found is not None else Session()
+
+
+def author() -> str:
+    """Who decided, for the event log: user and host."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def new_run_id() -> str:
+    """`cli-20260131T235959Z-1a2b3c`: unique, and sorts by time."""
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+class TieringGroup(TyperGroup):
+    """The root command: whatever a command raises ends here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, typer.TyperException, BrokenPipeError):
+            raise
+        except TieringError as error:
+            _say(f"error: {error}", ctx)
+            raise typer.Exit(code_of(error)) from error
+        except OSError as error:
+            _say(f"error: {error.filename or 'system'}: {error.strerror or error}", ctx)
+            raise typer.Exit(ExitCode.FINDINGS) from error
+        except Exception as error:
+            _say(f"internal error: {type(error).__name__}: {error}", ctx)
+            if not _debug(ctx):
+                _say("this is a bug of ./tiering, not yours; `./tiering --debug ...` shows where", ctx)
+            raise typer.Exit(ExitCode.INTERNAL) from error
+
+
+def _debug(ctx: Any) -> bool:
+    return bool(ctx.params.get("debug"))
+
+
+def _say(text: str, ctx: Any) -> None:
+    """Redacted, and without control characters that a name on disk may hold."""
+    for line in redact(text).splitlines():
+        typer.secho(printable(line), err=True, fg=typer.colors.RED)
+    if _debug(ctx):
+        typer.echo(redact(traceback.format_exc()), err=True)
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_LOOK_SECONDS: Final = 0.2
+
+
+class Interrupt:
+    """While it is entered, a signal is only remembered. `exit_code` is the shell's 128 + signal."""
+
+    def __init__(self) -> None:
+        self._signal = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._remember) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    @property
+    def requested(self) -> bool:
+        return self._signal != 0
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self._signal
+
+    def wait(self, clock: Clock, seconds: float) -> None:
+        """So long, or until a signal comes: Python goes on sleeping behind a signal that is only remembered."""
+        end = clock.monotonic() + seconds
+        while not self.requested and (left := end - clock.monotonic()) > 0:
+            clock.sleep(min(left, _LOOK_SECONDS))
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._signal = number
+        self._restore()
+        typer.echo("stopping cleanly; once more to stop at once", err=True)
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+class Output(Protocol):
+    """Where a presentation goes."""
+
+    def show(self, presentation: "Presentation") -> None: ...
+
+
+class JsonOutput:
+    """The document. Lists at its top are written item by item, so that a long one is never held twice."""
+
+    def show(self, presentation: "Presentation") -> None:
+        sys.stdout.writelines(json_pieces(presentation.document()))
+        sys.stdout.write("\n")
+
+
+class TextOutput:
+    """Plain columns, whole lines whatever their length: for pipes and files."""
+
+    def show(self, presentation: "Presentation") -> None:
+        from include.tiering.presentation import as_text
+
+        sys.stdout.write(as_text(presentation) + "\n")
+
+
+class TerminalOutput:
+    """Tables that fit the terminal, then the summary, red if there are findings."""
+
+    def show(self, presentation: "Presentation") -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(highlight=False)
+        for table in presentation.tables():
+            console.print(_rich_table(table))
+        console.print(Text(printable(presentation.summary), style="bold" if presentation.ok else "bold red"))
+
+
+def output_for(*, as_json: bool, is_terminal: bool) -> Output:
+    if as_json:
+        return JsonOutput()
+    return TerminalOutput() if is_terminal else TextOutput()
+
+
+def finish(presentation: "Presentation", *, as_json: bool, otherwise: int = ExitCode.FINDINGS) -> None:
+    """Show it and end the command: DONE if all is well, else `otherwise`."""
+    output_for(as_json=as_json, is_terminal=sys.stdout.isatty()).show(presentation)
+    if not presentation.ok:
+        raise typer.Exit(otherwise)
+
+
+def json_pieces(document: dict[str, Any]) -> Iterator[str]:
+    """The JSON text of a document in pieces, one line per member and per item of a list."""
+    yield "{"
+    for index, (name, value) in enumerate(document.items()):
+        yield f"{',' if index else ''}\n{json.dumps(name)}: "
+        if isinstance(value, list) and value:
+            yield "[\n"
+            for number, item in enumerate(value):
+                yield (",\n" if number else "") + json.dumps(item)
+            yield "\n]"
+        else:
+            yield json.dumps(value)
+    yield "\n}"
+
+
+def _rich_table(table: "Table") -> "RichTable":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(title=table.title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(table.columns):
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
+        drawn.add_column(column.removesuffix(">"), justify=justify, overflow="fold", no_wrap=index == 0)
+    for row in table.rows:
+        drawn.add_row(*(Text(printable(cell)) for cell in row))
+    return drawn

@@ -34,12 +34,12 @@ from include.tiering.audit.record import AuditStore
 from include.tiering.clock import Clock
 from include.tiering.errors import ApprovalRequiredError, LeaseLostError, SendingStoppedError, TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.ownership import PartitionLease, TopicOwner
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.orphan_objects import NO_VERSION, Stray, StrayKind, StrayStorage
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import PartitionLease, WorkStore
+from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 

@@ -42,13 +42,13 @@ from include.tiering.errors import (
 )
 from include.tiering.expiration.checks import PlanCheck, ReplacementCheck, StillPlanned
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.ownership import LeaseRole, TopicOwner
+from include.tiering.model.ownership import LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import PartitionLease, WorkStore
+from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,

@@ -28,7 +28,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Rem
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchRoom, SendGate
+from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
@@ -165,11 +165,8 @@ class World:
         )
         return DeleteBatch(
             deleter,
-            self.work,
             SameLimiter(self.limiter),
-            gate,
-            heartbeat,
-            room,
+            BatchLoop(self.work, gate, heartbeat, room, clock),
             self.check,
             lambda: None,
             run_id=run_id,

@@ -8,10 +8,9 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import approvals, events, planned_deletions, planned_expirations
 from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConflictError
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,

@@ -17,8 +17,7 @@ from include.tiering.audit.plan_removals import (
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
-from include.tiering.model.ownership import LeaseRole
-from include.tiering.runs.contract import PartitionLease
+from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import EVERY, AdjustableNow
 from tests.doubles.expirations import expire_lease_of

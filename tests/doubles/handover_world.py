@@ -46,7 +46,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segment_data import RangeDigest
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.runs.sql_release import SqlPlanQuestions
+from include.tiering.runs.store import SqlPlanQuestions
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.stored_copies import WholeCopy
 from tests.doubles.copy_world import CLUSTER, World, copy_world

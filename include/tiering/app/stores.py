@@ -25,8 +25,7 @@ from include.tiering.remote_storage.claim_store import StoreGenerations
 from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import DeletionStore
-from include.tiering.runs.sql_release import SqlPlanQuestions
-from include.tiering.runs.store import SqlWorkStore
+from include.tiering.runs.store import SqlPlanQuestions, SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion

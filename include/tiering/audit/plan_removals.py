@@ -14,8 +14,6 @@ an adoption. Condemning and beginning exclude each other in one transaction of t
 between finds out, however late it goes on.
 """
 
-import hashlib
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +23,10 @@ from typing import Final, Protocol
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.record import Refusal
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.reasons import Reason
-from include.tiering.runs.contract import PartitionLease
 from include.tiering.runs.deletion_limits import WINDOW_MS, BrakeLimits, BrakeReport, TopicAction, excesses
-from include.tiering.runs.deletion_run import DeletionRun
+from include.tiering.runs.deletion_run import DeletionRun, DeletionRuns, hash_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,56 +108,19 @@ class RemovalTotals:
     remote_bytes: int
 
 
-class RemovalStore(Protocol):
-    """Runs of one cluster that remove what has no metadata."""
+class RemovalStore(DeletionRuns, Protocol):
+    """Runs of one cluster that remove what has no metadata.
+
+    What is still PLANNED becomes KEPT by a withdrawal; where its id is condemned already, FAILED, as somebody may be
+    removing it. No id is pardoned by it.
+    """
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
         """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
         ...
 
-    def run(self, run_id: str) -> DeletionRun:
-        """Raises StateConflictError if no such run was planned."""
-        ...
-
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
         """Of every topic in the plan, by name; the window ends now by the database's clock."""
-        ...
-
-    def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        """Store what the brake said, with an event.
-
-        Raises:
-            StateConflictError: no such run; the database may have been restored since it was planned.
-        """
-        ...
-
-    def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Release the run, with an event. The first approval of a run stays.
-
-        Raises:
-            StateConflictError: no such run, or its plan has another hash.
-            RunWithdrawnError: it was withdrawn.
-        """
-        ...
-
-    def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
-        """Decide, for good and with an event, that nothing more of the run is removed. The first withdrawal stays.
-
-        Leases of the run end. What is still PLANNED becomes KEPT; where its id is condemned already, FAILED, as
-        somebody may be removing it. No id is pardoned by it.
-
-        Raises:
-            StateConflictError: no such run was planned.
-        """
-        ...
-
-    def claim(
-        self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
-    ) -> PartitionLease | None:
-        """Lease a partition with planned removals left, in the role EXPIRE, beside whoever copies there.
-
-        None if nothing is left to claim now, or if the run is not released. `WorkStore` renews and releases the lease.
-        """
         ...
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:
@@ -194,10 +155,6 @@ class RemovalStore(Protocol):
         are condemned no more, as those of tombstones that are forgotten."""
         ...
 
-    def has_work(self, run_id: str) -> bool:
-        """Whether a planned removal is left, released or not."""
-        ...
-
 
 def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
     """SHA-256 of what a plan removes, whatever its run id and order: two with one hash remove the same objects, each as
@@ -205,7 +162,7 @@ def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
     content = sorted(
         [one.kind.value, one.key, one.token or "", one.size_bytes, one.last_modified_ms] for one in removals
     )
-    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+    return hash_of(content)
 
 
 STRAYS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORPHAN)

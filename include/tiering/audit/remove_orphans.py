@@ -21,8 +21,8 @@ never waits for a copy, nor a copy for it. A batch that is killed leaves a lease
 of the group it was in.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,14 +32,13 @@ from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalStore
 from include.tiering.audit.record import AuditStore
 from include.tiering.clock import Clock
-from include.tiering.errors import ApprovalRequiredError, LeaseLostError, SendingStoppedError, TieringError
+from include.tiering.errors import ApprovalRequiredError, TieringError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.ownership import PartitionLease, TopicOwner
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.orphan_objects import NO_VERSION, Stray, StrayKind, StrayStorage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import PartitionLease, WorkStore
+from include.tiering.runs.batch import BatchEnd, BatchLoop
 from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 
@@ -55,6 +54,7 @@ _REMOVAL: Final[Mapping[FindingKind, StrayKind]] = {
     FindingKind.DELETE_MARKER: StrayKind.VERSION,
 }
 _MS_PER_SECOND: Final = 1000
+_log: Final = get_logger(__name__)
 
 
 class RemovalStep(StrEnum):
@@ -210,10 +210,6 @@ def _kept(planned: PlannedRemoval, why: str) -> RemovalItem:
     return RemovalItem(planned, RemovalOutcome.KEPT, why)
 
 
-_log: Final = get_logger(__name__)
-_PAUSE_POLL_SECONDS: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
     """What one batch did. `waiting` failed and may succeed later; what else it left is still planned."""
@@ -233,11 +229,8 @@ class RemovalBatch:
     def __init__(
         self,
         remover: StrayRemover,
-        work: WorkStore,
         quotas: Quotas,
-        gate: SendGate,
-        heartbeat: BatchHeartbeat,
-        room: BatchRoom,
+        loop: BatchLoop,
         clock: Clock,
         *,
         run_id: str,
@@ -246,17 +239,13 @@ class RemovalBatch:
         attempts_per_group: int = ATTEMPTS_PER_GROUP,
     ) -> None:
         self._remover = remover
-        self._work = work
         self._quotas = quotas
-        self._gate = gate
-        self._heartbeat = heartbeat
-        self._room = room
+        self._loop = loop
         self._clock = clock
         self._run_id = run_id
         self._batch_id = batch_id
         self._lease_ms = lease_ms
         self._attempts_per_group = attempts_per_group
-        self._given_up: set[TopicIdPartition] = set()
         self._items: list[RemovalItem] = []
         self._waiting: list[RemovalItem] = []
 
@@ -268,61 +257,38 @@ class RemovalBatch:
             RunWithdrawnError: it was withdrawn before.
             StateConflictError: no such run was planned.
         """
-        run = self._remover.removals.run(self._run_id)
+        removals = self._remover.removals
+        run = removals.run(self._run_id)
         run.require_not_withdrawn()
         if not run.is_released:
             raise ApprovalRequiredError(
                 f"run {self._run_id}: nothing is removed before plan {run.plan_hash} was approved"
             )
         started = self._clock.monotonic()
-        with self._heartbeat:
-            ended = self._pull()
+        with self._loop.heartbeat:
+            ended = self._loop.pull(
+                self._claim,
+                self._work_on,
+                has_work=lambda: removals.has_work(self._run_id),
+                is_withdrawn=lambda: removals.run(self._run_id).withdrawal is not None,
+            )
         return RemovalResult(tuple(self._items), tuple(self._waiting), self._clock.monotonic() - started, ended)
 
-    def _pull(self) -> BatchEnd:
-        while (ended := self._room.reason_to_end()) is None:
-            lease = self._heartbeat.claim(self._claim)
-            if lease is None:
-                if not self._wait_out_a_pause():
-                    is_withdrawn = self._remover.removals.run(self._run_id).withdrawal is not None
-                    return BatchEnd.WITHDRAWN if is_withdrawn else BatchEnd.NO_WORK
-                continue
-            try:
-                self._work_on(lease)
-            except (LeaseLostError, SendingStoppedError) as error:
-                for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
-                self._heartbeat.lost(lease)
-            finally:
-                self._heartbeat.release()
-        return ended
-
-    def _claim(self) -> PartitionLease | None:
-        return self._remover.removals.claim(
-            self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=self._given_up
-        )
-
-    def _wait_out_a_pause(self) -> bool:
-        """True if paused topics still hold work of this run, after a short wait."""
-        if not self._work.paused_topics() or not self._remover.removals.has_work(self._run_id):
-            return False
-        self._clock.sleep(_PAUSE_POLL_SECONDS)
-        return True
+    def _claim(self, excluded: Set[TopicIdPartition]) -> PartitionLease | None:
+        return self._remover.removals.claim(self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=excluded)
 
     def _work_on(self, lease: PartitionLease) -> None:
         planned = self._remover.removals.remaining(lease)
-        self._heartbeat.add_planned(sum(one.size_bytes for one in planned))
-        partition = lease.fence.topic_id_partition
-        limiter = self._quotas.delete(partition.topic, go_on=self._gate.check)
-        groups = self._groups(planned)
-        group = next(groups, None)
-        while group is not None and self._room.reason_to_end() is None:
-            if self._gate.paused:
-                self._clock.sleep(_PAUSE_POLL_SECONDS)
-                continue
+        self._loop.heartbeat.add_planned(sum(one.size_bytes for one in planned))
+        limiter = self._quotas.delete(lease.fence.topic_id_partition.topic, go_on=self._loop.gate.check)
+        groups = deque(self._groups(planned))
+
+        def remove_next() -> bool:
             limiter.take()
-            if not self._remover.is_ours(lease, planned) or not self._remove(lease, group):
-                return
-            group = next(groups, None)
+            return self._remover.is_ours(lease, planned) and self._remove(lease, groups.popleft()) and bool(groups)
+
+        if groups:
+            self._loop.in_groups(remove_next)
 
     def _groups(self, planned: Sequence[PlannedRemoval]) -> Iterator[list[PlannedRemoval]]:
         attempts = by_attempt(planned)
@@ -331,26 +297,22 @@ class RemovalBatch:
 
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
         """Whether the partition may be gone on with."""
-        try:
+        partition = lease.fence.topic_id_partition
+        with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):
             outcome = self._remover.remove(lease, group)
-        except (LeaseLostError, SendingStoppedError):
-            raise
-        except TieringError as error:
-            for_partition(_log, lease.fence.topic_id_partition).warning("removal stopped: %s", error)
-            state = RemovalOutcome.PLANNED if error.retriable else RemovalOutcome.FAILED
-            self._give_up(lease, [RemovalItem(one, state, f"{type(error).__name__}: {error}") for one in group])
-            return False
-        self._items.extend(outcome.items)
-        self._heartbeat.add_done(sum(item.planned.size_bytes for item in outcome.items))
-        self._waiting.extend(outcome.waiting)
-        if outcome.waiting:
-            self._given_up.add(lease.fence.topic_id_partition)
-        return not outcome.waiting
+            self._items.extend(outcome.items)
+            self._loop.heartbeat.add_done(sum(item.planned.size_bytes for item in outcome.items))
+            self._waiting.extend(outcome.waiting)
+            if outcome.waiting:
+                self._loop.set_aside.add(partition)
+        return partition not in self._loop.set_aside
 
-    def _give_up(self, lease: PartitionLease, failed: Sequence[RemovalItem]) -> None:
-        """Leave the partition for this batch. What needs a person is recorded; the rest stays planned."""
-        self._given_up.add(lease.fence.topic_id_partition)
-        settled = [item for item in failed if item.outcome is RemovalOutcome.FAILED]
+    def _give_up(self, lease: PartitionLease, group: Sequence[PlannedRemoval], error: TieringError) -> None:
+        """What needs a person is recorded; the rest stays planned."""
+        for_partition(_log, lease.fence.topic_id_partition).warning("removal stopped: %s", error)
+        outcome = RemovalOutcome.PLANNED if error.retriable else RemovalOutcome.FAILED
+        failed = [RemovalItem(one, outcome, f"{type(error).__name__}: {error}") for one in group]
+        settled, waiting = ([], failed) if error.retriable else (failed, [])
         self._remover.removals.record_outcomes(lease, settled)
         self._items.extend(settled)
-        self._waiting.extend(item for item in failed if item.outcome is RemovalOutcome.PLANNED)
+        self._waiting.extend(waiting)

@@ -39,7 +39,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import ListedObject, ListingFacts, ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import around_deletion, deletion_limits
+from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.database_clock import ClockGuard, disbelief
 from include.tiering.runs.deletion_limits import BrakeReport
@@ -295,16 +295,11 @@ class AuditService:
         """
         self._ownership.require()
         settings = self._effective()
-        gate, heartbeat, room = around_deletion(
-            self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive
-        )
+        loop = deletion_loop(self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(
             StrayRemover(self._strays(), self._removals, self._audits, self._seen_owners, self._observe),
-            self._work,
             self._quotas(),
-            gate,
-            heartbeat,
-            room,
+            loop,
             self._clock,
             run_id=run_id,
             batch_id=batch_id,

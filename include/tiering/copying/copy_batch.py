@@ -41,7 +41,7 @@ from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
 from include.tiering.runs.contract import (
     ClaimOrder,
     Lease,
@@ -203,9 +203,6 @@ def _topic_of(replica_id: ReplicaId) -> tuple[int, str]:
     return replica_id.broker_id, replica_id.topic_id_partition.topic
 
 
-_PAUSE_POLL_SECONDS: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class UncopiedSegment:
     """A planned segment that was not copied, and why. `retriable`: another try may succeed as things are."""
@@ -290,8 +287,8 @@ class CopyBatch:
         )
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
-        self._room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
-        self._given_up: set[TopicIdPartition] = set()
+        room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
+        self._loop = BatchLoop(work, gate, heartbeat, room, clock, throttled=self._admission.waiting)
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
 
@@ -299,40 +296,21 @@ class CopyBatch:
         """Pull partitions until there is a reason to end."""
         started = self._clock.monotonic()
         with self._heartbeat:
-            ended = self._pull()
+            ended = self._loop.pull(
+                self._turns.claim,
+                self._work_on,
+                has_work=lambda: self._work.has_work(self._run_id, self._limits.placement),
+            )
             throttled = self._note_throttled()
         sent_bytes = sum(segment.sent_bytes for segment in self._copied)
         seconds = self._clock.monotonic() - started
         return BatchResult(tuple(self._copied), tuple(self._failed), sent_bytes, seconds, ended, throttled)
 
-    def _pull(self) -> BatchEnd:
-        while (ended := self._room.reason_to_end()) is None:
-            lease = self._heartbeat.claim(lambda: self._turns.claim(self._excluded()))
-            if lease is None:
-                if not self._wait_for_work():
-                    return BatchEnd.NO_WORK
-                continue
-            try:
-                self._copy_partition(lease)
-            except LeaseLostError as error:
-                for_partition(_log, lease.replica_id.topic_id_partition).warning("%s", error)
-                self._heartbeat.lost(lease)
-            except SendingStoppedError as error:
-                for_partition(_log, lease.replica_id.topic_id_partition).info("left for now: %s", error)
-            finally:
-                self._heartbeat.release()
-        return ended
-
-    def _excluded(self) -> Set[TopicIdPartition]:
-        return self._given_up | self._admission.waiting()
-
-    def _wait_for_work(self) -> bool:
-        """True if paused or throttled topics still hold work of this run, after a short wait."""
-        is_held = bool(self._work.paused_topics() or self._admission.waiting())
-        if not is_held or not self._work.has_work(self._run_id, self._limits.placement):
-            return False
-        self._clock.sleep(_PAUSE_POLL_SECONDS)
-        return True
+    def _work_on(self, lease: Lease) -> None:
+        try:
+            self._copy_partition(lease)
+        except SendingStoppedError as error:
+            for_partition(_log, lease.replica_id.topic_id_partition).info("left for now: %s", error)
 
     def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
         throttled = self._admission.throttled()
@@ -346,13 +324,10 @@ class CopyBatch:
             return
         partition = lease.replica_id.topic_id_partition
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
-        try:
+        with self._loop.setting_aside(partition, lambda error: self._give_up(lease, planned[0], error)):
             self._leftovers.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
             self._copier.require_ours(partition)
-        except (LeaseLostError, SendingStoppedError):
-            raise
-        except TieringError as error:
-            self._give_up(lease, planned[0], error)
+        if partition in self._loop.set_aside:
             return
         self._heartbeat.add_planned(sum(segment.size_bytes for segment in planned))
         with self._checking_ahead(lease, planned):
@@ -367,20 +342,22 @@ class CopyBatch:
         partition = lease.replica_id.topic_id_partition
         queue = list(planned)
         highest = self._copier.metadata.highest_copied_offset(partition)
-        while queue and self._room.reason_to_end() is None:
-            if self._gate.paused:
-                self._clock.sleep(_PAUSE_POLL_SECONDS)
-                continue
+
+        def copy_next() -> bool:
+            nonlocal highest
             goes_on = self._copy_planned(lease, queue[0], highest, limiter)
-            if partition in self._given_up:
-                return
+            if partition in self._loop.set_aside:
+                return False
             if goes_on:
                 # Nobody else copies while the lease is ours.
                 end_offset = queue.pop(0).end_offset
                 highest = end_offset if highest is None else max(highest, end_offset)
-            if not goes_on or (queue and self._turns.hand_on(lease, limiter, self._excluded())):
+            if not goes_on or (queue and self._turns.hand_on(lease, limiter, self._loop.excluded())):
                 self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
-                return
+                return False
+            return bool(queue)
+
+        self._loop.in_groups(copy_next)
 
     def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
         """False: the partition is left for now; who claims it next cleans up before it begins anew."""
@@ -404,6 +381,7 @@ class CopyBatch:
         except LeaseLostError:
             raise
         except TieringError as error:
+            self._loop.set_aside.add(partition)
             self._give_up(lease, planned, error)
             return False
         self._record(lease, planned, SegmentOutcome.COPIED, segment_id=str(copied.segment_id.id))
@@ -425,7 +403,6 @@ class CopyBatch:
         """Stop the partition: for this batch if another try may help, else for the run."""
         partition = lease.replica_id.topic_id_partition
         for_partition(_log, partition).warning("stopped at %s: %s", planned.base_offset, error)
-        self._given_up.add(partition)
         item = WorkItem(
             topic_id_partition=partition,
             segment=planned,

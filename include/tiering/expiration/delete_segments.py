@@ -24,7 +24,7 @@ and when it comes out of a pause, it asks whether the plan still holds. It never
 is killed leaves a lease that expires, and what the table says of the group it was in.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -34,21 +34,19 @@ from include.tiering.errors import (
     ApprovalRequiredError,
     ClockDisagreesError,
     DatabaseSetBackError,
-    LeaseLostError,
     RemoteStorageError,
-    SendingStoppedError,
     TieringError,
     UnprovedReplacementError,
 )
 from include.tiering.expiration.checks import PlanCheck, ReplacementCheck, StillPlanned
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.ownership import LeaseRole, TopicOwner
+from include.tiering.model.ownership import LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import PartitionLease, WorkStore
+from include.tiering.runs.batch import BatchEnd, BatchLoop
+from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
@@ -66,6 +64,7 @@ SEGMENTS_PER_GROUP: Final = 333
 _DELETING: Final = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 _GONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _FOUND_GONE: Final = "was gone already"
+_log: Final = get_logger(__name__)
 
 
 class DeleteStep(StrEnum):
@@ -231,10 +230,6 @@ def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, Dele
     return FailedDeletion(item, failure.retriable)
 
 
-_log: Final = get_logger(__name__)
-_PAUSE_POLL_SECONDS: Final = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
     """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run.
@@ -265,11 +260,8 @@ class DeleteBatch:
     def __init__(
         self,
         deleter: SegmentDeleter,
-        work: WorkStore,
         quotas: Quotas,
-        gate: SendGate,
-        heartbeat: BatchHeartbeat,
-        room: BatchRoom,
+        loop: BatchLoop,
         check: PlanCheck,
         require_allowed: Callable[[], None],
         *,
@@ -279,18 +271,14 @@ class DeleteBatch:
         segments_per_group: int = SEGMENTS_PER_GROUP,
     ) -> None:
         self._deleter = deleter
-        self._work = work
         self._quotas = quotas
-        self._gate = gate
-        self._heartbeat = heartbeat
-        self._room = room
+        self._loop = loop
         self._check = check
         self._require_allowed = require_allowed
         self._run_id = run_id
         self._batch_id = batch_id
         self._lease_ms = lease_ms
         self._segments_per_group = segments_per_group
-        self._given_up: set[TopicIdPartition] = set()
         self._deleted: list[PlannedDeletion] = []
         self._failed: list[FailedDeletion] = []
         self._held: list[DeletionItem] = []
@@ -313,79 +301,65 @@ class DeleteBatch:
                 f"run {self._run_id}: nothing is deleted before plan {run.plan_hash} passed the brake or was approved"
             )
         started = self._deleter.clock.monotonic()
-        with self._heartbeat:
-            ended = self._pull()
+        with self._loop.heartbeat:
+            ended = self._loop.pull(
+                self._claim,
+                self._expire,
+                has_work=lambda: self._deleter.deletions.has_work(self._run_id),
+                is_withdrawn=self._is_withdrawn,
+            )
         seconds = self._deleter.clock.monotonic() - started
         return DeleteResult(tuple(self._deleted), tuple(self._failed), seconds, ended, tuple(self._held))
 
-    def _pull(self) -> BatchEnd:
-        while (ended := self._room.reason_to_end()) is None:
-            lease = self._heartbeat.claim(self._claim)
-            if lease is None:
-                if not self._wait_out_a_pause():
-                    return BatchEnd.WITHDRAWN if self._is_withdrawn() else BatchEnd.NO_WORK
-                continue
-            try:
-                self._expire(lease)
-            except (LeaseLostError, SendingStoppedError) as error:
-                for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
-                self._heartbeat.lost(lease)
-            finally:
-                self._heartbeat.release()
-        return ended
-
-    def _claim(self) -> PartitionLease | None:
-        return self._deleter.deletions.claim(
-            self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=self._given_up
-        )
+    def _claim(self, excluded: Set[TopicIdPartition]) -> PartitionLease | None:
+        return self._deleter.deletions.claim(self._run_id, self._batch_id, lease_ms=self._lease_ms, exclude=excluded)
 
     def _is_withdrawn(self) -> bool:
         return self._deleter.deletions.run(self._run_id).withdrawal is not None
 
-    def _wait_out_a_pause(self) -> bool:
-        """True if paused topics still hold work of this run, after a short wait."""
-        if not self._work.paused_topics() or not self._deleter.deletions.has_work(self._run_id):
+    def _may_go_on(self) -> bool:
+        if self._is_withdrawn():
             return False
-        self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
+        self._require_allowed()
         return True
 
     def _expire(self, lease: PartitionLease) -> None:
         planned = self._deleter.deletions.remaining(lease)
-        self._heartbeat.add_planned(sum(one.size_bytes for one in planned.deletions))
-        partition = lease.fence.topic_id_partition
-        limiter = self._quotas.delete(partition.topic, go_on=self._gate.check)
+        self._loop.heartbeat.add_planned(sum(one.size_bytes for one in planned.deletions))
+        partition, gate = lease.fence.topic_id_partition, self._loop.gate
+        limiter = self._quotas.delete(partition.topic, go_on=gate.check)
         left = planned.deletions
-        try:
+        with self._loop.setting_aside(
+            partition,
+            lambda error: self._give_up(lease, left, error),
+            but=(ClockDisagreesError, DatabaseSetBackError),
+        ):
             if not self._deleter.is_ours(lease, planned.deletions):
                 return
-            pauses, checked = self._gate.pauses, self._still_planned(lease, planned)
+            pauses, checked = gate.pauses, self._still_planned(lease, planned)
             left = checked.planned.deletions
             queue, gone = self._deleter.begin(lease, checked.planned)
             self._count(gone)
             left = _planned_of(queue)
-            while queue and partition not in self._given_up and self._room.reason_to_end() is None:
-                if self._is_withdrawn():
-                    return
-                self._require_allowed()
-                if self._gate.paused:
-                    self._deleter.clock.sleep(_PAUSE_POLL_SECONDS)
-                    continue
+
+            def delete_next() -> bool:
+                nonlocal pauses, checked, queue, left
                 limiter.take()
-                if self._gate.pauses != pauses:
+                if gate.pauses != pauses:
                     rest = replace(checked.planned, deletions=left)
-                    pauses, checked = self._gate.pauses, self._still_planned(lease, rest)
+                    pauses, checked = gate.pauses, self._still_planned(lease, rest)
                     queue = [doomed for doomed in queue if doomed[0] in checked.planned.deletions]
                     left = _planned_of(queue)
-                    continue
+                    return bool(queue)
                 if not self._deleter.is_ours(lease, left):
-                    return
+                    return False
                 group, queue = queue[: self._segments_per_group], queue[self._segments_per_group :]
                 left = _planned_of(queue)
                 self._delete(lease, group, checked)
-        except (LeaseLostError, SendingStoppedError, ClockDisagreesError, DatabaseSetBackError):
-            raise
-        except TieringError as error:
-            self._give_up(lease, left, error)
+                return bool(queue) and partition not in self._loop.set_aside
+
+            if queue:
+                self._loop.in_groups(delete_next, may_go_on=self._may_go_on)
 
     def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> StillPlanned:
         """Ask whether it would still be planned; what would not is recorded as kept."""
@@ -398,21 +372,17 @@ class DeleteBatch:
         return checked
 
     def _delete(self, lease: PartitionLease, group: Sequence[Doomed], checked: StillPlanned) -> None:
-        try:
+        partition = lease.fence.topic_id_partition
+        with self._loop.setting_aside(partition, lambda error: self._give_up(lease, _planned_of(group), error)):
             group = self._proved(lease, group)
             if not group:
                 return
             log_start_offset = checked.planned.log_start_offset
             outcome = self._deleter.delete(lease, group, log_start_offset=log_start_offset, history=checked.history)
-        except (LeaseLostError, SendingStoppedError):
-            raise
-        except TieringError as error:
-            self._give_up(lease, [one for one, _ in group], error)
-            return
-        self._count(outcome.deleted)
-        self._failed.extend(outcome.failed)
-        if any(failure.retriable for failure in outcome.failed):
-            self._given_up.add(lease.fence.topic_id_partition)
+            self._count(outcome.deleted)
+            self._failed.extend(outcome.failed)
+            if any(failure.retriable for failure in outcome.failed):
+                self._loop.set_aside.add(partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[Doomed]) -> Sequence[Doomed]:
         """Without what is held: superseded segments and unfinished copies whose offsets may be nowhere else."""
@@ -432,12 +402,11 @@ class DeleteBatch:
 
     def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
         self._deleted.extend(deleted)
-        self._heartbeat.add_done(sum(one.size_bytes for one in deleted))
+        self._loop.heartbeat.add_done(sum(one.size_bytes for one in deleted))
 
     def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:
-        """Leave the partition: for this batch if another try may help, else for the run."""
+        """For this batch if another try may help, else for the run."""
         for_partition(_log, lease.fence.topic_id_partition).warning("deletion stopped: %s", error)
-        self._given_up.add(lease.fence.topic_id_partition)
         failed = [
             FailedDeletion(DeletionItem(one, DeletionOutcome.FAILED, type(error).__name__, str(error)), error.retriable)
             for one in planned

@@ -28,7 +28,7 @@ from include.tiering.observers import StepObserver
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import around_deletion, deletion_limits
+from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.database_clock import ClockGuard
@@ -245,19 +245,14 @@ class ExpirationService:
         settings = self._configs.settings()
         clocks = self._clocks()
         clocks.require()
-        gate, heartbeat, room = around_deletion(
-            self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive
-        )
+        loop = deletion_loop(self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         deleter = SegmentDeleter(
             self._storage(), self._metadata, self._registry, self._deletions, self._work, self._clock, self._observe
         )
         result = DeleteBatch(
             deleter,
-            self._work,
             self._quotas(),
-            gate,
-            heartbeat,
-            room,
+            loop,
             partial(self._still_planned, clocks),
             self._guards.require_expiration_allowed,
             run_id=run_id,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.ownership import Fence
+from include.tiering.model.ownership import Fence, PartitionLease
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.runs.contract import PartitionLease
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,9 @@ from include.tiering.metadata_sync.plan_publication import (
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationStore
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.ownership import PartitionLease, SegmentOrigin, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.runs.contract import ALL_TOPICS, PartitionLease, WorkStore
+from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 LEASE_MS = 120_000

@@ -18,10 +18,9 @@ from include.tiering.database.transactions import NowMs, database_now_ms, insert
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
+from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs import sql_lease_rows
-from include.tiering.runs.contract import PartitionLease
 
 _OWNER: Final = (
     select(topics.c.owner)

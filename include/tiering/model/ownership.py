@@ -58,6 +58,16 @@ class Fence:
     role: LeaseRole = LeaseRole.COPY
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLease:
+    """The right of one batch to one partition in the role of its fence, until it expires or is released."""
+
+    run_id: str
+    batch_id: str
+    fence: Fence
+    expires_at_ms: int
+
+
 NOT_RECORDED: Final = (
     "the database does not say where the keys of its store lie: run ./tiering migrate, which looks at segments there"
     " before it records it. Nothing is written or deleted"

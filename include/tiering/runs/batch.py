@@ -1,5 +1,6 @@
-"""What every batch of a run has beside its own work: a gate, stop conditions, and a heartbeat.
+"""What every batch of a run has beside its own work: the loop that it runs in, a gate, stop conditions, a heartbeat.
 
+- The `BatchLoop` pulls partitions: it takes one under a lease, has it worked on in groups, and gives it back.
 - The `SendGate` stands before every grant of the quota and says whether this worker may still send. Another thread
   writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
 - `BatchRoom` says whether the batch goes on: its time, its place in its pool, the gate.
@@ -10,7 +11,7 @@
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from enum import StrEnum
 from types import TracebackType
@@ -18,12 +19,17 @@ from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, SendingStoppedError, TieringError
-from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, PartitionLease, WorkStore
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import PartitionLease
+from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, WorkStore
 from include.tiering.runs.deletion_limits import BrakeLimits
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry import get_logger
+from include.tiering.telemetry import for_partition, get_logger
 
 PAUSE_HOLD_SECONDS: Final = 20.0
+BEAT_SECONDS: Final = 0.4
+_PAUSE_POLL_SECONDS: Final = 0.5
+_log: Final = get_logger(__name__)
 
 
 class SendGate:
@@ -128,10 +134,6 @@ class BatchRoom:
         if self._pool is None or slots is None or slots < 0:
             return False
         return self._batch_id in self._work.live_batches(self._pool)[slots:]
-
-
-_log: Final = get_logger(__name__)
-BEAT_SECONDS: Final = 0.4
 
 
 class BatchHeartbeat:
@@ -308,6 +310,104 @@ class BatchHeartbeat:
             return
 
 
+class BatchLoop:
+    """Of one batch. It does not claim partitions again that were `set_aside`, nor now those that are `throttled`."""
+
+    def __init__(
+        self,
+        work: WorkStore,
+        gate: SendGate,
+        heartbeat: BatchHeartbeat,
+        room: BatchRoom,
+        clock: Clock,
+        *,
+        throttled: Callable[[], Set[TopicIdPartition]] = frozenset,
+    ) -> None:
+        self.gate = gate
+        self.heartbeat = heartbeat
+        self._work = work
+        self._room = room
+        self._clock = clock
+        self._throttled = throttled
+        self.set_aside: set[TopicIdPartition] = set()
+
+    def pull(
+        self,
+        claim: Callable[[Set[TopicIdPartition]], AnyLease | None],
+        work_on: Callable[[AnyLease], None],
+        *,
+        has_work: Callable[[], bool],
+        is_withdrawn: Callable[[], bool] = lambda: False,
+    ) -> BatchEnd:
+        """Pull partitions until there is a reason to end.
+
+        Args:
+            claim: takes a lease of a partition that is not `excluded`; None if there is none to take now.
+            work_on: does what is planned of it. A lease that is lost, or a gate that closes, ends that, not the batch.
+            has_work: whether anything of the run is left, claimed or not.
+            is_withdrawn: whether the run was withdrawn; asked when nothing is left to claim.
+        """
+        while (ended := self._room.reason_to_end()) is None:
+            lease = self.heartbeat.claim(lambda: claim(self.excluded()))
+            if lease is None:
+                if not self._wait_for_work(has_work):
+                    return BatchEnd.WITHDRAWN if is_withdrawn() else BatchEnd.NO_WORK
+                continue
+            try:
+                work_on(lease)
+            except (LeaseLostError, SendingStoppedError) as error:
+                for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
+                self.heartbeat.lost(lease)
+            finally:
+                self.heartbeat.release()
+        return ended
+
+    def in_groups(self, do_next: Callable[[], bool], *, may_go_on: Callable[[], bool] = lambda: True) -> None:
+        """Work on the leased partition group by group, until there is a reason to end; wait while paused.
+
+        Args:
+            do_next: does the next group and says whether there is another one.
+            may_go_on: asked before each group, and again after each wait in a pause.
+        """
+        while self._room.reason_to_end() is None and may_go_on():
+            if self.gate.paused:
+                self._clock.sleep(_PAUSE_POLL_SECONDS)
+            elif not do_next():
+                return
+
+    @contextmanager
+    def setting_aside(
+        self,
+        partition: TopicIdPartition,
+        give_up: Callable[[TieringError], None],
+        *,
+        but: tuple[type[TieringError], ...] = (),
+    ) -> Iterator[None]:
+        """Set the partition aside if its work fails inside, and let `give_up` record why.
+
+        What is about the lease or the gate is raised, and so are the errors of `but`, which are about the whole batch.
+        """
+        try:
+            yield
+        except TieringError as error:
+            if isinstance(error, (LeaseLostError, SendingStoppedError, *but)):
+                raise
+            self.set_aside.add(partition)
+            give_up(error)
+
+    def excluded(self) -> Set[TopicIdPartition]:
+        """Partitions that this batch may not claim now."""
+        return self.set_aside | self._throttled()
+
+    def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
+        """True if paused or throttled topics still hold work of this run, after a short wait."""
+        is_held = bool(self._work.paused_topics() or self._throttled())
+        if not is_held or not has_work():
+            return False
+        self._clock.sleep(_PAUSE_POLL_SECONDS)
+        return True
+
+
 def gate_and_heartbeat(
     work: WorkStore,
     clock: Clock,
@@ -331,7 +431,7 @@ def deletion_limits(settings: TieringSettings) -> BrakeLimits:
     return BrakeLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
 
 
-def around_deletion(
+def deletion_loop(
     work: WorkStore,
     clock: Clock,
     settings: TieringSettings,
@@ -340,10 +440,11 @@ def around_deletion(
     *,
     pool: str | None,
     parent_alive: Callable[[], bool],
-) -> tuple[SendGate, BatchHeartbeat, BatchRoom]:
+) -> BatchLoop:
     """Of a batch that deletes, whatever it is that it deletes."""
     gate, heartbeat = gate_and_heartbeat(
         work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
     )
     max_seconds = float(settings.expiration.batch_max_seconds)
-    return gate, heartbeat, BatchRoom(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
+    room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
+    return BatchLoop(work, gate, heartbeat, room, clock)

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 from include.tiering.errors import LeaseAheadError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.units import format_utc
 
 LIVE_BATCH_MS: Final = 3_000
@@ -70,16 +70,6 @@ class ClaimOrder(StrEnum):
 
     URGENCY = "the most urgent; among equals the one that has waited longest"
     LONGEST_WAIT = "the one that has waited longest; among equals the most urgent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLease:
-    """The right of one batch to one partition in the role of its fence, until it expires or is released."""
-
-    run_id: str
-    batch_id: str
-    fence: Fence
-    expires_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

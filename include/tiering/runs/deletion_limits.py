@@ -92,10 +92,6 @@ class BrakeReport:
     def needs_approval(self) -> bool:
         return bool(self.reasons)
 
-    @property
-    def is_released(self) -> bool:
-        return not self.reasons or self.approval is not None
-
 
 def apply_brake(
     run_id: str,

@@ -18,8 +18,8 @@ from typing import Final, Protocol
 
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.runs.contract import PartitionLease
 from include.tiering.units import format_utc
 
 
@@ -183,24 +183,11 @@ class TopicTotals:
         return goes and self.planned_finished == self.finished_segments
 
 
-class DeletionStore(Protocol):
-    """Runs of one cluster that delete."""
-
-    def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
-        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
-        ...
+class DeletionRuns(Protocol):
+    """Runs of one cluster that delete, whatever it is: what of them is the same for all."""
 
     def run(self, run_id: str) -> DeletionRun:
         """Raises StateConflictError if no such run was planned."""
-        ...
-
-    def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """As it was stored, by topic and partition."""
-        ...
-
-    def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Of every topic that the plan deletes from, or of which something was deleted within the window, by name; the
-        window ends now by the database's clock."""
         ...
 
     def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
@@ -223,9 +210,8 @@ class DeletionStore(Protocol):
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
         """Decide, for good and with an event, that nothing more of the run is deleted. The first withdrawal stays.
 
-        One transaction: no lease of the run holds behind it, so a batch that still works on it can change nothing more.
-        What is planned becomes SKIPPED; what was begun becomes FAILED and is taken up by the next run, since no
-        deletion that was begun can be taken back. Both carry the error RunWithdrawnError.
+        One transaction: no lease of the run holds behind it, so a batch that still works on it can change nothing more,
+        and what is planned gets its outcome.
 
         Raises:
             StateConflictError: no such run.
@@ -235,11 +221,37 @@ class DeletionStore(Protocol):
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
-        """Lease a partition with planned deletions left, in the role EXPIRE; see `WorkStore.claim`. Those in which the
-        plan found begun deletions come first: what a dead batch left is resumed before anything new begins.
+        """Lease a partition with planned deletions left, in the role EXPIRE, beside whoever copies there; see
+        `WorkStore.claim`.
 
         None if nothing is left to claim now, or if the run is not released. `WorkStore` renews and releases the lease.
         """
+        ...
+
+    def has_work(self, run_id: str) -> bool:
+        """Whether a planned deletion is left, released or not."""
+        ...
+
+
+class DeletionStore(DeletionRuns, Protocol):
+    """Runs of one cluster that delete segments.
+
+    A claim takes partitions first in which the plan found begun deletions: what a dead batch left is resumed before
+    anything new begins. A withdrawal makes SKIPPED what is planned; what was begun becomes FAILED and is taken up by
+    the next run, since no deletion that was begun can be taken back. Both carry the error RunWithdrawnError.
+    """
+
+    def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
+        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
+        ...
+
+    def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
+        """As it was stored, by topic and partition."""
+        ...
+
+    def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
+        """Of every topic that the plan deletes from, or of which something was deleted within the window, by name; the
+        window ends now by the database's clock."""
         ...
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
@@ -262,10 +274,6 @@ class DeletionStore(Protocol):
         """All planned deletions with their outcome, by topic, partition and order."""
         ...
 
-    def has_work(self, run_id: str) -> bool:
-        """Whether a planned deletion is left, released or not."""
-        ...
-
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
         """Ids of runs planned since then (inclusive) of which a planned deletion is left, oldest first.
 
@@ -286,6 +294,11 @@ class DeletionStore(Protocol):
         ...
 
 
+def hash_of(content: object) -> str:
+    """SHA-256 of what a plan does, told as JSON."""
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
 def plan_hash(expirations: Sequence[PlannedExpiration]) -> str:
     """SHA-256 of what a plan does, whatever its run id, the order of its partitions, and the numbers of the moment.
 
@@ -301,7 +314,7 @@ def plan_hash(expirations: Sequence[PlannedExpiration]) -> str:
         ]
         for planned in expirations
     )
-    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+    return hash_of(content)
 
 
 _NUMBER: Final = re.compile(r"\.([0-9]{1,9})\Z")

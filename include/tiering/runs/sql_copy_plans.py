@@ -15,21 +15,19 @@ from sqlalchemy import (
     bindparam,
     exists,
     insert,
-    or_,
     select,
     tuple_,
     update,
 )
 
 from include.tiering.database.partitions import in_partition, key_of, partition_from
-from include.tiering.database.schema import leases, pauses, planned_partitions, planned_segments, runs
+from include.tiering.database.schema import leases, planned_partitions, planned_segments, runs
 from include.tiering.database.transactions import insert_if_absent, stored_text
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.runs.contract import (
-    ALL_TOPICS,
     ClaimOrder,
     Lease,
     Placement,
@@ -38,7 +36,7 @@ from include.tiering.runs.contract import (
     SegmentOutcome,
     WorkItem,
 )
-from include.tiering.runs.sql_lease_rows import OF_FENCE, is_free, key_of_fence, take
+from include.tiering.runs.sql_lease_rows import OF_FENCE, claimable, key_of_fence, take
 
 HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
     planned_segments.c.cluster_id == planned_partitions.c.cluster_id,
@@ -309,9 +307,9 @@ def claim(
     """See `WorkStore.claim`."""
     passed_over = set(exclude)
     while True:
-        claimable = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
+        query = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
         given = _parameters(cluster_id, run_id, batch_id, passed_over, placement, now_ms)
-        candidates = connection.execute(claimable, given).all()
+        candidates = connection.execute(query, given).all()
         if not candidates:
             return None
         for row in candidates:
@@ -391,23 +389,8 @@ def _waiting_longer(*, is_placed: bool, passes_over: bool) -> Select[Any]:
 
 def _claimable(is_placed: bool, passes_over: bool) -> Select[Any]:
     """Planned partitions that a batch could claim."""
-    same_partition = and_(
-        leases.c.cluster_id == planned_partitions.c.cluster_id,
-        leases.c.topic_id == planned_partitions.c.topic_id,
-        leases.c.partition == planned_partitions.c.partition,
-        leases.c.role == LeaseRole.COPY,
-    )
-    cluster_id: ColumnElement[str] = bindparam("of_cluster")
-    is_mine = is_free(bindparam("of_run"), bindparam("of_batch"), bindparam("at_ms"))
-    paused = select(pauses.c.topic).where(pauses.c.cluster_id == cluster_id)
-    query = (
-        select(planned_partitions)
-        .outerjoin(leases, same_partition)
-        .where(planned_partitions.c.cluster_id == cluster_id, planned_partitions.c.run_id == bindparam("of_run"))
-        .where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
-        .where(or_(leases.c.token.is_(None), is_mine))
-        .where(planned_partitions.c.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
-    )
+    query = claimable(planned_partitions, LeaseRole.COPY)
+    query = query.where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
     if is_placed:
         query = query.where(IS_PLACED)
     if passes_over:

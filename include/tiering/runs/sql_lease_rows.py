@@ -20,7 +20,7 @@ from before it cannot hold a token that somebody is given after it (`database.pa
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, func, not_, or_, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.partitions import (
@@ -32,12 +32,12 @@ from include.tiering.database.partitions import (
     partition_from,
     sql_token_after,
 )
-from include.tiering.database.schema import leases, topics
+from include.tiering.database.schema import leases, pauses, topics
 from include.tiering.database.transactions import insert_for
 from include.tiering.errors import LeaseLostError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import Fence, LeaseRole
-from include.tiering.runs.contract import LeaseAhead, LeaseHolder, LiveLease, PartitionLease
+from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease
+from include.tiering.runs.contract import ALL_TOPICS, LeaseAhead, LeaseHolder, LiveLease
 
 _RELEASED: Final = 0
 _IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
@@ -106,9 +106,26 @@ def is_free(
     return or_(not_(is_live_lease(now_ms)), own)
 
 
-def is_held(connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int) -> bool:
-    """Whether somebody holds a live lease."""
-    return holder(connection, cluster_id, partition, role, now_ms) is not None
+def claimable(planned: Table, role: LeaseRole) -> Select[Any]:
+    """Rows of a table of planned partitions, of one run, that a batch could lease in this role and that are not paused.
+
+    Its parameters are `of_cluster`, `of_run`, `of_batch` and `at_ms`.
+    """
+    same_partition = and_(
+        leases.c.cluster_id == planned.c.cluster_id,
+        leases.c.topic_id == planned.c.topic_id,
+        leases.c.partition == planned.c.partition,
+        leases.c.role == role,
+    )
+    cluster_id: ColumnElement[str] = bindparam("of_cluster")
+    paused = select(pauses.c.topic).where(pauses.c.cluster_id == cluster_id)
+    return (
+        select(planned)
+        .outerjoin(leases, same_partition)
+        .where(planned.c.cluster_id == cluster_id, planned.c.run_id == bindparam("of_run"))
+        .where(or_(leases.c.token.is_(None), is_free(bindparam("of_run"), bindparam("of_batch"), bindparam("at_ms"))))
+        .where(planned.c.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
+    )
 
 
 def holder(

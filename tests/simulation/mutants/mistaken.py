@@ -25,7 +25,7 @@ from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
 from include.tiering.remote_storage.claim_store import StoreClaim
-from include.tiering.runs import database_clock, deletion_limits, sql_lease_rows
+from include.tiering.runs import database_clock, deletion_limits, sql_copy_plans, sql_lease_rows
 from include.tiering.runs.batch import SendGate
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
@@ -204,13 +204,15 @@ def _any_clock() -> list[Patch]:
 
 
 def _leases_without_bound() -> list[Patch]:
-    """Live is what is not over."""
+    """Live is what is not over. Statements that are kept otherwise are built anew."""
 
     def is_free(run_id: Any, batch_id: Any, now_ms: Any) -> Any:
         own = (leases.c.run_id == run_id) & (leases.c.batch_id == batch_id)
         return or_(not_(leases.c.expires_at_ms > now_ms), own)
 
-    return [(sql_lease_rows, "is_free", is_free), (sql_lease_rows, "_take", sql_lease_rows._take.__wrapped__)]
+    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"), (sql_copy_plans, "_waiting_longer"))
+    anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
+    return [*anew, (sql_lease_rows, "is_free", is_free)]
 
 
 def _all_files_count() -> list[Patch]:

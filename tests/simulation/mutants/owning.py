@@ -8,9 +8,8 @@ from sqlalchemy import true
 
 from include.tiering.database.partitions import FenceHolder
 from include.tiering.database.transactions import writing
-from include.tiering.expiration import store as sql_deletion_work
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
-from include.tiering.runs import sql_copy_plans, sql_lease_rows
+from include.tiering.runs import sql_copy_plans, sql_deletion_runs, sql_lease_rows
 from include.tiering.runs import store as sql_work
 from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.segments import sql, sql_changes, sql_partitions
@@ -22,15 +21,15 @@ def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    places = (sql, sql_changes, sql_work, sql_deletion_work)
+    places = (sql, sql_changes, sql_work, sql_deletion_runs)
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
 def _live_leases_taken() -> list[Patch]:
     """Statements that are kept otherwise are built anew."""
-    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"))
+    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"), (sql_copy_plans, "_waiting_longer"))
     anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
-    return [*anew, (sql_copy_plans, "is_free", lambda *_: true()), (sql_lease_rows, "is_free", lambda *_: true())]
+    return [*anew, (sql_lease_rows, "is_free", lambda *_: true())]
 
 
 def _tokens_begin_anew() -> list[Patch]:

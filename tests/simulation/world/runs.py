@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.runs.batch import BatchEnd
+from include.tiering.runs.deletion_limits import BrakeReport
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.sides import Side
@@ -78,7 +79,7 @@ class Runs:
             if not plan.expirations:
                 self.empty_plans += 1
                 return
-            if app.expiration.apply_limits(run_id).is_released:
+            if _is_released(app.expiration.apply_limits(run_id)):
                 self._begin_deleting(run_id, batches)
             else:
                 self._waiting[run_id] = plan.plan_hash
@@ -117,7 +118,7 @@ class Runs:
             if not plan.removals:
                 self.empty_plans += 1
                 return
-            assert not app.audit.apply_removal_limits(run_id).is_released
+            assert not _is_released(app.audit.apply_removal_limits(run_id))
             self._waiting[run_id] = plan.plan_hash
 
         self._world.happened("an audit begins", audit_id)
@@ -223,3 +224,7 @@ class Runs:
         run_id = f"{kind}-{self._numbers}"
         self._sides[run_id] = side
         return run_id
+
+
+def _is_released(report: BrakeReport) -> bool:
+    return not report.needs_approval or report.approval is not None

@@ -30,7 +30,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchRoom, SendGate
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
@@ -128,14 +128,12 @@ class World:
         heartbeat = BatchHeartbeat(
             self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
+        room = BatchRoom(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0)
         remover = StrayRemover(self.strays, self.removals, self.audits, self.registry, self.reached)
         return RemovalBatch(
             remover,
-            self.work,
             SameLimiter(UnlimitedBytes()),
-            gate,
-            heartbeat,
-            BatchRoom(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0),
+            BatchLoop(self.work, gate, heartbeat, room, clock),
             clock,
             run_id="run",
             batch_id="batch",

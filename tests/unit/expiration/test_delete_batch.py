@@ -23,14 +23,14 @@ from include.tiering.expiration.checks import PlanCheck, StillPlanned
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, DeleteStep, SegmentDeleter
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.ownership import PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchRoom, SendGate
-from include.tiering.runs.contract import BatchProgress, PartitionLease
+from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
+from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
@@ -166,11 +166,8 @@ class World:
         )
         return DeleteBatch(
             deleter,
-            self.work,
             SameLimiter(self.limiter),
-            gate,
-            heartbeat,
-            room,
+            BatchLoop(self.work, gate, heartbeat, room, clock),
             self.check,
             lambda: None,
             run_id=run_id,

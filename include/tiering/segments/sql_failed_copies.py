@@ -24,8 +24,8 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
+from include.tiering.segments.sql_partitions import owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_queries import metadata_of
-from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
 from include.tiering.segments.values import CRITICAL
 

@@ -272,7 +272,7 @@ class RemoteLogMetadata(Divergences, Protocol):
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """KIP-1105: whether answers for this partition are complete. False while the schema is not at head, and for a
-        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.not_ready`.
+        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.unread`.
         """
         ...
 

@@ -44,7 +44,6 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.segments.sql_metadata_topic import say, why_incomplete
 
 _PARTITIONS_OF_BROKERS: Final = (
     select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
@@ -105,7 +104,7 @@ class SqlMetadataIngestion(ClusterStore):
             sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
             sql_metadata_topic.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
             detail = f"read again from the beginning, as topic id {topic.topic_id}"
-            say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
+            sql_metadata_topic.say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
             for number, seen in bounds.items():
                 if seen.begin >= seen.end:
                     self._complete(connection, number)
@@ -131,7 +130,7 @@ class SqlMetadataIngestion(ClusterStore):
         positions, unread = {one.metadata_partition: one for one in known}, {}
         for row in rows:
             partition = partition_from(row.topic_id, row.partition, row.name)
-            why = why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
+            why = sql_metadata_topic.why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
             if why is not None:
                 unread[partition] = why
         return unread
@@ -203,7 +202,7 @@ class SqlMetadataIngestion(ClusterStore):
             told += [(partition, difference) for difference in rows.write(applied)]
         for where, finding in told:
             subject = METADATA_TOPIC if where is None else f"{where} ({where.topic_id})"
-            say(connection, self._cluster_id, subject, finding, now_ms)
+            sql_metadata_topic.say(connection, self._cluster_id, subject, finding, now_ms)
         return [finding if where is None else f"{where}: {finding}" for where, finding in told]
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:

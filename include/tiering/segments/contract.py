@@ -21,14 +21,22 @@ from include.tiering.model.segment_metadata import (
     Verdict,
     VerdictTotal,
 )
-from include.tiering.model.sizes import EpochSize as EpochSize
-from include.tiering.model.sizes import PartitionLag, PartitionStates
-from include.tiering.model.sizes import PartitionSize as PartitionSize
-from include.tiering.segments.values import Judgement as Judgement
-from include.tiering.segments.values import Look as Look
-from include.tiering.segments.values import PartitionTruth as PartitionTruth
-from include.tiering.segments.values import QualityResult as QualityResult
-from include.tiering.segments.values import SegmentRow as SegmentRow
+from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
+from include.tiering.segments.values import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+
+__all__ = [
+    "Divergences",
+    "Judgement",
+    "KeyRange",
+    "Look",
+    "PartitionTruth",
+    "QualityResult",
+    "RemoteLogMetadata",
+    "RemoteLogSizes",
+    "SegmentRow",
+    "SizeRow",
+    "TopicRegistry",
+]
 
 
 class Divergences(Protocol):

@@ -35,7 +35,8 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.segments.contract import EpochSize, PartitionSize, PartitionTruth
+from include.tiering.model.sizes import EpochSize, PartitionSize
+from include.tiering.segments.contract import PartitionTruth
 from include.tiering.segments.sql_divergences import require_history
 from include.tiering.segments.sql_metadata_topic import not_ready_reason
 from include.tiering.segments.sql_partitions import (

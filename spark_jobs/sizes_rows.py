@@ -152,14 +152,15 @@ def _read(
     schema: str,
     transformed: Callable[[Batches], Batches],
 ) -> DataFrame:
-    key_ranges = app.sizes.segment_ranges(ranges)
+    key_ranges = app.adapters.stores.remote_log_sizes.split(ranges)
 
     def read(numbers: Batches) -> Batches:
         mine = [key_ranges[number] for batch in numbers for number in batch.column("id").to_pylist()]
         if not mine:
             return
         with ParentWatch(), open_app(load_settings(config)) as reader:
-            pages = (page for key_range in mine for page in reader.sizes.export_segments(key_range))
+            sizes = reader.adapters.stores.remote_log_sizes
+            pages = (page for key_range in mine for page in sizes.export(key_range))
             yield from transformed(map(batch_of, pages))
 
     # As many tasks as Spark has room for at once: each opens the library, which takes longer than many a range.

@@ -21,7 +21,7 @@ from include.tiering.errors import TieringError
 from include.tiering.model.segment_metadata import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
+from include.tiering.verification.verify_segments import MeasureAll, ToMeasure, measure_planned
 from spark_jobs.shared import ParentWatch, TaskStoppedError
 
 ROWS: Final = "measure string, error string, exit_code int"
@@ -58,7 +58,7 @@ def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.Rec
     try:
         with open_app(load_settings(config)) as app:
             for one in mine:
-                measure = app.verification.measure_planned(one)
+                measure = measure_planned(app.verification.measurer, one)
                 if measure is not None:
                     yield _row(measure=measure_to_json(measure))
     except TieringError as error:

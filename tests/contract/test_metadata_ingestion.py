@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from include.tiering.database.schema import events
+from include.tiering.database.transactions import reading
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
@@ -23,6 +24,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
+from include.tiering.segments.sql_metadata_topic import not_ready_reason
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow
@@ -83,6 +85,11 @@ def told_events(engine: Engine) -> list[tuple[str, str]]:
 
 def counted(engine: Engine, partition: TopicIdPartition) -> object:
     return next(iter(SqlRemoteLogSizes(engine, CLUSTER_ID).partition_states(partition)), None)
+
+
+def not_ready(engine: Engine) -> str | None:
+    with reading(engine) as connection:
+        return not_ready_reason(connection, CLUSTER_ID, PARTITION)
 
 
 def test_a_real_brokers_topic_gives_what_its_cache_has(
@@ -356,7 +363,7 @@ class TestPositions:
                 Ingester(topic, ingestion).run()
         assert ingestion.positions()[0].is_lost
         assert [detail for kind, detail in told_events(engine) if kind == "ingest" and "stopped" in detail][1:] == []
-        assert ingestion.not_ready(PARTITION) is not None
+        assert not_ready(engine) is not None
         assert len(metadata.list_segments(PARTITION)) == 2
 
     def test_a_removed_beginning_stops_its_partition(self, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic):
@@ -386,7 +393,7 @@ class TestPositions:
         topic.forget_before(0, 2)
         ingester = Ingester(topic, ingestion)
         ingester.read_again()
-        assert "is read again" in (ingestion.not_ready(PARTITION) or "")
+        assert "is read again" in (not_ready(engine) or "")
         report = ingester.run()
         assert [row.metadata.remote_log_segment_id for row in metadata.list_segments(PARTITION)] == [
             B.remote_log_segment_id
@@ -395,7 +402,7 @@ class TestPositions:
         assert report.findings == (
             "orders-0: 1 segments of brokers are told of no more, and were removed from the metadata",
         )
-        assert ingestion.not_ready(PARTITION) is None
+        assert not_ready(engine) is None
         assert len(key) == 2
         assert counted(engine, PARTITION) == partition_states(
             PARTITION, [row.metadata for row in metadata.list_segments(PARTITION)]
@@ -424,16 +431,16 @@ class TestPositions:
         assert all(position.is_complete for position in ingestion.positions())
         assert ingester.run().records == 0
 
-    def test_who_waits(self, ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry):
-        assert ingestion.not_ready(PARTITION) is None, "nothing was ever read"
+    def test_who_waits(self, engine: Engine, ingestion: SqlMetadataIngestion, registry: SqlTopicRegistry):
+        assert not_ready(engine) is None, "nothing was ever read"
         number = metadata_partition_of(PARTITION, 3)
         identity = MetadataTopicIdentity(uuid(7), 3)
         ingestion.look(identity, {number: OffsetBounds(0, 5)})
-        assert ingestion.not_ready(PARTITION) is None, "nobody's topic waits for nothing"
+        assert not_ready(engine) is None, "nobody's topic waits for nothing"
         registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.NONE, author="test")
-        assert "5 records" in (ingestion.not_ready(PARTITION) or "")
+        assert "5 records" in (not_ready(engine) or "")
         ingestion.apply(IngestPage(number, 0, 5))
-        assert ingestion.not_ready(PARTITION) is None
+        assert not_ready(engine) is None
 
 
 class TestWhatABrokerBegan:

@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,7 +113,7 @@ def main() -> None:
         dying = arm(app, arguments.kill_at)
 
         def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
-            return filter(None, map(app.verification.measure_planned, wanted))
+            return filter(None, map(partial(verify_segments.measure_planned, app.verification.measurer), wanted))
 
         app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))
 

@@ -109,6 +109,15 @@ def database_now_ms(connection: Connection) -> int:
     return connection.execute(select(cast(milliseconds, BigInteger))).scalar_one()
 
 
+class ClusterStore:
+    """A store of one cluster in one database. Every call of its public methods is one transaction."""
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+
 _MOST_CHARACTERS: Final = 2_000
 
 

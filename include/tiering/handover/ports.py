@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from include.tiering.clock import Clock
 from include.tiering.errors import PoisonRecordError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.handover.checks import CheckResult, MetadataTopicFacts, PublishedSegment, StoreFacts
+from include.tiering.handover.checks import MetadataTopicFacts, PublishedSegment, StoreFacts
 from include.tiering.handover.contract import Drive, Handover, HandoverStore, SeededPartition
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import Brokers
@@ -287,10 +287,6 @@ class HandoverRun:
     def renew(self) -> None:
         """Raises LeaseLostError: somebody else drives."""
         self.ports.handovers.renew(self.drive, lease_ms=self.ports.limits.lease_ms)
-
-    def record(self, step: HandoverStep, results: Sequence[CheckResult]) -> None:
-        """Keep what the checks of a step said."""
-        self.ports.handovers.record_checks(self.drive, step, results)
 
     def pause(self) -> None:
         """Between two questions to brokers."""

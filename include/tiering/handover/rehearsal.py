@@ -124,10 +124,6 @@ class Rehearsal:
     kept: Path | None = None
 
     @property
-    def size_bytes(self) -> int:
-        return size_of(self.samples)
-
-    @property
     def is_done(self) -> bool:
         return self.handover.state is HandoverState.DONE
 
@@ -163,7 +159,8 @@ def _summary(rehearsal: Rehearsal) -> str:
     kept = "" if rehearsal.kept is None else f"; everything lies in {rehearsal.kept}"
     if not rehearsal.is_done:
         return f"{topic}: the rehearsal{where} is {handover.state} at {handover.step}: {handover.detail}{kept}"
-    what = f"{count(len(rehearsal.samples), 'partition')} with {format_bytes(rehearsal.size_bytes)} rehearsed{where}"
+    partitions, size = count(len(rehearsal.samples), "partition"), format_bytes(size_of(rehearsal.samples))
+    what = f"{partitions} with {size} rehearsed{where}"
     if rehearsal.is_whole:
         records = sum(one.plain.records for one in rehearsal.partitions)
         end = f"{count(records, 'record')} equal before and after; nothing of {topic} itself was changed"
@@ -219,7 +216,7 @@ def _document(rehearsal: Rehearsal) -> Document:
     return {
         "topic": rehearsal.topic,
         "kafka_version": rehearsal.kafka_version,
-        "bytes": rehearsal.size_bytes,
+        "bytes": size_of(rehearsal.samples),
         "equal": rehearsal.is_whole,
         "handover": present_handover(view).document(),
         "partitions": [_partition(one) for one in rehearsal.partitions],

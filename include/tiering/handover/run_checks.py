@@ -79,7 +79,7 @@ def facts_of(run: HandoverRun) -> HandoverFacts:
 def judged(run: HandoverRun, step: HandoverStep, facts: HandoverFacts) -> StepResult:
     """Make the checks of a step, keep what they said, and tell what follows from it."""
     results = results_of(CHECKS, step, facts)
-    run.record(step, results)
+    run.ports.handovers.record_checks(run.drive, step, results)
     return concluded(results)
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, and_, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
 from include.tiering.database.partitions import (
     draw_token,
@@ -16,8 +16,7 @@ from include.tiering.database.partitions import (
 )
 from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
     insert_if_absent,
     reading,
     record_event,
@@ -36,13 +35,8 @@ from include.tiering.runs.deletion_run import Approval
 _EVENT: Final = "handover"
 
 
-class SqlHandoverStore:
+class SqlHandoverStore(ClusterStore):
     """`HandoverStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def now_ms(self) -> int:
         with reading(self._engine) as connection:
@@ -168,15 +162,43 @@ class SqlHandoverStore:
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
         with self._driven(drive) as (connection, found, _):
-            _replace_seed(connection, self._cluster_id, drive.handover_id, found.topic_id, seed)
+            table = handover_partitions
+            connection.execute(delete(table).where(_of_handover(table, self._cluster_id, drive.handover_id)))
+            rows = [
+                {
+                    "cluster_id": self._cluster_id,
+                    "handover_id": str(drive.handover_id),
+                    "topic_id": str(found.topic_id),
+                    "partition": one.topic_id_partition.partition,
+                    "start_offset": one.start_offset,
+                    "end_offset": one.end_offset,
+                    "log_start_offset": one.log_start_offset,
+                    "leader": one.leader,
+                    "leader_epoch": one.leader_epoch,
+                    "compared_offset": one.compared_offset,
+                }
+                for one in seed
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
+        table = handover_partitions
+        same = and_(handovers.c.cluster_id == table.c.cluster_id, handovers.c.handover_id == table.c.handover_id)
+        query = select(table, handovers.c.topic).join(handovers, same).order_by(table.c.partition)
         with reading(self._engine) as connection:
-            return _read_seed(connection, self._cluster_id, handover_id)
+            rows = connection.execute(query.where(_of_handover(table, self._cluster_id, handover_id)))
+            return [_seeded_of(row) for row in rows]
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
         with self._driven(drive) as (connection, _, _):
-            _raise_compared(connection, self._cluster_id, drive.handover_id, partition, offset)
+            table = handover_partitions
+            raised = (
+                update(table)
+                .where(_of_handover(table, self._cluster_id, drive.handover_id))
+                .where(table.c.partition == partition, table.c.compared_offset < offset)
+            )
+            connection.execute(raised.values(compared_offset=offset))
 
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
@@ -223,11 +245,35 @@ class SqlHandoverStore:
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
         with self._driven(drive) as (connection, found, _):
-            _replace_checks(connection, self._cluster_id, drive.handover_id, found.topic_id, step, results)
+            table = handover_checks
+            of_handover = _of_handover(table, self._cluster_id, drive.handover_id)
+            connection.execute(delete(table).where(of_handover, table.c.step == step))
+            rows = [
+                {
+                    "cluster_id": self._cluster_id,
+                    "handover_id": str(drive.handover_id),
+                    "topic_id": str(found.topic_id),
+                    "step": step,
+                    "position": position,
+                    "name": one.name,
+                    "partition": one.partition,
+                    "outcome": one.outcome,
+                    "numbers": stored_text(one.numbers),
+                    "what_to_do": stored_text(one.what_to_do),
+                }
+                for position, one in enumerate(results)
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
+        table = handover_checks
+        query = select(table).where(_of_handover(table, self._cluster_id, handover_id))
+        if step is not None:
+            query = query.where(table.c.step == step)
         with reading(self._engine) as connection:
-            return _read_checks(connection, self._cluster_id, handover_id, step)
+            rows = connection.execute(query).all()
+        return [_check_of(row) for row in sorted(rows, key=lambda row: (_ORDER[row.step], row.position))]
 
     @contextmanager
     def _driven(self, drive: Drive) -> Iterator[tuple[Connection, Handover, int]]:
@@ -257,7 +303,10 @@ class SqlHandoverStore:
         connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
 
     def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[GuardValue]:
-        return _read_guards(connection, self._cluster_id, handover_id)
+        """By key."""
+        query = select(handover_guards).where(_of_handover(handover_guards, self._cluster_id, handover_id))
+        rows = connection.execute(query.order_by(handover_guards.c.key))
+        return [GuardValue(row.key, row.old_value, row.set_value, row.restored) for row in rows]
 
     def _event(self, connection: Connection, handover: Handover, detail: str, author: str, now_ms: int) -> None:
         subject = f"{handover.topic} ({handover.topic_id})"
@@ -275,13 +324,6 @@ def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElem
     return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
 
 
-def _read_guards(connection: Connection, cluster_id: str, handover_id: Uuid) -> Sequence[GuardValue]:
-    """By key."""
-    query = select(handover_guards).where(_of_handover(handover_guards, cluster_id, handover_id))
-    rows = connection.execute(query.order_by(handover_guards.c.key))
-    return [GuardValue(row.key, row.old_value, row.set_value, row.restored) for row in rows]
-
-
 def _replace_guard(connection: Connection, cluster_id: str, handover_id: Uuid, guard: GuardValue) -> None:
     """In the place of one that was restored, if there is any."""
     table = handover_guards
@@ -294,85 +336,6 @@ def _mark_restored(connection: Connection, cluster_id: str, handover_id: Uuid, k
     table = handover_guards
     of_key = and_(_of_handover(table, cluster_id, handover_id), table.c.key == key)
     connection.execute(update(table).where(of_key).values(restored=True))
-
-
-def _replace_seed(
-    connection: Connection, cluster_id: str, handover_id: Uuid, topic_id: Uuid, seed: Sequence[SeededPartition]
-) -> None:
-    table = handover_partitions
-    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id)))
-    rows = [
-        {
-            "cluster_id": cluster_id,
-            "handover_id": str(handover_id),
-            "topic_id": str(topic_id),
-            "partition": one.topic_id_partition.partition,
-            "start_offset": one.start_offset,
-            "end_offset": one.end_offset,
-            "log_start_offset": one.log_start_offset,
-            "leader": one.leader,
-            "leader_epoch": one.leader_epoch,
-            "compared_offset": one.compared_offset,
-        }
-        for one in seed
-    ]
-    if rows:
-        connection.execute(insert(table), rows)
-
-
-def _read_seed(connection: Connection, cluster_id: str, handover_id: Uuid) -> Sequence[SeededPartition]:
-    """By partition."""
-    table = handover_partitions
-    same = and_(handovers.c.cluster_id == table.c.cluster_id, handovers.c.handover_id == table.c.handover_id)
-    query = select(table, handovers.c.topic).join(handovers, same).where(_of_handover(table, cluster_id, handover_id))
-    return [_seeded_of(row) for row in connection.execute(query.order_by(table.c.partition))]
-
-
-def _raise_compared(connection: Connection, cluster_id: str, handover_id: Uuid, partition: int, offset: int) -> None:
-    table = handover_partitions
-    of_partition = and_(_of_handover(table, cluster_id, handover_id), table.c.partition == partition)
-    connection.execute(
-        update(table).where(of_partition, table.c.compared_offset < offset).values(compared_offset=offset)
-    )
-
-
-def _replace_checks(
-    connection: Connection,
-    cluster_id: str,
-    handover_id: Uuid,
-    topic_id: Uuid,
-    step: HandoverStep,
-    results: Sequence[CheckResult],
-) -> None:
-    table = handover_checks
-    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.step == step))
-    rows = [
-        {
-            "cluster_id": cluster_id,
-            "handover_id": str(handover_id),
-            "topic_id": str(topic_id),
-            "step": step,
-            "position": position,
-            "name": one.name,
-            "partition": one.partition,
-            "outcome": one.outcome,
-            "numbers": stored_text(one.numbers),
-            "what_to_do": stored_text(one.what_to_do),
-        }
-        for position, one in enumerate(results)
-    ]
-    if rows:
-        connection.execute(insert(table), rows)
-
-
-def _read_checks(
-    connection: Connection, cluster_id: str, handover_id: Uuid, step: HandoverStep | None
-) -> Sequence[CheckResult]:
-    """Of one step, or of all, in the order in which they were made."""
-    table = handover_checks
-    query = select(table).where(_of_handover(table, cluster_id, handover_id))
-    rows = connection.execute(query if step is None else query.where(table.c.step == step)).all()
-    return [_check_of(row) for row in sorted(rows, key=lambda row: (_ORDER[row.step], row.position))]
 
 
 def _handover_of(row: Row[Any]) -> Handover:

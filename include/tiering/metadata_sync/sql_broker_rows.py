@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, insert, or_, select, update
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
+from include.tiering.database.partitions import in_partition, key_of
 from include.tiering.database.schema import broker_epochs, quality_results, segment_epochs, segments, topics
 from include.tiering.database.transactions import NowMs, upsert
 from include.tiering.metadata_sync.metadata_events import AppliedPartition
@@ -29,7 +29,6 @@ from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCach
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
-from include.tiering.segments.ingestion_contract import BrokerSize
 from include.tiering.segments.sql_changes import TIME_OF_STATE
 from include.tiering.segments.sql_partitions import count_in, count_out, learn_leader_epochs
 from include.tiering.segments.sql_queries import epoch_values_of, segment_row_of, values_of
@@ -62,7 +61,7 @@ _HIGHEST: Final = select(broker_epochs.c.leader_epoch, broker_epochs.c.highest_o
 
 
 _COUNTED: Final = case((segments.c.broker_state.in_(sorted(map(int, BROKER_COUNTED_STATES))), segments.c.size_bytes))
-_SIZES: Final = (
+BROKER_SIZES: Final = (
     select(
         segments.c.topic_id,
         segments.c.partition,
@@ -76,6 +75,7 @@ _SIZES: Final = (
     .group_by(segments.c.topic_id, segments.c.partition, topics.c.name)
     .order_by(topics.c.name, segments.c.topic_id, segments.c.partition)
 )
+"""What brokers know of each partition, by topic and partition."""
 
 
 @dataclass(slots=True)
@@ -129,19 +129,6 @@ def load_cache(
     }
     references = {pair: reference for pair, reference in loading.references.items() if pair[1] in known}
     return LoadedCache(BrokerCacheState(known, references, highest), loading.rows, loading.keys)
-
-
-def broker_sizes(connection: Connection, cluster_id: str) -> list[BrokerSize]:
-    """See `MetadataIngestion.broker_sizes`."""
-    return [
-        BrokerSize(
-            partition_from(row.topic_id, row.partition, row.name),
-            int(row.size_bytes),
-            int(row.all_states_bytes),
-            row.segments,
-        )
-        for row in connection.execute(_SIZES, {"of_cluster": cluster_id})
-    ]
 
 
 def _lowest_starts(loading: _Loading, shapes: Iterable[RemoteLogSegmentMetadata]) -> Mapping[int, int]:

@@ -17,16 +17,19 @@ Order of locks: position, partitions by topic id and number, segments, size_coun
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, and_, bindparam, select
 
-from include.tiering.database.partitions import lock_or_create_partition
-from include.tiering.database.transactions import NowMs, database_now_ms, reading, writing
+from include.tiering.database.partitions import lock_or_create_partition, partition_from
+from include.tiering.database.schema import PARTITION_TOTAL, ingested_records, size_counters, topics
+from include.tiering.database.transactions import ClusterStore, reading, writing
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
-from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
+from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
-from include.tiering.metadata_sync.sql_broker_rows import BrokerRows, LoadedCache, broker_sizes, load_cache
+from include.tiering.metadata_sync.sql_broker_rows import BROKER_SIZES, BrokerRows, LoadedCache, load_cache
 from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 from include.tiering.segments import sql_metadata_topic
 from include.tiering.segments.ingestion_contract import (
@@ -41,16 +44,22 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.segments.sql_metadata_topic import say
+
+_PARTITIONS_OF_BROKERS: Final = (
+    select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
+    .join(
+        topics,
+        and_(topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id),
+    )
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), topics.c.owner == TopicOwner.BROKER)
+    .where(size_counters.c.leader_epoch == PARTITION_TOTAL, size_counters.c.segments > 0)
+    .distinct()
+    .order_by(topics.c.name, size_counters.c.topic_id, size_counters.c.partition)
+)
 
 
-class SqlMetadataIngestion:
+class SqlMetadataIngestion(ClusterStore):
     """`MetadataIngestion` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def topic(self) -> MetadataTopicIdentity | None:
         with reading(self._engine) as connection:
@@ -95,7 +104,7 @@ class SqlMetadataIngestion:
             sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
             sql_metadata_topic.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
             detail = f"read again from the beginning, as topic id {topic.topic_id}"
-            say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
+            sql_metadata_topic.say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
             for number, seen in bounds.items():
                 if seen.begin >= seen.end:
                     self._complete(connection, number)
@@ -109,13 +118,22 @@ class SqlMetadataIngestion:
                 *sql_metadata_topic.follow_brokers(connection, self._cluster_id, self._now_ms, author),
             ]
 
-    def not_ready(self, partition: TopicIdPartition) -> str | None:
-        with reading(self._engine) as connection:
-            return sql_metadata_topic.not_ready_reason(connection, self._cluster_id, partition)
-
     def unread(self) -> Mapping[TopicIdPartition, str]:
         with reading(self._engine) as connection:
-            return sql_metadata_topic.unread_partitions(connection, self._cluster_id)
+            topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
+            if topic is None:
+                return {}
+            known = sql_metadata_topic.positions_of(connection, self._cluster_id)
+            if len(known) == topic.partition_count and all(one.is_complete for one in known):
+                return {}
+            rows = connection.execute(_PARTITIONS_OF_BROKERS, {"of_cluster": self._cluster_id}).all()
+        positions, unread = {one.metadata_partition: one for one in known}, {}
+        for row in rows:
+            partition = partition_from(row.topic_id, row.partition, row.name)
+            why = sql_metadata_topic.why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
+            if why is not None:
+                unread[partition] = why
+        return unread
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
         with reading(self._engine) as connection:
@@ -123,11 +141,24 @@ class SqlMetadataIngestion:
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
         with reading(self._engine) as connection:
-            return broker_sizes(connection, self._cluster_id)
+            return [
+                BrokerSize(
+                    partition_from(row.topic_id, row.partition, row.name),
+                    int(row.size_bytes),
+                    int(row.all_states_bytes),
+                    row.segments,
+                )
+                for row in connection.execute(BROKER_SIZES, {"of_cluster": self._cluster_id})
+            ]
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
+        found: dict[int, dict[RecordOutcome, int]] = {}
+        query = select(ingested_records).where(ingested_records.c.cluster_id == self._cluster_id)
+        query = query.order_by(ingested_records.c.metadata_partition, ingested_records.c.outcome)
         with reading(self._engine) as connection:
-            return sql_metadata_topic.outcomes_of(connection, self._cluster_id)
+            for row in connection.execute(query):
+                found.setdefault(row.metadata_partition, {})[RecordOutcome(row.outcome)] = row.records
+        return found
 
     def _require_position(self, connection: Connection, page: IngestPage) -> IngestPosition:
         position = sql_metadata_topic.lock_position(connection, self._cluster_id, page.metadata_partition)
@@ -171,7 +202,7 @@ class SqlMetadataIngestion:
             told += [(partition, difference) for difference in rows.write(applied)]
         for where, finding in told:
             subject = METADATA_TOPIC if where is None else f"{where} ({where.topic_id})"
-            say(connection, self._cluster_id, subject, finding, now_ms)
+            sql_metadata_topic.say(connection, self._cluster_id, subject, finding, now_ms)
         return [finding if where is None else f"{where}: {finding}" for where, finding in told]
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:

@@ -10,11 +10,16 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from include.tiering.database.partitions import ensure_partition, hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import publications, published_records, topics
-from include.tiering.database.transactions import NowMs, database_now_ms, insert_if_absent, reading, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    insert_if_absent,
+    reading,
+    writing,
+)
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -50,13 +55,8 @@ _MOVE: Final = (
 _WRITE: Final = insert(published_records)
 
 
-class SqlPublicationStore:
+class SqlPublicationStore(ClusterStore):
     """`PublicationStore` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
         with writing(self._engine) as connection:

@@ -14,12 +14,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Connection, Engine, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from include.tiering.database.partitions import hold_fence, lock_or_create_partition, of_partition, partition_from
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
 from include.tiering.database.store_identity import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
-from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    reading,
+    record_event,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY, Followed
 from include.tiering.model.ids import TopicIdPartition
@@ -34,9 +40,8 @@ from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.segments.sql_divergences import add_decided
-from include.tiering.segments.sql_partitions import count_in, learn_leader_epochs
+from include.tiering.segments.sql_partitions import count_in, learn_leader_epochs, owner_of
 from include.tiering.segments.sql_queries import epoch_values_of, find_segment, values_of
-from include.tiering.segments.sql_skipped_offsets import owner_of
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -46,13 +51,8 @@ _NO_TOKEN: Final = 0
 _ADD: Final = insert(segments).returning(segments.c.segment_key, sort_by_parameter_order=True)
 
 
-class SqlMetadataRecovery:
+class SqlMetadataRecovery(ClusterStore):
     """`MetadataRecovery` and `SegmentAdoption` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
         with reading(self._engine) as connection:

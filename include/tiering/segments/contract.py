@@ -21,14 +21,22 @@ from include.tiering.model.segment_metadata import (
     Verdict,
     VerdictTotal,
 )
-from include.tiering.model.sizes import EpochSize as EpochSize
-from include.tiering.model.sizes import PartitionLag, PartitionStates
-from include.tiering.model.sizes import PartitionSize as PartitionSize
-from include.tiering.segments.values import Judgement as Judgement
-from include.tiering.segments.values import Look as Look
-from include.tiering.segments.values import PartitionTruth as PartitionTruth
-from include.tiering.segments.values import QualityResult as QualityResult
-from include.tiering.segments.values import SegmentRow as SegmentRow
+from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
+from include.tiering.segments.values import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+
+__all__ = [
+    "Divergences",
+    "Judgement",
+    "KeyRange",
+    "Look",
+    "PartitionTruth",
+    "QualityResult",
+    "RemoteLogMetadata",
+    "RemoteLogSizes",
+    "SegmentRow",
+    "SizeRow",
+    "TopicRegistry",
+]
 
 
 class Divergences(Protocol):
@@ -272,7 +280,7 @@ class RemoteLogMetadata(Divergences, Protocol):
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """KIP-1105: whether answers for this partition are complete. False while the schema is not at head, and for a
-        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.not_ready`.
+        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.unread`.
         """
         ...
 

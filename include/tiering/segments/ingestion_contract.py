@@ -209,14 +209,10 @@ class MetadataIngestion(Protocol):
         """
         ...
 
-    def not_ready(self, partition: TopicIdPartition) -> str | None:
-        """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER, once anything
-        was read: their metadata partition was not read to the end that the cluster last named."""
-        ...
-
     def unread(self) -> Mapping[TopicIdPartition, str]:
-        """Every partition with segments that is `not_ready`, with why, by topic and partition. Mostly none, which is
-        cheap to say."""
+        """Every partition with segments about which answers are not complete, with why, by topic and partition. Only
+        of topics of the owner BROKER, once anything was read: their metadata partition was not read to the end that the
+        cluster last named. Mostly none, which is cheap to say."""
         ...
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:

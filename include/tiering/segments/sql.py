@@ -1,46 +1,108 @@
-"""Remote log metadata in SQL."""
+"""Remote log segments in SQL: attempts, their states, lookups, deletions in groups, tombstones; and with what is stored
+of partitions, divergences and verdicts all of `RemoteLogMetadata`.
 
-from collections.abc import Sequence
+Each call is one transaction. What changes a segment stands behind its partition's fence (`sql_changes`), but tombstones
+are changed by nobody.
 
-from sqlalchemy import Engine
+Lookups have the meaning of Kafka's own metadata cache. A segment answers for [start, end] of each of its leader epochs,
+both inclusive, while it is FINISHED. Segments overlap after a leader change (the new leader's segment that holds the
+next offset is copied whole) and when a longer copy covers shorter ones: the one that was FINISHED last answers, and as
+FINISHED ends ascend, that is the one with the highest end. Kafka forgets what was covered; here it answers again once
+the covering copy is deleted.
 
-from include.tiering.database.migrations import is_at_head
-from include.tiering.database.partitions import hold_fence, stopped_reason_of
-from include.tiering.database.transactions import NowMs, database_now_ms, reading, writing
-from include.tiering.errors import MetadataUnavailableError
-from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenDivergence, SkippedOffsets
+| step of forgetting tombstones           | a crash after it leaves                      |
+|-----------------------------------------|----------------------------------------------|
+| page chosen: the oldest that may go     | nothing                                      |
+| results, epochs, rows of it deleted     | nothing: the transaction is rolled back      |
+| committed                               | the rest, for the next call                  |
+
+Counters, the log start and the history of leader epochs are kept apart from segments: forgetting a tombstone changes
+none of them. It stays while
+
+- it is ours and its topic is not the platform's: whoever publishes or took over may still have to say that it was
+  deleted;
+- a copy may work on its partition since before it was deleted: the attempt may be that copy's own, and an id is never
+  begun again. A lease that ran out longer ago than tombstones are kept does not count.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, case, delete, or_, select, tuple_, update
+
+from include.tiering.database.partitions import hold_fence, in_partition, key_of, lock_partition, partition_from
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    leases,
+    quality_results,
+    segment_epochs,
+    segments,
+    size_counters,
+    topics,
+)
+from include.tiering.database.transactions import ClusterStore, reading, writing
+from include.tiering.errors import IllegalTransitionError, StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
-from include.tiering.model.ownership import Fence
+from include.tiering.model.ownership import Fence, LeaseRole, SegmentOrigin, TopicOwner
 from include.tiering.model.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     Verdict,
-    VerdictTotal,
 )
-from include.tiering.segments import (
-    sql_changes,
-    sql_divergences,
-    sql_partitions,
-    sql_queries,
-    sql_skipped_offsets,
-    sql_verdicts,
+from include.tiering.segments.sql_changes import TIME_OF_STATE, SegmentChanges, require_same_partition
+from include.tiering.segments.sql_divergences import SqlDivergences
+from include.tiering.segments.sql_partition_state import SqlPartitionState
+from include.tiering.segments.sql_partitions import count_in, count_out, highest_finished_offset
+from include.tiering.segments.sql_queries import WITH_TOPIC, find_segment, metadata_of, segment_row_of
+from include.tiering.segments.sql_verdicts import SqlVerdicts, refresh_stop
+from include.tiering.segments.values import SegmentRow
+
+_FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_TOMBSTONE: Final = segments.c.state == int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_OF_PARTITION: Final = WITH_TOPIC.where(in_partition(segments), ~_TOMBSTONE).order_by(
+    segments.c.start_offset,
+    case((_FINISHED, 0), else_=1),
+    case((_FINISHED, -segments.c.end_offset), else_=0),
+    segments.c.segment_key,
 )
-from include.tiering.segments.contract import PartitionSize, PartitionTruth, QualityResult, SegmentRow
-from include.tiering.segments.sql_changes import SegmentChanges
-from include.tiering.segments.sql_metadata_topic import not_ready_reason
-from include.tiering.segments.sql_verdicts import record_look
-from include.tiering.segments.values import Judgement, Look
+_SAME_SEGMENT: Final = segment_epochs.c.segment_key == segments.c.segment_key
+_OF_EPOCH: Final = (in_partition(segment_epochs), segment_epochs.c.leader_epoch == bindparam("of_epoch"))
+_OF_PARTITION_AND_EPOCH: Final = _OF_PARTITION.join(segment_epochs, _SAME_SEGMENT).where(*_OF_EPOCH)
+_FOR_OFFSET: Final = (
+    WITH_TOPIC.join(segment_epochs, _SAME_SEGMENT)
+    .where(*_OF_EPOCH, _FINISHED)
+    .where(segment_epochs.c.start_offset <= bindparam("at_offset"))
+    .where(segment_epochs.c.end_offset >= bindparam("at_offset"))
+    .order_by(segments.c.end_offset.desc(), segments.c.segment_key.desc())
+    .limit(1)
+)
+_SAME_TOPIC_AS_COUNTER: Final = and_(
+    topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id
+)
+_PARTITIONS: Final = (
+    select(topics.c.topic_id, size_counters.c.partition, topics.c.name)
+    .join(topics, _SAME_TOPIC_AS_COUNTER)
+    .where(size_counters.c.cluster_id == bindparam("of_cluster"), size_counters.c.segments > 0)
+    .where(size_counters.c.leader_epoch == PARTITION_TOTAL)
+    .distinct()
+    .order_by(topics.c.name, topics.c.topic_id, size_counters.c.partition)
+)
+_DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
+_IDS_PER_STATEMENT: Final = 500
+_AMONG: Final = (in_partition(segments), segments.c.segment_id.in_(bindparam("of_segments", expanding=True)))
+_FIND: Final = select(
+    segments.c.segment_id, segments.c.state, segments.c.verdict, segments.c.superseded_by, segments.c.origin
+).where(*_AMONG)
+_ADVANCE: Final = update(segments).where(*_AMONG, segments.c.state == bindparam("of_state"))
+_SEGMENT: Final = ("cluster_id", "topic_id", "partition", "segment_id")
 
 
-class SqlRemoteLogMetadata:
-    """`RemoteLogMetadata` of one cluster over the platform's database. Every call is one transaction."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
+class SqlSegments(ClusterStore):
+    """The part of `RemoteLogMetadata` about segments and their states."""
 
     def add_segment(
         self,
@@ -54,7 +116,7 @@ class SqlRemoteLogMetadata:
         with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
-            return sql_partitions.highest_finished_offset(connection, self._cluster_id, metadata.topic_id_partition)
+            return highest_finished_offset(connection, self._cluster_id, metadata.topic_id_partition)
 
     def update_segment(
         self,
@@ -76,186 +138,160 @@ class SqlRemoteLogMetadata:
         event_timestamp_ms: int,
         fence: Fence,
     ) -> Sequence[RemoteLogSegmentMetadata]:
+        cluster_id = self._cluster_id
         with writing(self._engine) as connection:
-            return sql_changes.advance_deletion(
-                connection,
-                self._cluster_id,
-                segments,
-                state,
-                event_timestamp_ms=event_timestamp_ms,
-                fence=fence,
-                now_ms=self._now_ms,
-            )
+            for segment in segments:
+                require_same_partition(segment.remote_log_segment_id, fence)
+                if state not in _DELETION or not segment.state.may_become(state):
+                    raise IllegalTransitionError(
+                        f"{segment.remote_log_segment_id}: "
+                        f"{segment.state.name} may not become {state.name} by a deletion"
+                    )
+            hold_fence(connection, cluster_id, fence)
+            lock_partition(connection, cluster_id, fence.topic_id_partition)
+            found = _found(connection, cluster_id, segments)
+            there = [one for one in segments if _is_as_given(one, found.get(one.remote_log_segment_id), state)]
+            changing = [one for one in there if found[one.remote_log_segment_id].state is not state]
+            advanced = [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in changing]
+            if changing:
+                values = {
+                    "state": int(state),
+                    "event_timestamp_ms": event_timestamp_ms,
+                    "fencing_token": fence.token,
+                    TIME_OF_STATE[state]: self._now_ms(connection),
+                }
+                _write_deletions(connection, cluster_id, changing, values)
+                count_out(connection, cluster_id, *changing)
+                count_in(connection, cluster_id, *advanced)
+                if any(found[one.remote_log_segment_id].verdict is Verdict.FAILED for one in changing):
+                    refresh_stop(connection, cluster_id, fence.topic_id_partition)
+            return [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in there]
 
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
+        cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             deleted_before_ms = self._now_ms(connection) - older_than_ms
-            return sql_changes.forget_tombstones(
-                connection, self._cluster_id, deleted_before_ms=deleted_before_ms, at_most=at_most
+            copied_since = select(leases.c.token).where(
+                leases.c.cluster_id == segments.c.cluster_id,
+                leases.c.topic_id == segments.c.topic_id,
+                leases.c.partition == segments.c.partition,
+                leases.c.role == LeaseRole.COPY,
+                leases.c.expires_at_ms > deleted_before_ms,
+                leases.c.claimed_at_ms <= segments.c.deleted_at_ms,
             )
-
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        with reading(self._engine) as connection:
-            return sql_partitions.truth_of(connection, self._cluster_id, partition)
-
-    def raise_log_start(
-        self,
-        partition: TopicIdPartition,
-        offset: int,
-        *,
-        reason: str,
-        author: str,
-        fence: Fence | None = None,
-        history: int | None = None,
-    ) -> int:
-        with writing(self._engine) as connection:
-            if fence is not None:
-                hold_fence(connection, self._cluster_id, fence)
-            if history is not None:
-                sql_divergences.require_history(connection, self._cluster_id, partition, history)
-            now_ms = self._now_ms(connection)
-            return sql_partitions.raise_log_start(
-                connection, self._cluster_id, partition, offset, reason, author, now_ms
+            is_ours = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
+            query = (
+                select(segments.c.segment_key, segments.c.topic_id, segments.c.partition, segments.c.segment_id)
+                .join(topics, is_ours)
+                .where(segments.c.cluster_id == cluster_id, segments.c.deleted_at_ms < deleted_before_ms)
+                .where(_TOMBSTONE, ~copied_since.exists())
+                .where(or_(topics.c.owner == TopicOwner.PLATFORM, segments.c.origin == str(SegmentOrigin.BROKER)))
+                .order_by(segments.c.deleted_at_ms, segments.c.segment_key)
+                .limit(at_most)
+                .with_for_update(of=segments, skip_locked=True)
             )
-
-    def merge_leader_epochs(
-        self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
-    ) -> Sequence[Contradiction]:
-        with reading(self._engine) as connection:
-            known, found = sql_partitions.learnt(
-                connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False
-            )
-        if found.history == known:
-            return found.contradictions
-        with writing(self._engine) as connection:
-            return sql_partitions.learn_leader_epochs(
-                connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms, is_followed=False
-            )
+            page = connection.execute(query).all()
+            if not page:
+                return 0
+            keys = [row.segment_key for row in page]
+            of_segment = tuple_(*(quality_results.c[name] for name in _SEGMENT))
+            ids = [(cluster_id, row.topic_id, row.partition, row.segment_id) for row in page]
+            connection.execute(delete(quality_results).where(of_segment.in_(ids)))
+            connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key.in_(keys)))
+            connection.execute(delete(segments).where(segments.c.segment_key.in_(keys)))
+            return len(page)
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
         with reading(self._engine) as connection:
-            return sql_queries.find_segment(connection, self._cluster_id, segment_id)
+            return find_segment(connection, self._cluster_id, segment_id)
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
+        query, key = _OF_PARTITION, key_of(self._cluster_id, partition)
+        if leader_epoch is not None:
+            query, key = _OF_PARTITION_AND_EPOCH, key | {"of_epoch": leader_epoch}
         with reading(self._engine) as connection:
-            return sql_queries.list_of_partition(connection, self._cluster_id, partition, leader_epoch)
+            return [segment_row_of(row) for row in connection.execute(query, key)]
 
     def partitions(self) -> Sequence[TopicIdPartition]:
+        # From the counters, which tombstones are not in: a look at every segment would take seconds where there are
+        # millions.
         with reading(self._engine) as connection:
-            return sql_queries.list_partitions(connection, self._cluster_id)
+            found = connection.execute(_PARTITIONS, {"of_cluster": self._cluster_id})
+            return [partition_from(row.topic_id, row.partition, row.name) for row in found]
 
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
+        key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "at_offset": offset}
         with reading(self._engine) as connection:
-            return sql_queries.find_for_offset(connection, self._cluster_id, partition, leader_epoch, offset)
-
-    def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        with reading(self._engine) as connection:
-            return sql_partitions.highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
-
-    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
-        with reading(self._engine) as connection:
-            return sql_partitions.highest_finished_offset(connection, self._cluster_id, partition)
-
-    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
-        with reading(self._engine) as connection:
-            return sql_skipped_offsets.skipped_of(connection, self._cluster_id, partition)
-
-    def skip_offsets(
-        self,
-        partition: TopicIdPartition,
-        offsets: OffsetRange,
-        *,
-        reason: str,
-        author: str,
-        may_be_first: bool = False,
-    ) -> SkippedOffsets:
-        with writing(self._engine) as connection:
-            decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))
-            return sql_skipped_offsets.skip(
-                connection, self._cluster_id, partition, decision, may_be_first=may_be_first
-            )
-
-    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
-        with reading(self._engine) as connection:
-            return sql_divergences.divergences_of(connection, self._cluster_id, partition)
-
-    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        with reading(self._engine) as connection:
-            return sql_divergences.is_continued(connection, self._cluster_id, partition, leader_epoch, highest_copied)
-
-    def record_divergence(
-        self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
-    ) -> Divergence | None:
-        with writing(self._engine) as connection:
-            now_ms = self._now_ms(connection)
-            return sql_divergences.record(connection, self._cluster_id, partition, seen, history=history, now_ms=now_ms)
-
-    def follow_source(
-        self,
-        partition: TopicIdPartition,
-        number: int,
-        from_offset: int,
-        *,
-        source_epochs: LeaderEpochs,
-        reason: str,
-        author: str,
-    ) -> Divergence:
-        with writing(self._engine) as connection:
-            followed = Followed(from_offset, reason, author, self._now_ms(connection))
-            return sql_divergences.follow(connection, self._cluster_id, partition, number, followed, source_epochs)
-
-    def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        with reading(self._engine) as connection:
-            return sql_partitions.finished_bytes(connection, self._cluster_id, partition, leader_epoch)
-
-    def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
-        with reading(self._engine) as connection:
-            return sql_partitions.finished_sizes(connection, self._cluster_id, partition)
-
-    def is_ready(self, partition: TopicIdPartition) -> bool:
-        try:
-            if not is_at_head(self._engine):
-                return False
-            with reading(self._engine) as connection:
-                return not_ready_reason(connection, self._cluster_id, partition) is None
-        except MetadataUnavailableError:
-            return False
-
-    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
-        with reading(self._engine) as connection:
-            return stopped_reason_of(connection, self._cluster_id, partition)
-
-    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        with writing(self._engine) as connection:
-            sql_verdicts.record_verdict(
-                connection, self._cluster_id, segment_id, verdict, detail=detail, now_ms=self._now_ms
-            )
-
-    def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
-        with writing(self._engine) as connection:
-            judged_before_ms = self._now_ms(connection) - older_than_ms
-            return sql_verdicts.expire_verdicts(
-                connection, self._cluster_id, judged_before_ms=judged_before_ms, at_most=at_most
-            )
-
-    def verdict_totals(self) -> Sequence[VerdictTotal]:
-        with reading(self._engine) as connection:
-            return sql_verdicts.verdict_totals(connection, self._cluster_id, self._now_ms(connection))
-
-    def record_look(self, look: Look) -> Judgement | None:
-        with writing(self._engine) as connection:
-            return record_look(connection, self._cluster_id, look, self._now_ms)
-
-    def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        with reading(self._engine) as connection:
-            return sql_verdicts.results_of(connection, self._cluster_id, segment_id)
+            row = connection.execute(_FOR_OFFSET, key).one_or_none()
+            return None if row is None else metadata_of(row)
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
+        query = WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, segments.c.run_id == run_id)
         with reading(self._engine) as connection:
-            return sql_queries.list_of_run(connection, self._cluster_id, run_id)
+            return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
     def unjudged_segments(self) -> Sequence[SegmentRow]:
+        query = (
+            WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, _FINISHED)
+            .where(segments.c.verdict == str(Verdict.NONE), segments.c.origin == str(SegmentOrigin.PLATFORM))
+            .order_by(segments.c.segment_key)
+        )
         with reading(self._engine) as connection:
-            return sql_queries.list_unjudged(connection, self._cluster_id)
+            return [segment_row_of(row) for row in connection.execute(query)]
+
+
+class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
+    """`RemoteLogMetadata` of one cluster over the platform's database: each part is a store of its own."""
+
+
+class _Found(NamedTuple):
+    state: RemoteLogSegmentState
+    verdict: Verdict
+    is_superseded: bool
+    is_ours: bool
+
+
+def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
+    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one, and
+    what a broker began is the broker's."""
+    if found is None or not found.is_ours or found.state not in (segment.state, target):
+        return False
+    return not (segment.is_finished and found.is_superseded)
+
+
+def _found(
+    connection: Connection, cluster_id: str, segments: Iterable[RemoteLogSegmentMetadata]
+) -> dict[RemoteLogSegmentId, _Found]:
+    found = {}
+    for group in _groups(segments):
+        ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
+        key = key_of(cluster_id, group[0].topic_id_partition) | {"of_segments": list(ids)}
+        for row in connection.execute(_FIND, key):
+            state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)
+            found[ids[row.segment_id]] = _Found(
+                state, verdict, row.superseded_by is not None, row.origin == SegmentOrigin.PLATFORM
+            )
+    return found
+
+
+def _write_deletions(
+    connection: Connection, cluster_id: str, segments: Sequence[RemoteLogSegmentMetadata], values: dict[str, int]
+) -> None:
+    by_state = defaultdict(list)
+    for segment in segments:
+        by_state[segment.state].append(segment)
+    for state, of_state in by_state.items():
+        for group in _groups(of_state):
+            ids = [str(one.remote_log_segment_id.id) for one in group]
+            partition = group[0].topic_id_partition
+            key = key_of(cluster_id, partition) | {"of_segments": ids, "of_state": int(state)}
+            if connection.execute(_ADVANCE, key | values).rowcount != len(ids):
+                raise StateConflictError(f"{partition}: some of {len(ids)} segments are no longer {state.name}")
+
+
+def _groups(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[list[RemoteLogSegmentMetadata]]:
+    left = iter(segments)
+    while group := list(islice(left, _IDS_PER_STATEMENT)):
+        yield group

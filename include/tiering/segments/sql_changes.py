@@ -1,18 +1,12 @@
-"""Changes of remote log segments: states, new copies in the place of failed ones, deletions in groups, tombstones.
+"""Changes of single remote log segments: new attempts, states, new copies in the place of failed ones.
 
-Each runs in one transaction of the caller, behind the partition's fence, but for tombstones, which nobody changes.
+Each runs in one transaction of the caller, behind the partition's fence.
 
 | step of a change                        | a crash after it leaves                      |
 |-----------------------------------------|----------------------------------------------|
 | fence held, partition locked            | nothing: the transaction is rolled back      |
 | segment row, epochs, counters written   | nothing: the transaction is rolled back      |
 | committed                               | the whole change; repeating it is harmless   |
-
-| step of forgetting tombstones           | a crash after it leaves                      |
-|-----------------------------------------|----------------------------------------------|
-| page chosen: the oldest that may go     | nothing                                      |
-| results, epochs, rows of it deleted     | nothing: the transaction is rolled back      |
-| committed                               | the rest, for the next call                  |
 
 FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. No gap and
 no second history appears by itself.
@@ -21,24 +15,13 @@ A copy that takes the place of a failed one has exactly its offsets, which were 
 of its history. Both states change in the transaction that makes the new copy FINISHED, behind the lock of the
 partition's row, which a verdict and an expiration take too. Whoever comes first has decided: a segment that passed
 meanwhile, or whose deletion began, is superseded by nobody.
-
-Counters, the log start and the history of leader epochs are kept apart from segments: forgetting a tombstone changes
-none of them. It stays while
-
-- it is ours and its topic is not the platform's: whoever publishes or took over may still have to say that it was
-  deleted;
-- a copy may work on its partition since before it was deleted: the attempt may be that copy's own, and an id is never
-  begun again. A lease that ran out longer ago than tombstones are kept does not count.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, bindparam, insert, update
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.partitions import (
@@ -49,13 +32,12 @@ from include.tiering.database.partitions import (
     lock_or_create_partition,
     lock_partition,
 )
-from include.tiering.database.schema import leases, quality_results, segment_epochs, segments, topics
-from include.tiering.database.schema import segments as rows
+from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.transactions import NowMs, insert_for, record_event
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import with_records
 from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.ownership import Fence, LeaseRole, SegmentOrigin, TopicOwner
+from include.tiering.model.ownership import Fence, SegmentOrigin
 from include.tiering.model.segment_metadata import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -303,138 +285,3 @@ def record_superseding(
 
 def _crc(row: SegmentRow) -> str:
     return "unknown" if row.log_crc32c is None else f"{row.log_crc32c:08x}"
-
-
-_DELETION: Final = (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
-_IDS_PER_STATEMENT: Final = 500
-_AMONG: Final = (in_partition(rows), rows.c.segment_id.in_(bindparam("of_segments", expanding=True)))
-_FIND: Final = select(rows.c.segment_id, rows.c.state, rows.c.verdict, rows.c.superseded_by, rows.c.origin).where(
-    *_AMONG
-)
-_ADVANCE: Final = update(rows).where(*_AMONG, rows.c.state == bindparam("of_state"))
-
-
-def advance_deletion(
-    connection: Connection,
-    cluster_id: str,
-    segments: Sequence[RemoteLogSegmentMetadata],
-    state: RemoteLogSegmentState,
-    *,
-    event_timestamp_ms: int,
-    fence: Fence,
-    now_ms: NowMs,
-) -> Sequence[RemoteLogSegmentMetadata]:
-    """See `RemoteLogMetadata.advance_deletion`."""
-    for segment in segments:
-        require_same_partition(segment.remote_log_segment_id, fence)
-        if state not in _DELETION or not segment.state.may_become(state):
-            raise IllegalTransitionError(
-                f"{segment.remote_log_segment_id}: {segment.state.name} may not become {state.name} by a deletion"
-            )
-    hold_fence(connection, cluster_id, fence)
-    lock_partition(connection, cluster_id, fence.topic_id_partition)
-    found = _found(connection, cluster_id, segments)
-    there = [one for one in segments if _is_as_given(one, found.get(one.remote_log_segment_id), state)]
-    changing = [one for one in there if found[one.remote_log_segment_id].state is not state]
-    advanced = [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in changing]
-    if changing:
-        values = {
-            "state": int(state),
-            "event_timestamp_ms": event_timestamp_ms,
-            "fencing_token": fence.token,
-            TIME_OF_STATE[state]: now_ms(connection),
-        }
-        _write_deletions(connection, cluster_id, changing, values)
-        count_out(connection, cluster_id, *changing)
-        count_in(connection, cluster_id, *advanced)
-        if any(found[one.remote_log_segment_id].verdict is Verdict.FAILED for one in changing):
-            refresh_stop(connection, cluster_id, fence.topic_id_partition)
-    return [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in there]
-
-
-class _Found(NamedTuple):
-    state: RemoteLogSegmentState
-    verdict: Verdict
-    is_superseded: bool
-    is_ours: bool
-
-
-def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
-    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one, and
-    what a broker began is the broker's."""
-    if found is None or not found.is_ours or found.state not in (segment.state, target):
-        return False
-    return not (segment.is_finished and found.is_superseded)
-
-
-def _found(
-    connection: Connection, cluster_id: str, segments: Iterable[RemoteLogSegmentMetadata]
-) -> dict[RemoteLogSegmentId, _Found]:
-    found = {}
-    for group in _groups(segments):
-        ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
-        key = key_of(cluster_id, group[0].topic_id_partition) | {"of_segments": list(ids)}
-        for row in connection.execute(_FIND, key):
-            state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)
-            found[ids[row.segment_id]] = _Found(
-                state, verdict, row.superseded_by is not None, row.origin == SegmentOrigin.PLATFORM
-            )
-    return found
-
-
-def _write_deletions(
-    connection: Connection, cluster_id: str, segments: Sequence[RemoteLogSegmentMetadata], values: dict[str, int]
-) -> None:
-    by_state = defaultdict(list)
-    for segment in segments:
-        by_state[segment.state].append(segment)
-    for state, of_state in by_state.items():
-        for group in _groups(of_state):
-            ids = [str(one.remote_log_segment_id.id) for one in group]
-            partition = group[0].topic_id_partition
-            key = key_of(cluster_id, partition) | {"of_segments": ids, "of_state": int(state)}
-            if connection.execute(_ADVANCE, key | values).rowcount != len(ids):
-                raise StateConflictError(f"{partition}: some of {len(ids)} segments are no longer {state.name}")
-
-
-def _groups(segments: Iterable[RemoteLogSegmentMetadata]) -> Iterator[list[RemoteLogSegmentMetadata]]:
-    left = iter(segments)
-    while group := list(islice(left, _IDS_PER_STATEMENT)):
-        yield group
-
-
-_TOMBSTONE: Final = int(RemoteLogSegmentState.DELETE_SEGMENT_FINISHED)
-_SEGMENT: Final = ("cluster_id", "topic_id", "partition", "segment_id")
-
-
-def forget_tombstones(connection: Connection, cluster_id: str, *, deleted_before_ms: int, at_most: int) -> int:
-    """See `RemoteLogMetadata.forget_tombstones`. `deleted_before_ms` is exclusive, a time of the database."""
-    copied_since = select(leases.c.token).where(
-        leases.c.cluster_id == segments.c.cluster_id,
-        leases.c.topic_id == segments.c.topic_id,
-        leases.c.partition == segments.c.partition,
-        leases.c.role == LeaseRole.COPY,
-        leases.c.expires_at_ms > deleted_before_ms,
-        leases.c.claimed_at_ms <= segments.c.deleted_at_ms,
-    )
-    is_ours = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
-    query = (
-        select(segments.c.segment_key, segments.c.topic_id, segments.c.partition, segments.c.segment_id)
-        .join(topics, is_ours)
-        .where(segments.c.cluster_id == cluster_id, segments.c.deleted_at_ms < deleted_before_ms)
-        .where(segments.c.state == _TOMBSTONE, ~copied_since.exists())
-        .where(or_(topics.c.owner == TopicOwner.PLATFORM, segments.c.origin == str(SegmentOrigin.BROKER)))
-        .order_by(segments.c.deleted_at_ms, segments.c.segment_key)
-        .limit(at_most)
-        .with_for_update(of=segments, skip_locked=True)
-    )
-    page = connection.execute(query).all()
-    if not page:
-        return 0
-    keys = [row.segment_key for row in page]
-    of_segment = tuple_(*(quality_results.c[name] for name in _SEGMENT))
-    ids = [(cluster_id, row.topic_id, row.partition, row.segment_id) for row in page]
-    connection.execute(delete(quality_results).where(of_segment.in_(ids)))
-    connection.execute(delete(segment_epochs).where(segment_epochs.c.segment_key.in_(keys)))
-    connection.execute(delete(segments).where(segments.c.segment_key.in_(keys)))
-    return len(page)

@@ -23,7 +23,7 @@ from include.tiering.database.schema import (
     segments,
     size_counters,
 )
-from include.tiering.database.transactions import record_event, stored_text
+from include.tiering.database.transactions import ClusterStore, reading, record_event, stored_text, writing
 from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.histories import (
     FIRST_HISTORY,
@@ -41,8 +41,13 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
-from include.tiering.segments.sql_partitions import follow_leader_epochs, highest_finished_offset
-from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
+from include.tiering.segments.sql_partitions import (
+    follow_leader_epochs,
+    highest_finished_offset,
+    owner_of,
+    skipped_of,
+    store_decision,
+)
 from include.tiering.segments.sql_verdicts import refresh_stop
 
 _KIND: Final = "divergence"
@@ -83,6 +88,112 @@ _HIGHEST: Final = update(size_counters).where(
     size_counters.c.leader_epoch == PARTITION_TOTAL,
     size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
 )
+_LATEST_OF_SEGMENT: Final = (
+    select(func.max(segment_epochs.c.leader_epoch))
+    .where(segment_epochs.c.segment_key == segments.c.segment_key)
+    .scalar_subquery()
+)
+_HISTORY_THERE: Final = (
+    select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
+    .where(in_partition(divergences), divergences.c.followed_from <= bindparam("of_last"))
+    .scalar_subquery()
+)
+_IN_HISTORY_THERE: Final = exists().where(
+    in_partition(segments),
+    _FINISHED,
+    segments.c.end_offset == bindparam("of_last"),
+    segments.c.history == _HISTORY_THERE,
+    bindparam("of_epoch") == _LATEST_OF_SEGMENT,
+)
+"""Counters know no histories: what a decision left may end at the same offset, under the epoch that is asked for."""
+_CONTINUED: Final = select(size_counters.c.leader_epoch).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == bindparam("of_epoch"),
+    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
+    size_counters.c.highest_offset == bindparam("of_last"),
+    ~exists().where(in_partition(divergences), divergences.c.followed_from.is_(None)),
+    or_(~exists().where(in_partition(divergences)), _IN_HISTORY_THERE),
+)
+
+
+class SqlDivergences(ClusterStore):
+    """The part of `RemoteLogMetadata` about divergences: `contract.Divergences`."""
+
+    def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        with reading(self._engine) as connection:
+            return divergences_of(connection, self._cluster_id, partition)
+
+    def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
+        # A divergence that nobody decided about counts, though nothing of it be remote any more.
+        key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
+        with reading(self._engine) as connection:
+            return connection.execute(_CONTINUED, key).one_or_none() is not None
+
+    def record_divergence(
+        self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
+    ) -> Divergence | None:
+        cluster_id = self._cluster_id
+        with writing(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            if owner_of(connection, cluster_id, partition) not in (TopicOwner.PLATFORM, TopicOwner.NONE):
+                return None
+            lock_partition(connection, cluster_id, partition)
+            known = divergences_of(connection, cluster_id, partition)
+            if newest_history(known) != history:
+                return None
+            before = open_divergence(known)
+            wider = seen if before is None else _both(before.seen, seen)
+            if before is not None and wider == before.seen:
+                return before
+            values = _values(wider)
+            if before is not None:
+                connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
+            else:
+                where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
+                connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
+            _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
+            return open_divergence(divergences_of(connection, cluster_id, partition))
+
+    def follow_source(
+        self,
+        partition: TopicIdPartition,
+        number: int,
+        from_offset: int,
+        *,
+        source_epochs: LeaderEpochs,
+        reason: str,
+        author: str,
+    ) -> Divergence:
+        cluster_id = self._cluster_id
+        with writing(self._engine) as connection:
+            followed = Followed(from_offset, reason, author, self._now_ms(connection))
+            owner = owner_of(connection, cluster_id, partition)
+            lock_partition(connection, cluster_id, partition)
+            known = divergences_of(connection, cluster_id, partition)
+            found = {one.number: one for one in known}.get(number)
+            if found is not None and found.followed is not None and found.followed.from_offset == from_offset:
+                return found
+            if found is None or not found.is_open:
+                raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
+            if owner is not TopicOwner.PLATFORM:
+                raise StateConflictError(f"{partition}: its owner is {owner}: nothing is decided about it here")
+            if found.copied_from not in (None, from_offset):
+                raise StateConflictError(
+                    f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
+                    f" not at {from_offset}"
+                )
+            key, last = key_of(cluster_id, partition), found.seen.offsets.last
+            if found.copied_from is not None:
+                of_newest = key | {"of_last": last, "of_history": newest_history(known)}
+                connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
+            else:
+                _go_back(connection, cluster_id, partition, followed)
+            follow_leader_epochs(connection, cluster_id, partition, source_epochs, from_offset)
+            connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
+            refresh_stop(connection, cluster_id, partition)
+            detail = f"{found.seen}: from offset {from_offset} on the source is followed: {reason}"
+            _say(connection, cluster_id, partition, detail, author, followed.decided_at_ms)
+            return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
 
 
 def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[Divergence]:
@@ -116,74 +227,6 @@ def require_history(connection: Connection, cluster_id: str, partition: TopicIdP
             f"{partition}: a person decided to follow another history (number {newest}, not {history}) since the plan"
             " was checked: the next try checks it again"
         )
-
-
-def record(
-    connection: Connection,
-    cluster_id: str,
-    partition: TopicIdPartition,
-    seen: SeenDivergence,
-    *,
-    history: int,
-    now_ms: int,
-) -> Divergence | None:
-    """See `Divergences.record_divergence`."""
-    if owner_of(connection, cluster_id, partition) not in (TopicOwner.PLATFORM, TopicOwner.NONE):
-        return None
-    lock_partition(connection, cluster_id, partition)
-    known = divergences_of(connection, cluster_id, partition)
-    if newest_history(known) != history:
-        return None
-    before = open_divergence(known)
-    wider = seen if before is None else _both(before.seen, seen)
-    if before is not None and wider == before.seen:
-        return before
-    values = _values(wider)
-    if before is not None:
-        connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
-    else:
-        where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
-        connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
-    _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
-    return open_divergence(divergences_of(connection, cluster_id, partition))
-
-
-def follow(
-    connection: Connection,
-    cluster_id: str,
-    partition: TopicIdPartition,
-    number: int,
-    followed: Followed,
-    source_epochs: LeaderEpochs,
-) -> Divergence:
-    """See `Divergences.follow_source`."""
-    owner = owner_of(connection, cluster_id, partition)
-    lock_partition(connection, cluster_id, partition)
-    known = divergences_of(connection, cluster_id, partition)
-    found = {one.number: one for one in known}.get(number)
-    if found is not None and found.followed is not None and found.followed.from_offset == followed.from_offset:
-        return found
-    if found is None or not found.is_open:
-        raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
-    if owner is not TopicOwner.PLATFORM:
-        raise StateConflictError(f"{partition}: its owner is {owner}: nothing is decided about it here")
-    if found.copied_from not in (None, followed.from_offset):
-        raise StateConflictError(
-            f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
-            f" not at {followed.from_offset}"
-        )
-    key, last = key_of(cluster_id, partition), found.seen.offsets.last
-    if found.copied_from is not None:
-        of_newest = key | {"of_last": last, "of_history": newest_history(known)}
-        connection.execute(_TO_NEW_HISTORY, of_newest | {"history": number})
-    else:
-        _go_back(connection, cluster_id, partition, followed)
-    follow_leader_epochs(connection, cluster_id, partition, source_epochs, followed.from_offset)
-    connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
-    refresh_stop(connection, cluster_id, partition)
-    detail = f"{found.seen}: from offset {followed.from_offset} on the source is followed: {followed.reason}"
-    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
-    return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
 
 
 def add_decided(
@@ -299,40 +342,3 @@ def _text(epochs: Sequence[int]) -> str:
 
 def _epochs(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
-
-
-_FINISHED_STATE: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-_LATEST_OF_SEGMENT: Final = (
-    select(func.max(segment_epochs.c.leader_epoch))
-    .where(segment_epochs.c.segment_key == segments.c.segment_key)
-    .scalar_subquery()
-)
-_HISTORY_THERE: Final = (
-    select(func.coalesce(func.max(divergences.c.number), FIRST_HISTORY))
-    .where(in_partition(divergences), divergences.c.followed_from <= bindparam("of_last"))
-    .scalar_subquery()
-)
-_IN_HISTORY_THERE: Final = exists().where(
-    in_partition(segments),
-    segments.c.state == _FINISHED_STATE,
-    segments.c.end_offset == bindparam("of_last"),
-    segments.c.history == _HISTORY_THERE,
-    bindparam("of_epoch") == _LATEST_OF_SEGMENT,
-)
-"""Counters know no histories: what a decision left may end at the same offset, under the epoch that is asked for."""
-_CONTINUED: Final = select(size_counters.c.leader_epoch).where(
-    in_partition(size_counters),
-    size_counters.c.leader_epoch == bindparam("of_epoch"),
-    size_counters.c.state == _FINISHED_STATE,
-    size_counters.c.highest_offset == bindparam("of_last"),
-    ~exists().where(in_partition(divergences), divergences.c.followed_from.is_(None)),
-    or_(~exists().where(in_partition(divergences)), _IN_HISTORY_THERE),
-)
-
-
-def is_continued(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int, highest_copied: int
-) -> bool:
-    """See `Divergences.is_continued`. One that nobody decided about counts, though nothing of it be remote any more."""
-    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
-    return connection.execute(_CONTINUED, key).one_or_none() is not None

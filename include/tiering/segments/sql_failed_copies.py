@@ -13,19 +13,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, select, update
 
 from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import quality_results, segments, topics
-from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    reading,
+    record_event,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import SkippedOffsets, not_skipped
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
+from include.tiering.segments.sql_partitions import owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_queries import metadata_of
-from include.tiering.segments.sql_skipped_offsets import owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
 from include.tiering.segments.values import CRITICAL
 
@@ -79,13 +85,8 @@ _FAILED_BY: Final = (
 )
 
 
-class SqlFailedCopies:
+class SqlFailedCopies(ClusterStore):
     """`FailedCopies` of one cluster over the platform's database. Every call is one transaction."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def all(self) -> Sequence[FailedCopy]:
         with reading(self._engine) as connection:

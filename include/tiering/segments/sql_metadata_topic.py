@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert,
 
 from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import (
-    PARTITION_TOTAL,
     broker_epochs,
     ingested_records,
     metadata_positions,
@@ -20,7 +19,6 @@ from include.tiering.database.schema import (
     quality_results,
     segment_epochs,
     segments,
-    size_counters,
     topics,
 )
 from include.tiering.database.transactions import NowMs, insert_for, record_event, stored_text, upsert
@@ -56,18 +54,6 @@ _CHANGE_POSITION: Final = update(metadata_positions).where(
 _TOPIC: Final = select(metadata_topics).where(metadata_topics.c.cluster_id == bindparam("of_cluster"))
 _OWNER: Final = select(topics.c.owner).where(
     topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
-)
-
-_PARTITIONS_OF_BROKERS: Final = (
-    select(size_counters.c.topic_id, size_counters.c.partition, topics.c.name)
-    .join(
-        topics,
-        and_(topics.c.cluster_id == size_counters.c.cluster_id, topics.c.topic_id == size_counters.c.topic_id),
-    )
-    .where(size_counters.c.cluster_id == bindparam("of_cluster"), topics.c.owner == TopicOwner.BROKER)
-    .where(size_counters.c.leader_epoch == PARTITION_TOTAL, size_counters.c.segments > 0)
-    .distinct()
-    .order_by(topics.c.name, size_counters.c.topic_id, size_counters.c.partition)
 )
 
 
@@ -119,15 +105,6 @@ def count_outcomes(connection: Connection, cluster_id: str, number: int, outcome
     ]
     if rows:
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=added), rows)
-
-
-def outcomes_of(connection: Connection, cluster_id: str) -> Mapping[int, Mapping[RecordOutcome, int]]:
-    """By metadata partition."""
-    found: dict[int, dict[RecordOutcome, int]] = {}
-    query = select(ingested_records).where(ingested_records.c.cluster_id == cluster_id)
-    for row in connection.execute(query.order_by(ingested_records.c.metadata_partition, ingested_records.c.outcome)):
-        found.setdefault(row.metadata_partition, {})[RecordOutcome(row.outcome)] = row.records
-    return found
 
 
 def look_at(
@@ -196,31 +173,15 @@ def begin_again(
 
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """See `MetadataIngestion.not_ready`."""
+    """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER, once anything was
+    read: their metadata partition was not read to the end that the cluster last named."""
     owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
     topic = topic_read(connection, cluster_id) if owner == TopicOwner.BROKER else None
     if topic is None:
         return None
     number = metadata_partition_of(partition, topic.partition_count)
     row = connection.execute(_ONE, {"of_cluster": cluster_id, "of_number": number}).one_or_none()
-    return _why_incomplete({} if row is None else {number: _position_of(row)}, number)
-
-
-def unread_partitions(connection: Connection, cluster_id: str) -> dict[TopicIdPartition, str]:
-    """See `MetadataIngestion.unread`."""
-    topic = topic_read(connection, cluster_id)
-    if topic is None:
-        return {}
-    positions = {one.metadata_partition: one for one in positions_of(connection, cluster_id)}
-    if len(positions) == topic.partition_count and all(one.is_complete for one in positions.values()):
-        return {}
-    unread = {}
-    for row in connection.execute(_PARTITIONS_OF_BROKERS, {"of_cluster": cluster_id}):
-        partition = partition_from(row.topic_id, row.partition, row.name)
-        why = _why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
-        if why is not None:
-            unread[partition] = why
-    return unread
+    return why_incomplete({} if row is None else {number: _position_of(row)}, number)
 
 
 def say(
@@ -229,7 +190,8 @@ def say(
     record_event(connection, cluster_id, EVENT, subject, detail, author, now_ms)
 
 
-def _why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
+def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
+    """Why a metadata partition was not read to the end that the cluster last named, or None."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
     if position is None:
         return f"{where} was never looked at: ./tiering ingest"

@@ -1,27 +1,29 @@
-"""What SQL holds of a partition beside its segments: counters, the log start, the history of leader epochs.
+"""What SQL holds of a partition beside its segments, for transactions of several stores: counters, the log start, the
+history of leader epochs, decisions to go on without offsets.
 
 Counters are by (partition, leader epoch, state), moved in the transaction of each state change (KIP-852). A segment
 counts once under each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
 from typing import Final
 
-from sqlalchemy import Connection, and_, bindparam, case, func, or_, select, update
+from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from include.tiering.database.partitions import (
-    in_partition,
-    key_of,
-    lock_or_create_partition,
-    of_partition,
-    partition_from,
+from include.tiering.database.partitions import in_partition, key_of, lock_or_create_partition
+from include.tiering.database.schema import (
+    PARTITION_TOTAL,
+    divergences,
+    partitions,
+    size_counters,
+    skipped_offsets,
+    topics,
 )
-from include.tiering.database.schema import PARTITION_TOTAL, divergences, partitions, size_counters, topics
-from include.tiering.database.transactions import NowMs, insert_for, record_event
+from include.tiering.database.transactions import NowMs, insert_for, record_event, stored_text
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import (
     Contradiction,
@@ -31,11 +33,11 @@ from include.tiering.model.leader_epochs import (
     merged,
     of_followed,
 )
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from include.tiering.segments.contract import EpochSize, PartitionSize, PartitionTruth
+from include.tiering.segments.contract import PartitionTruth
 from include.tiering.segments.sql_queries import decode_leader_epochs, encode_leader_epochs
 
-_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _TAKE_AWAY: Final = (
     update(size_counters)
     .where(in_partition(size_counters), size_counters.c.state == bindparam("of_state"))
@@ -45,13 +47,11 @@ _TAKE_AWAY: Final = (
         segments=size_counters.c.segments - bindparam("segment_count"),
     )
 )
-_FINISHED_OF_EPOCH: Final = (
+_HIGHEST_FINISHED: Final = select(size_counters.c.highest_offset).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
-    size_counters.c.state == _FINISHED,
+    size_counters.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED),
 )
-_FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(*_FINISHED_OF_EPOCH)
-_HIGHEST_FINISHED: Final = select(size_counters.c.highest_offset).where(*_FINISHED_OF_EPOCH)
 
 
 @dataclass(slots=True)
@@ -116,45 +116,12 @@ def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegme
     connection.execute(_TAKE_AWAY, rows)
 
 
-def finished_bytes(connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int) -> int:
-    """One row by its primary key."""
-    key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
-    return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
-
-
 def highest_finished_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
 ) -> int | None:
     """Highest end offset (inclusive) ever FINISHED under the epoch; by default under any."""
     key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
     return connection.execute(_HIGHEST_FINISHED, key).scalar_one_or_none()
-
-
-def finished_sizes(connection: Connection, cluster_id: str, partition: TopicIdPartition | None) -> list[PartitionSize]:
-    """Partitions and epochs with FINISHED segments, by topic, partition and epoch."""
-    counters = size_counters.c
-    same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
-    query = (
-        select(size_counters, topics.c.name)
-        .join(topics, same_topic)
-        .where(counters.cluster_id == cluster_id, counters.state == _FINISHED, counters.segments > 0)
-        .order_by(topics.c.name, counters.topic_id, counters.partition, counters.leader_epoch)
-    )
-    if partition is not None:
-        query = query.where(of_partition(size_counters, cluster_id, partition))
-    rows = connection.execute(query).all()
-    sizes = []
-    for (topic_id, number, name), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
-        total, *epochs = grouped  # the total's epoch is the lowest
-        sizes.append(
-            PartitionSize(
-                partition_from(topic_id, number, name),
-                total.size_bytes,
-                total.segments,
-                tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs),
-            )
-        )
-    return sizes
 
 
 def _added_up(
@@ -188,29 +155,9 @@ _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_par
 
 
 def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
-    """See `RemoteLogMetadata.partition_truth`."""
+    """The defaults for a partition that nobody dealt with."""
     row = connection.execute(_TRUTH, key_of(cluster_id, partition)).one_or_none()
     return PartitionTruth() if row is None else PartitionTruth(row[0], decode_leader_epochs(row[1]))
-
-
-def raise_log_start(
-    connection: Connection,
-    cluster_id: str,
-    partition: TopicIdPartition,
-    offset: int,
-    reason: str,
-    author: str,
-    now_ms: int,
-) -> int:
-    """See `RemoteLogMetadata.raise_log_start`."""
-    lock_or_create_partition(connection, cluster_id, partition)
-    before = truth_of(connection, cluster_id, partition).log_start_offset
-    if offset <= before:
-        return before
-    connection.execute(_CHANGE, key_of(cluster_id, partition) | {"log_start_offset": offset})
-    detail = f"{before} -> {offset}: {reason}"
-    record_event(connection, cluster_id, "log-start", _subject(partition), detail, author, now_ms)
-    return offset
 
 
 def learn_leader_epochs(
@@ -223,7 +170,8 @@ def learn_leader_epochs(
     *,
     is_followed: bool = True,
 ) -> Sequence[Contradiction]:
-    """See `RemoteLogMetadata.merge_leader_epochs`. Mostly nothing is new: then one row is read and none is locked.
+    """Complete the history of leader epochs, with an event where it is contradicted. Mostly nothing is new:
+    then one row is read and none is locked.
 
     Args:
         is_followed: whether it is certain that what says it is of the history that is followed, as of a segment that
@@ -282,3 +230,45 @@ def _store(connection: Connection, cluster_id: str, partition: TopicIdPartition,
 
 def _subject(partition: TopicIdPartition) -> str:
     return f"{partition} ({partition.topic_id})"
+
+
+_SKIPPED: Final = select(skipped_offsets).where(in_partition(skipped_offsets)).order_by(skipped_offsets.c.first_offset)
+_OWNER: Final = (
+    select(topics.c.owner)
+    .where(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))
+    .with_for_update(read=True)
+)
+
+
+def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[SkippedOffsets]:
+    """Every decision to go on without offsets, by offset."""
+    return [
+        SkippedOffsets(OffsetRange(row.first_offset, row.last_offset), row.reason, row.author, row.recorded_at_ms)
+        for row in connection.execute(_SKIPPED, key_of(cluster_id, partition))
+    ]
+
+
+def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> TopicOwner:
+    """Locked against a change until the transaction ends; ask before the partition is locked."""
+    key = key_of(cluster_id, partition)
+    owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
+    return TopicOwner(owner or TopicOwner.NONE)
+
+
+def store_decision(
+    connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
+) -> SkippedOffsets:
+    """The decision as it is kept. No other one may begin at its first offset."""
+    decision = replace(decision, reason=stored_text(decision.reason), author=stored_text(decision.author))
+    values = {
+        "cluster_id": cluster_id,
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "first_offset": decision.offsets.first,
+        "last_offset": decision.offsets.last,
+        "reason": decision.reason,
+        "author": decision.author,
+        "recorded_at_ms": decision.recorded_at_ms,
+    }
+    connection.execute(insert(skipped_offsets).values(**values))
+    return decision

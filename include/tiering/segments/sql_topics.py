@@ -3,11 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sqlalchemy import Connection, Engine, and_, bindparam, exists, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
 
 from include.tiering.database.partitions import ensure_topic
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
-from include.tiering.database.transactions import NowMs, database_now_ms, reading, record_event, stored_text, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    reading,
+    record_event,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
@@ -32,13 +38,8 @@ _NAMES_IN_USE: Final = (
 _SET_OWNER: Final = update(topics).where(_IS_TOPIC)
 
 
-class SqlTopicRegistry:
+class SqlTopicRegistry(ClusterStore):
     """`TopicRegistry` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
         with reading(self._engine) as connection:
@@ -81,13 +82,8 @@ _DELETED: Final = select(
 ).where(topics.c.cluster_id == bindparam("of_cluster"), topics.c.deletion_seen_at_ms.is_not(None))
 
 
-class SqlTopicDeletions:
+class SqlTopicDeletions(ClusterStore):
     """`TopicDeletions` of one cluster over the platform's database. Every call is one transaction."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def all(self) -> Mapping[Uuid, TopicDeletion]:
         with reading(self._engine) as connection:

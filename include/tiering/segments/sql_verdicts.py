@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, u
 
 from include.tiering.database.partitions import in_partition, key_of, lock_partition, of_partition, set_stopped_reason
 from include.tiering.database.schema import divergences, quality_results, segments
-from include.tiering.database.transactions import NowMs, stored_text, upsert
+from include.tiering.database.transactions import ClusterStore, reading, stored_text, upsert, writing
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict, VerdictTotal
@@ -44,21 +44,88 @@ _CHANGE: Final = update(segments).where(in_partition(segments), segments.c.segme
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 
 
-def record_verdict(
-    connection: Connection,
-    cluster_id: str,
-    segment_id: RemoteLogSegmentId,
-    verdict: Verdict,
-    *,
-    detail: str,
-    now_ms: NowMs,
-) -> None:
-    """See `RemoteLogMetadata.record_verdict`."""
-    lock_partition(connection, cluster_id, segment_id.topic_id_partition)
-    known = find_segment(connection, cluster_id, segment_id)
-    if known is None:
-        raise UnknownSegmentError(f"no remote log segment {segment_id}")
-    store_verdict(connection, cluster_id, known, verdict, detail, at_ms=verdict_time_ms(known, now_ms(connection)))
+class SqlVerdicts(ClusterStore):
+    """The part of `RemoteLogMetadata` about verdicts and the results of rules."""
+
+    def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
+        with writing(self._engine) as connection:
+            lock_partition(connection, self._cluster_id, segment_id.topic_id_partition)
+            known = find_segment(connection, self._cluster_id, segment_id)
+            if known is None:
+                raise UnknownSegmentError(f"no remote log segment {segment_id}")
+            at_ms = verdict_time_ms(known, self._now_ms(connection))
+            store_verdict(connection, self._cluster_id, known, verdict, detail, at_ms=at_ms)
+
+    def record_look(self, look: Look) -> Judgement | None:
+        with writing(self._engine) as connection:
+            lock_partition(connection, self._cluster_id, look.segment_id.topic_id_partition)
+            known = find_segment(connection, self._cluster_id, look.segment_id)
+            if not _is_finished(known):
+                return None
+            at_ms = verdict_time_ms(known, self._now_ms(connection))
+            conclusion = conclude(look, unresolved_of(connection, self._cluster_id, look.segment_id))
+            store_results(connection, self._cluster_id, conclusion.results, at_ms)
+            if conclusion.verdict is not None:
+                store_verdict(
+                    connection,
+                    self._cluster_id,
+                    known,
+                    conclusion.verdict,
+                    conclusion.detail,
+                    at_ms=at_ms,
+                    is_deep=look.is_deep,
+                )
+            return Judgement(conclusion.verdict or known.verdict, conclusion.broken)
+
+    def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
+        # Nothing stops or starts by it, so no partition is locked. The rows that are chosen are: one that is being
+        # judged in another transaction is passed over, and looked at again once it was waited for.
+        with writing(self._engine) as connection:
+            has_expired = (
+                segments.c.cluster_id == self._cluster_id,
+                _FINISHED,
+                segments.c.verdict == str(Verdict.PASSED),
+                segments.c.verdict_at_ms < self._now_ms(connection) - older_than_ms,
+            )
+            chosen = (
+                select(segments.c.segment_key)
+                .where(*has_expired)
+                .order_by(segments.c.verdict_at_ms)
+                .limit(at_most)
+                .with_for_update(skip_locked=True)
+                .cte("chosen")
+                # Chosen once: PostgreSQL would choose again for every row, and take others each time.
+                .prefix_with("MATERIALIZED", dialect="postgresql")
+            )
+            statement = update(segments).where(segments.c.segment_key.in_(select(chosen.c.segment_key)), *has_expired)
+            expired = statement.values(verdict=str(Verdict.EXPIRED)).returning(segments.c.segment_key)
+            return len(connection.execute(expired).all())
+
+    def verdict_totals(self) -> Sequence[VerdictTotal]:
+        query = (
+            select(
+                segments.c.verdict,
+                func.count(),
+                func.sum(segments.c.size_bytes),
+                func.min(segments.c.verdict_at_ms),
+            )
+            .where(segments.c.cluster_id == self._cluster_id, _FINISHED)
+            .group_by(segments.c.verdict)
+        )
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            found = {verdict: rest for verdict, *rest in connection.execute(query)}
+        totals = []
+        for verdict in Verdict:
+            count, size_bytes, oldest_ms = found.get(str(verdict), (0, 0, None))
+            age_ms = None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms)
+            totals.append(VerdictTotal(verdict, count, int(size_bytes), age_ms))
+        return totals
+
+    def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(_OF_SEGMENT, _key_of(self._cluster_id, segment_id)).all()
+        return [_result_of(segment_id, row) for row in rows]
 
 
 def store_verdict(
@@ -85,70 +152,6 @@ def store_verdict(
     connection.execute(_CHANGE, key | judged)
     if Verdict.FAILED in (verdict, known.verdict):
         refresh_stop(connection, cluster_id, partition)
-
-
-def expire_verdicts(connection: Connection, cluster_id: str, *, judged_before_ms: int, at_most: int) -> int:
-    """See `RemoteLogMetadata.expire_verdicts`. `judged_before_ms` is exclusive, a time of the database.
-
-    Nothing stops or starts by it, so no partition is locked. The rows that are chosen are: one that is being judged in
-    another transaction is passed over, and looked at again once it was waited for.
-    """
-    has_expired = (
-        segments.c.cluster_id == cluster_id,
-        _FINISHED,
-        segments.c.verdict == str(Verdict.PASSED),
-        segments.c.verdict_at_ms < judged_before_ms,
-    )
-    chosen = (
-        select(segments.c.segment_key)
-        .where(*has_expired)
-        .order_by(segments.c.verdict_at_ms)
-        .limit(at_most)
-        .with_for_update(skip_locked=True)
-        .cte("chosen")
-        # Chosen once: PostgreSQL would choose again for every row, and take others each time.
-        .prefix_with("MATERIALIZED", dialect="postgresql")
-    )
-    statement = update(segments).where(segments.c.segment_key.in_(select(chosen.c.segment_key)), *has_expired)
-    expired = statement.values(verdict=str(Verdict.EXPIRED)).returning(segments.c.segment_key)
-    return len(connection.execute(expired).all())
-
-
-def verdict_totals(connection: Connection, cluster_id: str, now_ms: int) -> Sequence[VerdictTotal]:
-    """See `RemoteLogMetadata.verdict_totals`."""
-    query = (
-        select(
-            segments.c.verdict,
-            func.count(),
-            func.sum(segments.c.size_bytes),
-            func.min(segments.c.verdict_at_ms),
-        )
-        .where(segments.c.cluster_id == cluster_id, _FINISHED)
-        .group_by(segments.c.verdict)
-    )
-    found = {verdict: rest for verdict, *rest in connection.execute(query)}
-    totals = []
-    for verdict in Verdict:
-        count, size_bytes, oldest_ms = found.get(str(verdict), (0, 0, None))
-        age_ms = None if oldest_ms is None or verdict is Verdict.NONE else max(0, now_ms - oldest_ms)
-        totals.append(VerdictTotal(verdict, count, int(size_bytes), age_ms))
-    return totals
-
-
-def record_look(connection: Connection, cluster_id: str, look: Look, now_ms: NowMs) -> Judgement | None:
-    """See `RemoteLogMetadata.record_look`."""
-    lock_partition(connection, cluster_id, look.segment_id.topic_id_partition)
-    known = find_segment(connection, cluster_id, look.segment_id)
-    if not _is_finished(known):
-        return None
-    at_ms = verdict_time_ms(known, now_ms(connection))
-    conclusion = conclude(look, unresolved_of(connection, cluster_id, look.segment_id))
-    store_results(connection, cluster_id, conclusion.results, at_ms)
-    if conclusion.verdict is not None:
-        store_verdict(
-            connection, cluster_id, known, conclusion.verdict, conclusion.detail, at_ms=at_ms, is_deep=look.is_deep
-        )
-    return Judgement(conclusion.verdict or known.verdict, conclusion.broken)
 
 
 def _is_finished(known: SegmentRow | None) -> TypeGuard[SegmentRow]:
@@ -181,12 +184,6 @@ def store_results(
             "recorded_at_ms": recorded_at_ms,
         }
         upsert(connection, quality_results, values)
-
-
-def results_of(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-    """By rule."""
-    rows = connection.execute(_OF_SEGMENT, _key_of(cluster_id, segment_id))
-    return [_result_of(segment_id, row) for row in rows]
 
 
 def unresolved_of(

@@ -1,7 +1,7 @@
 """Sizes: what is remote, what waits, what it costs."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -14,7 +14,7 @@ from include.tiering.kafka.cluster.contract import ClusterFacts
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from include.tiering.segments.contract import KeyRange, RemoteLogMetadata, RemoteLogSizes, SizeRow, TopicRegistry
+from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, publish_failed_copies
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import TopicLifecycle
@@ -119,14 +119,6 @@ class SizeService:
         patterns = tuple(topics) or ("*",)
         sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
         return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes
-
-    def segment_ranges(self, ranges: int) -> Sequence[KeyRange]:
-        """At most `ranges` ranges that together hold every segment of now once."""
-        return self._sizes.split(ranges)
-
-    def export_segments(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
-        """Segments of one range, in pages: memory stays flat however many there are."""
-        return self._sizes.export(key_range)
 
     def history_dir(self, run_dir: Path) -> Path:
         """As set, else beside a SQLite database, else below the directory of the size run."""

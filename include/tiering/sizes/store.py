@@ -6,11 +6,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select
 
 from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
-from include.tiering.database.transactions import NowMs, database_now_ms, reading
+from include.tiering.database.transactions import ClusterStore, reading
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
@@ -40,13 +40,8 @@ _COPY_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _COPY_STARTED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_STARTED)
 
 
-class SqlRemoteLogSizes:
+class SqlRemoteLogSizes(ClusterStore):
     """`RemoteLogSizes` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}

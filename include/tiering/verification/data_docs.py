@@ -34,6 +34,7 @@ from include.tiering.verification.quality_run import (
     SegmentLine,
     StoredResults,
     SuiteOutcome,
+    anchor_of,
     checked_origin,
     failed_lines,
     page_name,
@@ -132,13 +133,14 @@ def _line(line: SegmentLine) -> Element:
     said = [element("p", element("strong", finding.rule), f" {finding.message}") for finding in line.findings]
     shown, more = said[:MAX_SHOWN_FINDINGS], said[MAX_SHOWN_FINDINGS:]
     rest = [element("details", element("summary", f"{len(more)} more rules"), *more)] if more else []
+    anchor = anchor_of(line.segment_id)
     return element(
         "tr",
         element("td", f"{line.topic}-{line.partition}", class_="name"),
         number(line.start_offset),
-        element("td", element("a", element("code", line.segment_id), href=f"#{line.anchor}"), class_="id"),
+        element("td", element("a", element("code", line.segment_id), href=f"#{anchor}"), class_="id"),
         element("td", *shown, *rest),
-        id=line.anchor,
+        id=anchor,
     )
 
 

@@ -68,10 +68,6 @@ class SegmentLine:
     start_offset: int
     findings: tuple[QualityFinding, ...]
 
-    @property
-    def anchor(self) -> str:
-        return anchor_of(self.segment_id)
-
 
 def failed_lines(run: QualityRun) -> list[SegmentLine]:
     """One per segment that failed, in the order in which they were found; warnings about it come last."""

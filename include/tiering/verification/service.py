@@ -32,9 +32,7 @@ from include.tiering.verification.verify_partitions import PartitionReport, nobo
 from include.tiering.verification.verify_segments import (
     MeasureAll,
     Measurer,
-    ToMeasure,
     VerifyReport,
-    measure_planned,
     measured_here,
     subjects_of,
     verify_planned,
@@ -203,10 +201,6 @@ class VerificationService:
             limits=self.loss_limits(confirm),
         )
 
-    def measure_planned(self, planned: ToMeasure) -> SegmentMeasure | None:
-        """Take one measure in this process, which is charged for it. None if the segment is not FINISHED any more."""
-        return measure_planned(self.measurer, planned)
-
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
         """What the segments that a planned run has verified so far, in all of its tries, break now."""
         broken = self._verifications.broken_rules(run_id)
@@ -237,7 +231,7 @@ class VerificationService:
 
     @property
     def measurer(self) -> Measurer:
-        """Takes measures of segments in this process."""
+        """Takes measures of segments in this process, which is charged for them."""
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
 
     def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:

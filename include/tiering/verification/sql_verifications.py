@@ -4,13 +4,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
 from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
     insert_if_absent,
     reading,
     record_event,
@@ -65,13 +64,8 @@ _RECORD: Final = update(planned_verifications).where(
 )
 
 
-class SqlVerificationStore:
+class SqlVerificationStore(ClusterStore):
     """`VerificationStore` over the platform's database. Every call is one transaction."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
         hashed = _plan_hash(planned)

@@ -4,16 +4,20 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import func, select
+
 from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, plan_replacements
 from include.tiering.copying.abandoned_copies import LeftoverCopies
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_replacements import Replacements
+from include.tiering.database.partitions import of_partition
+from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.kafka.log_dirs import evaluate_replicas as judging
 from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.segments import sql_changes, sql_partitions
-from include.tiering.segments.sql_queries import list_of_partition
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.segments import sql, sql_changes, sql_partition_state
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
 _sends = SegmentCopier._send_and_finish
@@ -88,10 +92,15 @@ def _highest_of_what_is_there() -> list[Patch]:
     """The highest copied offset falls when segments expire."""
 
     def instead(connection: Any, cluster_id: str, partition: Any, leader_epoch: int = -1) -> int | None:
-        rows = list_of_partition(connection, cluster_id, partition, leader_epoch if leader_epoch >= 0 else None)
-        return max((row.metadata.end_offset for row in rows if row.metadata.is_finished), default=None)
+        of_epoch = () if leader_epoch < 0 else (segment_epochs.c.leader_epoch == leader_epoch,)
+        finished = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+        query = select(func.max(segments.c.end_offset)).join(
+            segment_epochs, segment_epochs.c.segment_key == segments.c.segment_key
+        )
+        query = query.where(of_partition(segments, cluster_id, partition), finished, *of_epoch)
+        return connection.execute(query).scalar_one()
 
-    return [(sql_partitions, "highest_finished_offset", instead), (sql_changes, "highest_finished_offset", instead)]
+    return [(place, "highest_finished_offset", instead) for place in (sql, sql_changes, sql_partition_state)]
 
 
 def _gap_allowed() -> list[Patch]:
@@ -199,7 +208,11 @@ def _both_stay() -> list[Patch]:
 
 
 def _never_stopped() -> list[Patch]:
-    return [(sql_changes, "refresh_stop", nothing), (plan_copy, "replacements_of", lambda *_: Replacements())]
+    return [
+        (sql_changes, "refresh_stop", nothing),
+        (sql, "refresh_stop", nothing),
+        (plan_copy, "replacements_of", lambda *_: Replacements()),
+    ]
 
 
 def _any_offsets() -> list[Patch]:

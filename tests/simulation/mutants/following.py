@@ -12,11 +12,13 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.histories import OffsetRange, newest_history, open_divergence
-from include.tiering.segments import sql_changes, sql_divergences, sql_skipped_offsets
+from include.tiering.segments import sql_changes, sql_divergences
+from include.tiering.segments.sql_divergences import SqlDivergences
+from include.tiering.segments.sql_partition_state import SqlPartitionState
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
 
-_records = sql_divergences.record
-_skips = sql_skipped_offsets.skip
+_records = SqlDivergences.record_divergence
+_skips = SqlPartitionState.skip_offsets
 _goes_on = plan_copy.next_segments  # type: ignore[attr-defined]
 _plans_skip = copy_service.plan_skip  # type: ignore[attr-defined]
 
@@ -51,11 +53,10 @@ def _end_of_before() -> list[Patch]:
 def _recorded_late() -> list[Patch]:
     """A record of before a decision is taken for one of after it."""
 
-    def instead(connection: Any, cluster_id: str, partition: Any, seen: Any, *, history: int, now_ms: int) -> Any:
-        newest = newest_history(sql_divergences.divergences_of(connection, cluster_id, partition))
-        return _records(connection, cluster_id, partition, seen, history=newest, now_ms=now_ms)
+    def instead(self: Any, partition: Any, seen: Any, *, history: int) -> Any:
+        return _records(self, partition, seen, history=newest_history(self.divergences(partition)))
 
-    return [(sql_divergences, "record", instead)]
+    return [(SqlDivergences, "record_divergence", instead)]
 
 
 def _found_nothing(call: Call) -> bool:
@@ -111,10 +112,10 @@ def _is_compacted(call: Call) -> bool:
 
 
 def _never_first() -> list[Patch]:
-    def instead(*args: Any, may_be_first: bool = False) -> Any:
-        return _skips(*args)
+    def instead(*args: Any, may_be_first: bool = False, **rest: Any) -> Any:
+        return _skips(*args, **rest)
 
-    return [(sql_skipped_offsets, "skip", instead)]
+    return [(SqlPartitionState, "skip_offsets", instead)]
 
 
 def _may_be_first(call: Call) -> bool:

@@ -1,5 +1,6 @@
 """Mutants of leases, fences, gates, pauses and the store's marker."""
 
+import sys
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +13,7 @@ from include.tiering.remote_storage.segment_storage import GuardedStorage, Segme
 from include.tiering.runs import sql_copy_plans, sql_deletion_runs, sql_lease_rows
 from include.tiering.runs import store as sql_work
 from include.tiering.runs.batch import BatchHeartbeat, SendGate
-from include.tiering.segments import sql, sql_changes, sql_partitions
+from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_partitions
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
 
@@ -21,7 +22,7 @@ def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    places = (sql, sql_changes, sql_work, sql_deletion_runs)
+    places = (sql, sql_changes, sql_partition_state, sql_work, sql_deletion_runs)
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
@@ -69,7 +70,7 @@ def _marker_not_asked() -> list[Patch]:
 
 
 def _counters_only_grow() -> list[Patch]:
-    return [(sql_changes, "count_out", nothing)]
+    return [(sql_changes, "count_out", nothing), (sql, "count_out", nothing)]
 
 
 def _started_counts() -> list[Patch]:
@@ -90,9 +91,10 @@ def _started_counts() -> list[Patch]:
 def _does_not_wait(method: str) -> list[Patch]:
     """Its commit does not wait for the disk."""
     real = getattr(sql.SqlRemoteLogMetadata, method)
+    module = sys.modules[real.__module__]
 
     def instead(self: Any, *args: Any, **rest: Any) -> Any:
-        with patch.object(sql, "writing", partial(writing, durable=False)):
+        with patch.object(module, "writing", partial(writing, durable=False)):
             return real(self, *args, **rest)
 
     return [(sql.SqlRemoteLogMetadata, method, instead)]

@@ -1,0 +1,232 @@
+"""The state of partitions in SQL: log start, leader epochs, how far they are copied, sizes, and decisions to go on
+without offsets.
+
+Recording a decision is a transaction: owner read, partition locked, compared with what is copied and decided, row and
+event written. A crash before the commit leaves nothing, one after it the decision; the same call again finds it.
+
+No lease is taken. FINISHED locks the same partition row, so the comparison is with a settled end. A copy that goes on
+meanwhile may still finish offsets of the hole that it holds open: then they are there, and the decision is about
+nothing. It never makes anybody leave out what a source has, so it cannot come too early for a copy.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from sqlalchemy import Connection, and_, bindparam, select, update
+
+from include.tiering.database.migrations import is_at_head
+from include.tiering.database.partitions import (
+    ensure_partition,
+    hold_fence,
+    in_partition,
+    key_of,
+    lock_or_create_partition,
+    lock_partition,
+    of_partition,
+    partition_from,
+    stopped_reason_of,
+)
+from include.tiering.database.schema import partitions, segments, size_counters, topics
+from include.tiering.database.transactions import ClusterStore, reading, record_event, writing
+from include.tiering.errors import MetadataUnavailableError, StateConflictError
+from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
+from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
+from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.sizes import EpochSize, PartitionSize
+from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.sql_divergences import require_history
+from include.tiering.segments.sql_metadata_topic import not_ready_reason
+from include.tiering.segments.sql_partitions import (
+    highest_finished_offset,
+    learn_leader_epochs,
+    learnt,
+    owner_of,
+    skipped_of,
+    store_decision,
+    truth_of,
+)
+
+_FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
+_KIND: Final = "skipped-offsets"
+_FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(
+    in_partition(size_counters),
+    size_counters.c.leader_epoch == bindparam("of_epoch"),
+    size_counters.c.state == _FINISHED,
+)
+_RAISE: Final = update(partitions).where(in_partition(partitions))
+_HELD: Final = (
+    select(segments.c.start_offset, segments.c.end_offset)
+    .where(in_partition(segments), segments.c.state == _FINISHED)
+    .where(segments.c.start_offset <= bindparam("of_last"), segments.c.end_offset >= bindparam("of_first"))
+    .order_by(segments.c.start_offset)
+    .limit(1)
+)
+
+
+class SqlPartitionState(ClusterStore):
+    """The part of `RemoteLogMetadata` about whole partitions, but for divergences."""
+
+    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+        with reading(self._engine) as connection:
+            return truth_of(connection, self._cluster_id, partition)
+
+    def raise_log_start(
+        self,
+        partition: TopicIdPartition,
+        offset: int,
+        *,
+        reason: str,
+        author: str,
+        fence: Fence | None = None,
+        history: int | None = None,
+    ) -> int:
+        cluster_id = self._cluster_id
+        with writing(self._engine) as connection:
+            if fence is not None:
+                hold_fence(connection, cluster_id, fence)
+            if history is not None:
+                require_history(connection, cluster_id, partition, history)
+            now_ms = self._now_ms(connection)
+            lock_or_create_partition(connection, cluster_id, partition)
+            before = truth_of(connection, cluster_id, partition).log_start_offset
+            if offset <= before:
+                return before
+            connection.execute(_RAISE, key_of(cluster_id, partition) | {"log_start_offset": offset})
+            subject, detail = f"{partition} ({partition.topic_id})", f"{before} -> {offset}: {reason}"
+            record_event(connection, cluster_id, "log-start", subject, detail, author, now_ms)
+            return offset
+
+    def merge_leader_epochs(
+        self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
+    ) -> Sequence[Contradiction]:
+        with reading(self._engine) as connection:
+            known, found = learnt(connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False)
+        if found.history == known:
+            return found.contradictions
+        with writing(self._engine) as connection:
+            return learn_leader_epochs(
+                connection, self._cluster_id, partition, seen, seen_log_start, self._now_ms, is_followed=False
+            )
+
+    def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
+        with reading(self._engine) as connection:
+            return highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
+
+    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        with reading(self._engine) as connection:
+            return highest_finished_offset(connection, self._cluster_id, partition)
+
+    def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
+        key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch}
+        with reading(self._engine) as connection:
+            return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
+
+    def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
+        counters = size_counters.c
+        same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
+        query = (
+            select(size_counters, topics.c.name)
+            .join(topics, same_topic)
+            .where(counters.cluster_id == self._cluster_id, counters.state == _FINISHED, counters.segments > 0)
+            .order_by(topics.c.name, counters.topic_id, counters.partition, counters.leader_epoch)
+        )
+        if partition is not None:
+            query = query.where(of_partition(size_counters, self._cluster_id, partition))
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        sizes = []
+        for (topic_id, number, name), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
+            total, *epochs = grouped  # the total's epoch is the lowest
+            sizes.append(
+                PartitionSize(
+                    partition_from(topic_id, number, name),
+                    total.size_bytes,
+                    total.segments,
+                    tuple(EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs),
+                )
+            )
+        return sizes
+
+    def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        with reading(self._engine) as connection:
+            return stopped_reason_of(connection, self._cluster_id, partition)
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        try:
+            if not is_at_head(self._engine):
+                return False
+            with reading(self._engine) as connection:
+                return not_ready_reason(connection, self._cluster_id, partition) is None
+        except MetadataUnavailableError:
+            return False
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        with reading(self._engine) as connection:
+            return skipped_of(connection, self._cluster_id, partition)
+
+    def skip_offsets(
+        self,
+        partition: TopicIdPartition,
+        offsets: OffsetRange,
+        *,
+        reason: str,
+        author: str,
+        may_be_first: bool = False,
+    ) -> SkippedOffsets:
+        cluster_id = self._cluster_id
+        with writing(self._engine) as connection:
+            decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))
+            owner = owner_of(connection, cluster_id, partition)
+            if may_be_first:
+                ensure_partition(connection, cluster_id, partition)
+            lock_partition(connection, cluster_id, partition)
+            known = skipped_of(connection, cluster_id, partition)
+            for before in known:
+                if before.offsets == offsets:
+                    return before
+            if owner is not TopicOwner.PLATFORM:
+                raise StateConflictError(f"{partition}: its owner is {owner}: nothing of it is skipped here")
+            highest = highest_finished_offset(connection, cluster_id, partition)
+            if highest is None and may_be_first:
+                highest = offsets.first - 1
+            if highest is None:
+                raise StateConflictError(
+                    f"{partition}: nothing of it was ever copied: a first copy begins where the source does"
+                )
+            missing = not_skipped(highest + 1, offsets.last, known)
+            if offsets.last <= highest:
+                _require_hole(connection, cluster_id, partition, offsets, known)
+            elif not missing or missing[0].first != offsets.first:
+                raise StateConflictError(
+                    f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}"
+                )
+            decision = store_decision(connection, cluster_id, partition, decision)
+            subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
+            record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
+            return decision
+
+
+def _require_hole(
+    connection: Connection,
+    cluster_id: str,
+    partition: TopicIdPartition,
+    offsets: OffsetRange,
+    known: list[SkippedOffsets],
+) -> None:
+    """Raises StateConflictError if a FINISHED segment holds some of the offsets, or a decision covers some."""
+    key = key_of(cluster_id, partition) | {"of_first": offsets.first, "of_last": offsets.last}
+    held = connection.execute(_HELD, key).one_or_none()
+    if held is not None:
+        raise StateConflictError(
+            f"{partition}: offsets {offsets} are not missing: {held.start_offset}..{held.end_offset} are copied"
+        )
+    if not_skipped(*offsets, known) != (offsets,):
+        raise StateConflictError(f"{partition}: some of the offsets {offsets} are skipped already")
+
+
+def _where(highest: int, known: list[SkippedOffsets]) -> str:
+    copied = f"offsets up to {highest} are copied"
+    return f"{copied}, {', '.join(str(one.offsets) for one in known)} are skipped" if known else copied

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     Row,
     Select,
     and_,
@@ -20,9 +22,16 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
+from include.tiering.database.partitions import hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import leases, planned_partitions, planned_segments, runs
-from include.tiering.database.transactions import insert_if_absent, stored_text
+from include.tiering.database.transactions import (
+    NowMs,
+    database_now_ms,
+    insert_if_absent,
+    reading,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -77,132 +86,214 @@ IS_PLACED: Final = and_(
 )
 """Exactly so: where the placement names nothing, the partition must name nothing. Its parameters are
 `key_of_placement`."""
-
-
-def save_plan(
-    connection: Connection, cluster_id: str, run_id: str, partitions: Sequence[PlannedPartition], now_ms: int
-) -> None:
-    """See `WorkStore.save_plan`."""
-    plan_hash = _hash_of(partitions)
-    run = {
-        "cluster_id": cluster_id,
-        "run_id": run_id,
-        "kind": LeaseRole.COPY,
-        "plan_hash": plan_hash,
-        "created_at_ms": now_ms,
-    }
-    if not insert_if_absent(connection, runs, run):
-        known = select(runs.c.plan_hash).where(runs.c.cluster_id == cluster_id, runs.c.run_id == run_id)
-        if connection.execute(known).scalar_one() != plan_hash:
-            raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
-        return
-    rows = [_partition_values(cluster_id, run_id, planned) for planned in partitions]
-    segment_rows = [
-        _segment_values(cluster_id, run_id, planned, segment) for planned in partitions for segment in planned.segments
-    ]
-    if rows:
-        connection.execute(_ADD_PARTITIONS, rows)
-    if segment_rows:
-        connection.execute(_ADD_SEGMENTS, segment_rows)
-
-
-def remaining_segments(
-    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition
-) -> Sequence[PlannedSegment]:
-    """Segments without an outcome, ascending."""
-    key = key_of(cluster_id, partition) | {"of_run": run_id}
-    return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
-
-
-def record_outcome(connection: Connection, cluster_id: str, run_id: str, item: WorkItem, now_ms: int) -> None:
-    """See `WorkStore.record_outcome`; the caller holds the fence."""
-    partition, base_offset = item.topic_id_partition, item.segment.base_offset
-    key = key_of(cluster_id, partition) | {"of_run": run_id, "of_offset": base_offset}
-    values = {
-        "outcome": item.outcome,
-        "segment_id": item.segment_id,
-        "path": _stored(item.path),
-        "position": item.position,
-        "error": item.error,
-        "message": _stored(item.message),
-    }
-    if connection.execute(_RECORD, key | values | {"recorded_at_ms": now_ms}).rowcount == 0:
-        known = connection.execute(_FIND, key).mappings().one_or_none()
-        if known is None:
-            raise StateConflictError(f"run {run_id} has no segment {base_offset} of {partition}")
-        if any(known[name] != value for name, value in values.items()):
-            raise StateConflictError(
-                f"run {run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
-            )
-    if item.outcome is SegmentOutcome.FAILED:
-        connection.execute(_STOP, key_of(cluster_id, partition) | {"of_run": run_id})
-
-
-def note_left(
-    connection: Connection, cluster_id: str, run_id: str, partition: TopicIdPartition, error: str, message: str
-) -> None:
-    """See `WorkStore.note_left`."""
-    left = key_of(cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
-    connection.execute(_NOTE_LEFT, left)
-
-
-def list_items(connection: Connection, cluster_id: str, run_id: str) -> Sequence[WorkItem]:
-    """By topic, partition, offset."""
-    same_partition = and_(
-        planned_partitions.c.cluster_id == planned_segments.c.cluster_id,
-        planned_partitions.c.run_id == planned_segments.c.run_id,
-        planned_partitions.c.topic_id == planned_segments.c.topic_id,
-        planned_partitions.c.partition == planned_segments.c.partition,
+_ITEMS: Final = (
+    select(planned_segments, planned_partitions.c.topic)
+    .join(
+        planned_partitions,
+        and_(
+            planned_partitions.c.cluster_id == planned_segments.c.cluster_id,
+            planned_partitions.c.run_id == planned_segments.c.run_id,
+            planned_partitions.c.topic_id == planned_segments.c.topic_id,
+            planned_partitions.c.partition == planned_segments.c.partition,
+        ),
     )
-    query = (
-        select(planned_segments, planned_partitions.c.topic)
-        .join(planned_partitions, same_partition)
-        .where(planned_segments.c.cluster_id == cluster_id, planned_segments.c.run_id == run_id)
-        .order_by(
-            planned_partitions.c.topic,
-            planned_segments.c.topic_id,
-            planned_segments.c.partition,
-            planned_segments.c.base_offset,
-        )
+    .where(planned_segments.c.cluster_id == bindparam("of_cluster"), planned_segments.c.run_id == bindparam("of_run"))
+    .order_by(
+        planned_partitions.c.topic,
+        planned_segments.c.topic_id,
+        planned_segments.c.partition,
+        planned_segments.c.base_offset,
     )
-    return [_item_of(row) for row in connection.execute(query)]
-
-
-def key_of_placement(placement: Placement) -> dict[str, Any]:
-    """The parameters of `IS_PLACED`."""
-    return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
-
-
-def has_work(
-    connection: Connection,
-    cluster_id: str,
-    run_id: str,
-    partition: TopicIdPartition | None = None,
-    placement: Placement | None = None,
-) -> bool:
-    """See `WorkStore.has_work`; of one partition, or of any."""
-    query = _any_work(of_partition=partition is not None, is_placed=placement is not None)
-    key: dict[str, Any] = {"of_cluster": cluster_id, "of_run": run_id}
-    if partition is not None:
-        key |= key_of(cluster_id, partition)
-    if placement is not None:
-        key |= key_of_placement(placement)
-    return connection.execute(query, key).one_or_none() is not None
-
-
-@cache
-def _any_work(*, of_partition: bool, is_placed: bool) -> Select[Any]:
-    query = select(planned_partitions.c.partition).where(
+)
+_ANY_WORK: Final = (
+    select(planned_partitions.c.partition)
+    .where(
         planned_partitions.c.cluster_id == bindparam("of_cluster"),
         planned_partitions.c.run_id == bindparam("of_run"),
         planned_partitions.c.stopped.is_(False),
         HAS_PLANNED_SEGMENT,
     )
-    if of_partition:
-        query = query.where(in_partition(planned_partitions))
-    if is_placed:
-        query = query.where(IS_PLACED)
-    return query.limit(1)
+    .limit(1)
+)
+_WORK_OF_PARTITION: Final = _ANY_WORK.where(in_partition(planned_partitions))
+_ANY_WORK_PLACED: Final = _ANY_WORK.where(IS_PLACED)
+_CANDIDATES: Final = 16
+_BY_NAME: Final = (planned_partitions.c.topic, planned_partitions.c.topic_id, planned_partitions.c.partition)
+_ORDERS: Final = {
+    ClaimOrder.URGENCY: (planned_partitions.c.urgency.desc(), planned_partitions.c.claimed_at_ms, *_BY_NAME),
+    ClaimOrder.LONGEST_WAIT: (planned_partitions.c.claimed_at_ms, planned_partitions.c.urgency.desc(), *_BY_NAME),
+}
+_CLAIMED: Final = update(planned_partitions).where(
+    in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run")
+)
+_CLAIMED_AT: Final = select(leases.c.claimed_at_ms).where(OF_FENCE)
+
+
+class SqlCopyPlans:
+    """That part of `WorkStore` which is about plans of copies. Every call is one transaction, dated by the database's
+    clock.
+
+    Outcomes are not waited for on disk: a segment whose outcome a power failure undid is found copied, or tried again,
+    by whoever claims its partition next.
+    """
+
+    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+
+    def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
+        plan_hash = _hash_of(partitions)
+        key = {"cluster_id": self._cluster_id, "run_id": run_id}
+        with self._writing() as (connection, now_ms):
+            values = key | {"kind": LeaseRole.COPY, "plan_hash": plan_hash, "created_at_ms": now_ms}
+            if not insert_if_absent(connection, runs, values):
+                known = select(runs.c.plan_hash).where(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
+                if connection.execute(known).scalar_one() != plan_hash:
+                    raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+                return
+            rows = [key | _partition_values(planned) for planned in partitions]
+            segment_rows = [
+                key | _segment_values(planned, segment) for planned in partitions for segment in planned.segments
+            ]
+            if rows:
+                connection.execute(_ADD_PARTITIONS, rows)
+            if segment_rows:
+                connection.execute(_ADD_SEGMENTS, segment_rows)
+
+    def claim(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        lease_ms: int,
+        exclude: Collection[TopicIdPartition] = (),
+        placement: Placement | None = None,
+        order: ClaimOrder = ClaimOrder.URGENCY,
+    ) -> Lease | None:
+        passed_over = set(exclude)
+        with self._writing() as (connection, now_ms):
+            while True:
+                query = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
+                given = self._parameters(run_id, batch_id, passed_over, placement, now_ms)
+                candidates = connection.execute(query, given).all()
+                if not candidates:
+                    return None
+                for row in candidates:
+                    partition = partition_from(row.topic_id, row.partition, row.topic)
+                    passed_over.add(partition)
+                    # Another batch may have finished or stopped it since it was listed. What was not won is rolled
+                    # back with its locks: a claim never holds one while it waits for another.
+                    with connection.begin_nested() as savepoint:
+                        fence = take(
+                            connection,
+                            self._cluster_id,
+                            partition,
+                            LeaseRole.COPY,
+                            run_id=run_id,
+                            batch_id=batch_id,
+                            now_ms=now_ms,
+                            lease_ms=lease_ms,
+                        )
+                        key = key_of(self._cluster_id, partition) | {"of_run": run_id}
+                        if fence is None or connection.execute(_WORK_OF_PARTITION, key).one_or_none() is None:
+                            savepoint.rollback()
+                            continue
+                    connection.execute(_CLAIMED, key | {"claimed_at_ms": now_ms})
+                    return Lease(
+                        run_id=run_id,
+                        batch_id=batch_id,
+                        replica_id=ReplicaId(partition, row.broker_id, row.directory_id),
+                        fence=fence,
+                        expires_at_ms=now_ms + lease_ms,
+                    )
+
+    def waits_longer(
+        self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
+    ) -> bool:
+        with reading(self._engine) as connection:
+            now_ms = self._now_ms(connection)
+            key = key_of_fence(self._cluster_id, lease.fence)
+            claimed_at_ms = connection.execute(_CLAIMED_AT, key).scalar_one_or_none()
+            if claimed_at_ms is None:
+                return False
+            waiting = _waiting_longer(is_placed=placement is not None, passes_over=bool(exclude))
+            given = self._parameters(lease.run_id, lease.batch_id, exclude, placement, now_ms)
+            return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
+
+    def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
+        key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
+        with reading(self._engine) as connection:
+            return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
+
+    def record_outcome(self, lease: Lease, item: WorkItem) -> None:
+        partition, base_offset = item.topic_id_partition, item.segment.base_offset
+        of_partition = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
+        key = of_partition | {"of_offset": base_offset}
+        values = {
+            "outcome": item.outcome,
+            "segment_id": item.segment_id,
+            "path": _stored(item.path),
+            "position": item.position,
+            "error": item.error,
+            "message": _stored(item.message),
+        }
+        with self._writing(durable=False) as (connection, now_ms):
+            hold_fence(connection, self._cluster_id, lease.fence)
+            if connection.execute(_RECORD, key | values | {"recorded_at_ms": now_ms}).rowcount == 0:
+                known = connection.execute(_FIND, key).mappings().one_or_none()
+                if known is None:
+                    raise StateConflictError(f"run {lease.run_id} has no segment {base_offset} of {partition}")
+                if any(known[name] != value for name, value in values.items()):
+                    raise StateConflictError(
+                        f"run {lease.run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
+                    )
+            if item.outcome is SegmentOutcome.FAILED:
+                connection.execute(_STOP, of_partition)
+
+    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+        left = key_of(self._cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
+        with self._writing(durable=False) as (connection, _now_ms):
+            connection.execute(_NOTE_LEFT, left)
+
+    def items(self, run_id: str) -> Sequence[WorkItem]:
+        with reading(self._engine) as connection:
+            found = connection.execute(_ITEMS, {"of_cluster": self._cluster_id, "of_run": run_id})
+            return [_item_of(row) for row in found]
+
+    def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
+        query, key = _ANY_WORK, {"of_cluster": self._cluster_id, "of_run": run_id}
+        if placement is not None:
+            query, key = _ANY_WORK_PLACED, key | key_of_placement(placement)
+        with reading(self._engine) as connection:
+            return connection.execute(query, key).one_or_none() is not None
+
+    def _parameters(
+        self,
+        run_id: str,
+        batch_id: str,
+        passed_over: Collection[TopicIdPartition],
+        placement: Placement | None,
+        now_ms: int,
+    ) -> dict[str, Any]:
+        """Of `_claimable`."""
+        given: dict[str, Any] = {"of_cluster": self._cluster_id, "of_run": run_id}
+        given |= {"of_batch": batch_id, "at_ms": now_ms}
+        if placement is not None:
+            given |= key_of_placement(placement)
+        if passed_over:
+            given["passed_over"] = [(str(one.topic_id), one.partition) for one in passed_over]
+        return given
+
+    @contextmanager
+    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
+        with writing(self._engine, durable=durable) as connection:
+            yield connection, self._now_ms(connection)
+
+
+def key_of_placement(placement: Placement) -> dict[str, Any]:
+    """The parameters of `IS_PLACED`."""
+    return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
 
 
 def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
@@ -221,11 +312,9 @@ def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
-def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -> dict[str, Any]:
+def _partition_values(planned: PlannedPartition) -> dict[str, Any]:
     partition = planned.replica_id.topic_id_partition
     return {
-        "cluster_id": cluster_id,
-        "run_id": run_id,
         "topic_id": str(partition.topic_id),
         "partition": partition.partition,
         "topic": partition.topic,
@@ -239,11 +328,9 @@ def _partition_values(cluster_id: str, run_id: str, planned: PlannedPartition) -
     }
 
 
-def _segment_values(cluster_id: str, run_id: str, planned: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
+def _segment_values(planned: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
     partition = planned.replica_id.topic_id_partition
     return {
-        "cluster_id": cluster_id,
-        "run_id": run_id,
         "topic_id": str(partition.topic_id),
         "partition": partition.partition,
         "base_offset": segment.base_offset,
@@ -278,102 +365,6 @@ def _id_of(segment_id: Uuid | None) -> str | None:
 
 def _stored(text: str | None) -> str | None:
     return None if text is None else stored_text(text)
-
-
-_CANDIDATES: Final = 16
-_BY_NAME: Final = (planned_partitions.c.topic, planned_partitions.c.topic_id, planned_partitions.c.partition)
-_ORDERS: Final = {
-    ClaimOrder.URGENCY: (planned_partitions.c.urgency.desc(), planned_partitions.c.claimed_at_ms, *_BY_NAME),
-    ClaimOrder.LONGEST_WAIT: (planned_partitions.c.claimed_at_ms, planned_partitions.c.urgency.desc(), *_BY_NAME),
-}
-_CLAIMED: Final = update(planned_partitions).where(
-    in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run")
-)
-_CLAIMED_AT: Final = select(leases.c.claimed_at_ms).where(OF_FENCE)
-
-
-def claim(
-    connection: Connection,
-    cluster_id: str,
-    run_id: str,
-    batch_id: str,
-    *,
-    lease_ms: int,
-    exclude: Collection[TopicIdPartition],
-    placement: Placement | None,
-    order: ClaimOrder,
-    now_ms: int,
-) -> Lease | None:
-    """See `WorkStore.claim`."""
-    passed_over = set(exclude)
-    while True:
-        query = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
-        given = _parameters(cluster_id, run_id, batch_id, passed_over, placement, now_ms)
-        candidates = connection.execute(query, given).all()
-        if not candidates:
-            return None
-        for row in candidates:
-            partition = partition_from(row.topic_id, row.partition, row.topic)
-            passed_over.add(partition)
-            # Another batch may have finished or stopped it since it was listed. What was not won is rolled back with
-            # its locks: a claim never holds one while it waits for another.
-            with connection.begin_nested() as savepoint:
-                fence = take(
-                    connection,
-                    cluster_id,
-                    partition,
-                    LeaseRole.COPY,
-                    run_id=run_id,
-                    batch_id=batch_id,
-                    now_ms=now_ms,
-                    lease_ms=lease_ms,
-                )
-                if fence is None or not has_work(connection, cluster_id, run_id, partition):
-                    savepoint.rollback()
-                    continue
-            claimed = key_of(cluster_id, partition) | {"of_run": run_id, "claimed_at_ms": now_ms}
-            connection.execute(_CLAIMED, claimed)
-            return Lease(
-                run_id=run_id,
-                batch_id=batch_id,
-                replica_id=ReplicaId(partition, row.broker_id, row.directory_id),
-                fence=fence,
-                expires_at_ms=now_ms + lease_ms,
-            )
-
-
-def waits_longer(
-    connection: Connection,
-    cluster_id: str,
-    lease: Lease,
-    exclude: Collection[TopicIdPartition],
-    placement: Placement | None,
-    now_ms: int,
-) -> bool:
-    """See `WorkStore.waits_longer`."""
-    claimed_at_ms = connection.execute(_CLAIMED_AT, key_of_fence(cluster_id, lease.fence)).scalar_one_or_none()
-    if claimed_at_ms is None:
-        return False
-    waiting = _waiting_longer(is_placed=placement is not None, passes_over=bool(exclude))
-    given = _parameters(cluster_id, lease.run_id, lease.batch_id, exclude, placement, now_ms)
-    return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
-
-
-def _parameters(
-    cluster_id: str,
-    run_id: str,
-    batch_id: str,
-    passed_over: Collection[TopicIdPartition],
-    placement: Placement | None,
-    now_ms: int,
-) -> dict[str, Any]:
-    """Of `_claimable`."""
-    given: dict[str, Any] = {"of_cluster": cluster_id, "of_run": run_id, "of_batch": batch_id, "at_ms": now_ms}
-    if placement is not None:
-        given |= key_of_placement(placement)
-    if passed_over:
-        given["passed_over"] = [(str(one.topic_id), one.partition) for one in passed_over]
-    return given
 
 
 @cache

@@ -20,41 +20,26 @@ from before it cannot hold a token that somebody is given after it (`database.pa
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, not_, or_, select
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.partitions import (
     draw_token,
     in_partition,
-    is_lease_ahead,
     is_live_lease,
     key_of,
-    partition_from,
     sql_token_after,
 )
-from include.tiering.database.schema import leases, pauses, topics
+from include.tiering.database.schema import leases, pauses
 from include.tiering.database.transactions import insert_for
-from include.tiering.errors import LeaseLostError
 from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease
-from include.tiering.runs.contract import ALL_TOPICS, LeaseAhead, LeaseHolder, LiveLease
+from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.runs.contract import ALL_TOPICS
 
-_RELEASED: Final = 0
-_IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
-_LIVE: Final = select(leases).where(_IN_ROLE, is_live_lease(bindparam("at_ms")))
-_NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
-_OF_ALL: Final = (
-    select(leases, _NAME)
-    .outerjoin(topics, and_(topics.c.cluster_id == leases.c.cluster_id, topics.c.topic_id == leases.c.topic_id))
-    .where(leases.c.cluster_id == bindparam("of_cluster"))
-    .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
-)
-_AHEAD: Final = _OF_ALL.where(is_lease_ahead(bindparam("at_ms")))
-_ALL_LIVE: Final = _OF_ALL.where(is_live_lease(bindparam("at_ms")))
-OF_FENCE: Final = and_(_IN_ROLE, leases.c.token == bindparam("of_token"))
+IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
+"""The row of a partition in one role; its parameters are the key of the partition and `of_role`."""
+OF_FENCE: Final = and_(IN_ROLE, leases.c.token == bindparam("of_token"))
 """The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
-_RELEASE: Final = update(leases).where(OF_FENCE)
-_RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
 
 
 def take(
@@ -126,54 +111,6 @@ def claimable(planned: Table, role: LeaseRole) -> Select[Any]:
         .where(or_(leases.c.token.is_(None), is_free(bindparam("of_run"), bindparam("of_batch"), bindparam("at_ms"))))
         .where(planned.c.topic.not_in(paused), ~paused.where(pauses.c.topic == ALL_TOPICS).exists())
     )
-
-
-def holder(
-    connection: Connection, cluster_id: str, partition: TopicIdPartition, role: LeaseRole, now_ms: int
-) -> LeaseHolder | None:
-    """Who holds a live lease."""
-    key = key_of(cluster_id, partition) | {"of_role": role, "at_ms": now_ms}
-    row = connection.execute(_LIVE, key).one_or_none()
-    if row is None:
-        return None
-    return _holder(row)
-
-
-def leases_ahead(connection: Connection, cluster_id: str, now_ms: int) -> list[LeaseAhead]:
-    """See `WorkStore.leases_ahead`."""
-    rows = connection.execute(_AHEAD, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
-    return [
-        LeaseAhead(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
-        for row in rows
-    ]
-
-
-def live_leases(connection: Connection, cluster_id: str, now_ms: int) -> list[LiveLease]:
-    """See `WorkStore.live_leases`."""
-    rows = connection.execute(_ALL_LIVE, {"of_cluster": cluster_id, "at_ms": now_ms}).all()
-    return [
-        LiveLease(partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row))
-        for row in rows
-    ]
-
-
-def _holder(row: Row[Any]) -> LeaseHolder:
-    return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
-
-
-def renew(connection: Connection, cluster_id: str, lease: PartitionLease, *, now_ms: int, lease_ms: int) -> None:
-    """Raises LeaseLostError if the token is not the newest, or was given back."""
-    fence = lease.fence
-    prolonged = key_of_fence(cluster_id, fence) | {"expires_at_ms": now_ms + lease_ms, "lease_ms": lease_ms}
-    if connection.execute(_RENEW, prolonged).rowcount == 0:
-        raise LeaseLostError(
-            f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"
-        )
-
-
-def release(connection: Connection, cluster_id: str, lease: PartitionLease) -> None:
-    """Nothing happens if it was lost."""
-    connection.execute(_RELEASE, key_of_fence(cluster_id, lease.fence) | {"expires_at_ms": _RELEASED})
 
 
 def key_of_fence(cluster_id: str, fence: Fence) -> dict[str, Any]:

@@ -1,14 +1,21 @@
-"""`WorkStore` in SQL: plans, leases, progress of batches, the pause switch and the size of a pool, of one cluster."""
+"""`WorkStore` in SQL: leases, progress of batches, the pause switch and the size of a pool, of one cluster; and
+`PlanQuestions`. Plans of copies, which belong to the same store, are in `sql_copy_plans`.
+"""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, and_, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, select, update
 
-from include.tiering.database.partitions import LEASE_MARGIN_MS, hold_fence
-from include.tiering.database.schema import batches, pauses, plan_questions, pools
+from include.tiering.database.partitions import (
+    LEASE_MARGIN_MS,
+    is_lease_ahead,
+    is_live_lease,
+    key_of,
+    partition_from,
+)
+from include.tiering.database.schema import batches, leases, pauses, plan_questions, pools, topics
 from include.tiering.database.transactions import (
     NowMs,
     database_now_ms,
@@ -19,29 +26,37 @@ from include.tiering.database.transactions import (
     upsert,
     writing,
 )
-from include.tiering.errors import StateConflictError, printable
+from include.tiering.errors import LeaseLostError, StateConflictError, printable
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import LeaseRole, PartitionLease
-from include.tiering.runs import sql_copy_plans, sql_lease_rows
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
 from include.tiering.runs.contract import (
     ALL_TOPICS,
     LIVE_BATCH_MS,
     AnyLease,
     BatchProgress,
-    ClaimOrder,
-    Lease,
     LeaseAhead,
     LeaseHolder,
     LiveLease,
-    Placement,
-    PlannedPartition,
-    PlannedSegment,
-    WorkItem,
 )
+from include.tiering.runs.sql_copy_plans import SqlCopyPlans
+from include.tiering.runs.sql_lease_rows import IN_ROLE, OF_FENCE, key_of_fence
 
+_RELEASED: Final = 0
+_LIVE_LEASE: Final = select(leases).where(IN_ROLE, is_live_lease(bindparam("at_ms")))
+_NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
+_LEASES: Final = (
+    select(leases, _NAME)
+    .outerjoin(topics, and_(topics.c.cluster_id == leases.c.cluster_id, topics.c.topic_id == leases.c.topic_id))
+    .where(leases.c.cluster_id == bindparam("of_cluster"))
+    .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
+)
+_LEASES_AHEAD: Final = _LEASES.where(is_lease_ahead(bindparam("at_ms")))
+_LIVE_LEASES: Final = _LEASES.where(is_live_lease(bindparam("at_ms")))
+_RELEASE: Final = update(leases).where(OF_FENCE)
+_RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
 _PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
-_LIVE: Final = (
+_LIVE_BATCHES: Final = (
     select(batches.c.batch_id)
     .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
     .where(batches.c.updated_at_ms.between(bindparam("since_ms"), bindparam("until_ms")), batches.c.finished.is_(False))
@@ -71,203 +86,128 @@ _NOT_ANSWERED: Final[dict[str, Any]] = {
 NOBODY: Final = "nobody"
 
 
-def report_progress(connection: Connection, cluster_id: str, progress: BatchProgress, now_ms: int) -> None:
-    values = {
-        "cluster_id": cluster_id,
-        "run_id": progress.run_id,
-        "batch_id": progress.batch_id,
-        "pool": progress.pool,
-        "host": progress.host,
-        "pid": progress.pid,
-        "partition": stored_text(progress.partition),
-        "done_bytes": progress.done_bytes,
-        "planned_bytes": progress.planned_bytes,
-        "bytes_per_second": progress.bytes_per_second,
-        "finished": progress.finished,
-        "started_at_ms": now_ms,
-        "updated_at_ms": now_ms,
-    }
-    upsert(connection, batches, values, keep=("started_at_ms",))
+class SqlWorkStore(SqlCopyPlans):
+    """`WorkStore` over the platform's database: plans of copies, and what all batches share.
 
-
-def progress_of_run(connection: Connection, cluster_id: str, run_id: str) -> Sequence[BatchProgress]:
-    """In the order in which the batches began."""
-    query = select(batches).where(batches.c.cluster_id == cluster_id, batches.c.run_id == run_id)
-    return [
-        BatchProgress(
-            run_id=row.run_id,
-            batch_id=row.batch_id,
-            pool=row.pool,
-            host=row.host,
-            pid=row.pid,
-            partition=row.partition,
-            done_bytes=row.done_bytes,
-            planned_bytes=row.planned_bytes,
-            bytes_per_second=row.bytes_per_second,
-            finished=row.finished,
-            started_at_ms=row.started_at_ms,
-            updated_at_ms=row.updated_at_ms,
-        )
-        for row in connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id))
-    ]
-
-
-def live_batches(connection: Connection, cluster_id: str, pool: str, now_ms: int) -> Sequence[str]:
-    """See `WorkStore.live_batches`."""
-    given = {
-        "of_cluster": cluster_id,
-        "of_pool": pool,
-        "since_ms": now_ms - LIVE_BATCH_MS,
-        "until_ms": now_ms + LEASE_MARGIN_MS,
-    }
-    return connection.execute(_LIVE, given).scalars().all()
-
-
-def pause(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:
-    """The first author stays if it is paused already."""
-    values = {"cluster_id": cluster_id, "topic": topic, "author": author, "paused_at_ms": now_ms}
-    if insert_if_absent(connection, pauses, values):
-        record_event(connection, cluster_id, "pause", topic, "", author, now_ms)
-
-
-def resume(connection: Connection, cluster_id: str, topic: str, author: str, now_ms: int) -> None:
-    if connection.execute(_RESUME, {"of_cluster": cluster_id, "of_topic": topic}).rowcount:
-        record_event(connection, cluster_id, "resume", topic, "", author, now_ms)
-
-
-def paused_topics(connection: Connection, cluster_id: str) -> frozenset[str]:
-    return frozenset(connection.execute(_PAUSED, {"of_cluster": cluster_id}).scalars())
-
-
-def pool_size(connection: Connection, cluster_id: str, pool: str) -> int | None:
-    return connection.execute(_SLOTS, {"of_cluster": cluster_id, "of_pool": pool}).scalar_one_or_none()
-
-
-class SqlWorkStore:
-    """`WorkStore` over the platform's database. Every call is one transaction, dated by the database's clock.
-
-    Outcomes and progress are not waited for on disk: a segment whose outcome a power failure undid is found copied, or
-    tried again, by whoever claims its partition next.
+    Every call is one transaction, dated by the database's clock. Progress is not waited for on disk.
     """
 
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
-
-    def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
-        with self._writing() as (connection, now_ms):
-            sql_copy_plans.save_plan(connection, self._cluster_id, run_id, partitions, now_ms)
-
-    def claim(
-        self,
-        run_id: str,
-        batch_id: str,
-        *,
-        lease_ms: int,
-        exclude: Collection[TopicIdPartition] = (),
-        placement: Placement | None = None,
-        order: ClaimOrder = ClaimOrder.URGENCY,
-    ) -> Lease | None:
-        with self._writing() as (connection, now_ms):
-            return sql_copy_plans.claim(
-                connection,
-                self._cluster_id,
-                run_id,
-                batch_id,
-                lease_ms=lease_ms,
-                exclude=exclude,
-                placement=placement,
-                order=order,
-                now_ms=now_ms,
-            )
-
-    def waits_longer(
-        self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
-    ) -> bool:
-        with reading(self._engine) as connection:
-            now_ms = self._now_ms(connection)
-            return sql_copy_plans.waits_longer(connection, self._cluster_id, lease, exclude, placement, now_ms)
-
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
+        fence = lease.fence
         with self._writing() as (connection, now_ms):
-            sql_lease_rows.renew(connection, self._cluster_id, lease, now_ms=now_ms, lease_ms=lease_ms)
-            return replace(lease, expires_at_ms=now_ms + lease_ms)
+            expires_at_ms = now_ms + lease_ms
+            prolonged = {"expires_at_ms": expires_at_ms, "lease_ms": lease_ms}
+            if connection.execute(_RENEW, key_of_fence(self._cluster_id, fence) | prolonged).rowcount == 0:
+                raise LeaseLostError(
+                    f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"
+                )
+            return replace(lease, expires_at_ms=expires_at_ms)
 
     def release(self, lease: PartitionLease) -> None:
+        given_back = key_of_fence(self._cluster_id, lease.fence) | {"expires_at_ms": _RELEASED}
         with self._writing() as (connection, _now_ms):
-            sql_lease_rows.release(connection, self._cluster_id, lease)
+            connection.execute(_RELEASE, given_back)
 
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
         with reading(self._engine) as connection:
-            return sql_lease_rows.holder(connection, self._cluster_id, partition, role, self._now_ms(connection))
+            at_ms = self._now_ms(connection)
+            key = key_of(self._cluster_id, partition) | {"of_role": role, "at_ms": at_ms}
+            row = connection.execute(_LIVE_LEASE, key).one_or_none()
+        return None if row is None else _holder(row)
 
     def leases_ahead(self) -> Sequence[LeaseAhead]:
-        with reading(self._engine) as connection:
-            return sql_lease_rows.leases_ahead(connection, self._cluster_id, self._now_ms(connection))
+        return [LeaseAhead(*lease) for lease in self._leases(_LEASES_AHEAD)]
 
     def live_leases(self) -> Sequence[LiveLease]:
-        with reading(self._engine) as connection:
-            return sql_lease_rows.live_leases(connection, self._cluster_id, self._now_ms(connection))
-
-    def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
-        partition = lease.fence.topic_id_partition
-        with reading(self._engine) as connection:
-            return sql_copy_plans.remaining_segments(connection, self._cluster_id, lease.run_id, partition)
-
-    def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        with self._writing(durable=False) as (connection, now_ms):
-            hold_fence(connection, self._cluster_id, lease.fence)
-            sql_copy_plans.record_outcome(connection, self._cluster_id, lease.run_id, item, now_ms)
-
-    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
-        with self._writing(durable=False) as (connection, _now_ms):
-            sql_copy_plans.note_left(connection, self._cluster_id, run_id, partition, error, message)
-
-    def items(self, run_id: str) -> Sequence[WorkItem]:
-        with reading(self._engine) as connection:
-            return sql_copy_plans.list_items(connection, self._cluster_id, run_id)
-
-    def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
-        with reading(self._engine) as connection:
-            return sql_copy_plans.has_work(connection, self._cluster_id, run_id, placement=placement)
+        return [LiveLease(*lease) for lease in self._leases(_LIVE_LEASES)]
 
     def report_progress(self, progress: BatchProgress) -> None:
         with self._writing(durable=False) as (connection, now_ms):
-            report_progress(connection, self._cluster_id, progress, now_ms)
+            values = {
+                "cluster_id": self._cluster_id,
+                "run_id": progress.run_id,
+                "batch_id": progress.batch_id,
+                "pool": progress.pool,
+                "host": progress.host,
+                "pid": progress.pid,
+                "partition": stored_text(progress.partition),
+                "done_bytes": progress.done_bytes,
+                "planned_bytes": progress.planned_bytes,
+                "bytes_per_second": progress.bytes_per_second,
+                "finished": progress.finished,
+                "started_at_ms": now_ms,
+                "updated_at_ms": now_ms,
+            }
+            upsert(connection, batches, values, keep=("started_at_ms",))
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
+        query = select(batches).where(batches.c.cluster_id == self._cluster_id, batches.c.run_id == run_id)
         with reading(self._engine) as connection:
-            return progress_of_run(connection, self._cluster_id, run_id)
+            return [
+                BatchProgress(
+                    run_id=row.run_id,
+                    batch_id=row.batch_id,
+                    pool=row.pool,
+                    host=row.host,
+                    pid=row.pid,
+                    partition=row.partition,
+                    done_bytes=row.done_bytes,
+                    planned_bytes=row.planned_bytes,
+                    bytes_per_second=row.bytes_per_second,
+                    finished=row.finished,
+                    started_at_ms=row.started_at_ms,
+                    updated_at_ms=row.updated_at_ms,
+                )
+                for row in connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id))
+            ]
 
     def pause(self, topic: str | None, *, author: str) -> None:
+        key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
-            pause(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+            values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}
+            if insert_if_absent(connection, pauses, values):
+                record_event(connection, self._cluster_id, "pause", key, "", author, now_ms)
 
     def resume(self, topic: str | None, *, author: str) -> None:
+        key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
-            resume(connection, self._cluster_id, _pause_key(topic), author, now_ms)
+            if connection.execute(_RESUME, {"of_cluster": self._cluster_id, "of_topic": key}).rowcount:
+                record_event(connection, self._cluster_id, "resume", key, "", author, now_ms)
 
     def paused_topics(self) -> frozenset[str]:
         with reading(self._engine) as connection:
-            return paused_topics(connection, self._cluster_id)
+            return frozenset(connection.execute(_PAUSED, {"of_cluster": self._cluster_id}).scalars())
 
     def pool_size(self, pool: str) -> int | None:
         with reading(self._engine) as connection:
-            return pool_size(connection, self._cluster_id, pool)
+            given = {"of_cluster": self._cluster_id, "of_pool": pool}
+            return connection.execute(_SLOTS, given).scalar_one_or_none()
 
     def live_batches(self, pool: str) -> Sequence[str]:
         with reading(self._engine) as connection:
-            return live_batches(connection, self._cluster_id, pool, self._now_ms(connection))
+            now_ms = self._now_ms(connection)
+            given = {
+                "of_cluster": self._cluster_id,
+                "of_pool": pool,
+                "since_ms": now_ms - LIVE_BATCH_MS,
+                "until_ms": now_ms + LEASE_MARGIN_MS,
+            }
+            return connection.execute(_LIVE_BATCHES, given).scalars().all()
 
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
         with self._writing() as (connection, now_ms):
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
 
-    @contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
-        with writing(self._engine, durable=durable) as connection:
-            yield connection, self._now_ms(connection)
+    def _leases(self, query: Select[Any]) -> list[tuple[TopicIdPartition, LeaseRole, LeaseHolder]]:
+        with reading(self._engine) as connection:
+            rows = connection.execute(query, {"of_cluster": self._cluster_id, "at_ms": self._now_ms(connection)}).all()
+        return [
+            (partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row)) for row in rows
+        ]
+
+
+def _holder(row: Row[Any]) -> LeaseHolder:
+    return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
 
 
 def _pause_key(topic: str | None) -> str:

@@ -22,7 +22,7 @@ def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    places = (sql, sql_changes, sql_partition_state, sql_work, sql_deletion_runs)
+    places = (sql, sql_changes, sql_partition_state, sql_copy_plans, sql_deletion_runs)
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
@@ -44,7 +44,7 @@ def _tokens_begin_anew() -> list[Patch]:
         fence = instead(*args, **rest)
         if fence is None:
             return None
-        args[0].execute(sql_lease_rows._RELEASE, sql_lease_rows.key_of_fence(args[1], fence) | {"token": 1})
+        args[0].execute(sql_work._RELEASE, sql_lease_rows.key_of_fence(args[1], fence) | {"token": 1})
         return type(fence)(fence.topic_id_partition, 1, fence.role)
 
     return [(sql_copy_plans, "take", same_token)]

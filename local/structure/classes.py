@@ -105,9 +105,10 @@ def only_forwards(method: _Method) -> bool:
     """Tell whether a method does nothing but call one other function with what it got.
 
     That is a body of one statement, its docstring and the `with` blocks around it apart, that calls a function and
-    returns, yields or ignores its result. Its arguments are names, attributes, constants, or calls of the same kind
+    returns, yields or ignores its result. Its arguments are names, attributes, or calls of the same kind
     (``self._now_ms(connection)``). The call of a class or of a built-in function is a computation, not a forward; so is
-    a method without parameters of its own that returns an attribute.
+    a call that is given a constant, which the method is a name of, and a method without parameters of its own that
+    returns an attribute.
     """
     body = [statement for statement in method.body if not is_docstring(statement)]
     while len(body) == 1 and isinstance(body[0], ast.With | ast.AsyncWith):
@@ -122,7 +123,7 @@ def only_forwards(method: _Method) -> bool:
 
 def _passes_on(call: ast.Call) -> bool:
     function = _dotted(call.func)
-    if function is None or function in _BUILTINS or function.rpartition(".")[2].lstrip("_")[:1].isupper():
+    if function is None or function in {*_BUILTINS, "cls"} or function.rpartition(".")[2].lstrip("_")[:1].isupper():
         return False
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     return all(_is_plain(argument) for argument in arguments)
@@ -133,7 +134,7 @@ def _is_plain(argument: ast.expr) -> bool:
         argument = argument.value
     if isinstance(argument, ast.Call):
         return _passes_on(argument)
-    return isinstance(argument, ast.Constant) or _dotted(argument) is not None
+    return _dotted(argument) is not None
 
 
 def _dotted(node: ast.expr) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.app import open_app
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.remote_storage import store_ownership
+from include.tiering.remote_storage import segment_storage
 from tests.doubles.marker_requests import counted, s3_deployment
 from tests.doubles.planned_run import settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
@@ -43,7 +43,7 @@ def test_a_plan_costs_one_get_and_one_conditional_put(config: Path) -> None:
 
 def test_a_segment_costs_one_get_beside_its_three_objects(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the marker was read within the last second, as it is between two segments, nothing is asked before."""
-    monkeypatch.setattr(store_ownership, "COPY_TRUST_SECONDS", 3600.0)
+    monkeypatch.setattr(segment_storage, "COPY_TRUST_SECONDS", 3600.0)
     of_each: list[dict[tuple[str, str], int]] = []
 
     def observe(step: CopyStep, *_segment: object) -> None:

@@ -80,6 +80,7 @@ class FileKind(StrEnum):
 
 
 _KINDS: Final = {kind.value: kind for kind in FileKind}
+LOG_SUFFIX: Final = f".{FileKind.LOG}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,14 @@ from include.tiering.kafka.log_dirs.dirs import (
     read_topic_id,
 )
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership
-from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file, parse_offset_file
+from include.tiering.kafka.log_dirs.files import (
+    LOG_SUFFIX,
+    BrokerDirectory,
+    BrokerFile,
+    FileKind,
+    offset_file,
+    parse_offset_file,
+)
 from include.tiering.kafka.log_dirs.found_replica import what_is_missing
 from include.tiering.kafka.log_dirs.rolled_segments import CheckedFiles, SegmentFiles
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -213,11 +220,10 @@ class OpenLogSegment:
 
     def _recheck_successor(self) -> None:
         """A successor that is gone means that the segment may be active again."""
-        names = (parse_offset_file(entry.name) for entry in self._opened.directory.entries())
+        # A partition may have thousands of files: only the names of logs are parsed.
+        logs = (entry.name for entry in self._opened.directory.entries() if entry.name.endswith(LOG_SUFFIX))
         behind = [
-            parsed[0]
-            for parsed in names
-            if parsed and parsed[1] is FileKind.LOG and parsed[0] > self._segment.base_offset
+            parsed[0] for name in logs if (parsed := parse_offset_file(name)) and parsed[0] > self._segment.base_offset
         ]
         before, now = self._segment.end_offset + 1, min(behind, default=None)
         if now != before:

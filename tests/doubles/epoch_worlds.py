@@ -22,11 +22,11 @@ class EpochWorld:
 def epoch_worlds(draw: st.DrawFn) -> EpochWorld:
     """Every epoch was led once. Epochs without records occur; where nothing was cut off both histories are equal."""
     shared = _starts(draw, 0, 1, 3)
-    fork = draw(st.integers(shared[-1], MOST_OFFSET))
-    cut_off = _starts(draw, fork, 0, 2)
-    later = _starts(draw, fork, 0, 3)
+    divergence = draw(st.integers(shared[-1], MOST_OFFSET))
+    cut_off = _starts(draw, divergence, 0, 2)
+    later = _starts(draw, divergence, 0, 3)
     if later and cut_off:
-        later[0] = fork
+        later[0] = divergence
     common = list(enumerate([0, *shared[1:]]))
     dead = list(enumerate(cut_off, len(common)))
     live = list(enumerate(later, len(common) + len(dead)))

@@ -104,7 +104,7 @@ class FakeApp:
         self.diagnoses: list[Diagnosis] = []
         self.skip = Skip(sample.ORDERS_0, OffsetRange(100, 199))
         seen = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
-        held = HeldBackPartition(sample.ORDERS_0, 150, HeldBack.FORK, "details", follow_from=200)
+        held = HeldBackPartition(sample.ORDERS_0, 150, HeldBack.DIVERGENCE, "details", follow_from=200)
         self.follow = FollowSource(sample.ORDERS_0, 200, held, seen, LeaderEpochs.of([(0, 0), (6, 200)]))
         self.fetched: list[FetchedSegment] = []
         self.answer: Callable[[PartitionFetch], FetchedRecords] = FetchedRecords.without_records

@@ -21,7 +21,7 @@ WHY = "consumers read the new leader, agreed in OPS-12"
 OLD, OLD_BASES, OLD_END = [(0, 0), (4, 50)], tuple(range(0, 80, 10)), 75
 NEW, NEW_BASES, NEW_END = [(0, 0), (6, 35)], (0, 10, 20, 30, 40, 52, 65, 78, 91), 100
 BACK, BACK_BASES, BACK_END = [(0, 0), (4, 50), (10, 75)], (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 115), 125
-FORK = "offsets 35..69 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch 6)"
+DIVERGENCE = "offsets 35..69 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch 6)"
 
 
 class Cluster:

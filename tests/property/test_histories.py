@@ -169,11 +169,11 @@ class Life:
         for held in plan.held_back:
             if held.hole is not None:
                 self.world.metadata.skip_offsets(held.topic_id_partition, held.hole, reason="lost", author="me")
-        forked = [held for held in plan.held_back if held.reason is HeldBack.FORK]
+        diverged = [held for held in plan.held_back if held.reason is HeldBack.DIVERGENCE]
         if self.oracle.is_open:
-            assert forked, "what was seen once was forgotten"
-        self.oracle.is_open = bool(forked)
-        assert not (forked and plan.partitions)
+            assert diverged, "what was seen once was forgotten"
+        self.oracle.is_open = bool(diverged)
+        assert not (diverged and plan.partitions)
         self.world.work.save_plan(run_id, plan.partitions)
         result = self.world.batch(run_id, f"{run_id}/0")
         assert result.failed == ()
@@ -185,7 +185,7 @@ class Life:
     def decide(self) -> None:
         self.remember()
         plan = self.world.planned("decide")
-        found = [one for one in plan.held_back if one.reason is HeldBack.FORK]
+        found = [one for one in plan.held_back if one.reason is HeldBack.DIVERGENCE]
         if not found:
             assert not self.oracle.is_open
             return

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.cli.command import author
-from tests.doubles.two_histories import FORK, WHY, Cluster, judge_plainly, offsets
+from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -27,16 +27,16 @@ def test_what_was_seen_once_is_said_by_every_command(cluster: Cluster, log_start
         code, document = cluster.run(*command)
         (held,) = document["held_back"]
         assert (code, held["next_offset"], held["follow_from"]) == (1, 35, follow_from)
-        assert held["detail"].startswith(FORK)
+        assert held["detail"].startswith(DIVERGENCE)
     code, said = cluster.text("doctor", "orders")
     assert code == 1
-    assert FORK in " ".join(said.split())
+    assert DIVERGENCE in " ".join(said.split())
     assert f"--follow-source-from {follow_from}" in " ".join(said.split())
     code, said = cluster.text("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
     assert (code, "nothing to skip" in said) == (1, True)
     found, document = cluster.read(33)
     assert {epoch for epoch, _ in found} == {0, 4}
-    assert document["said"] == [f"{FORK}; nobody decided about it"]
+    assert document["said"] == [f"{DIVERGENCE}; nobody decided about it"]
 
 
 def test_by_decision_one_history_is_read_and_the_other_one_by_its_epoch(cluster: Cluster) -> None:

@@ -80,7 +80,7 @@ def test_what_is_followed_answers_beside_damage_in_what_was_left(cluster: Cluste
     assert "its verdict is failed" in left[0]["refused"]
 
 
-def test_the_followed_copy_answers_for_offsets_below_the_fork(cluster: Cluster) -> None:
+def test_the_followed_copy_answers_for_offsets_below_the_divergence(cluster: Cluster) -> None:
     damage(cluster, 30)
     verify_deeply(cluster)
     found, document = cluster.read(30)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.two_histories import FORK, WHY, Cluster, judge_plainly, offsets
+from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def test_after_the_same_decision_the_copies_of_the_later_history_are_taken_back(
     code, document = cluster.run("plan")
     (held,) = document["held_back"]
     assert (code, held["next_offset"], held["follow_from"]) == (1, 35, 35)
-    assert held["detail"].startswith(FORK)
+    assert held["detail"].startswith(DIVERGENCE)
     code, said = cluster.decide(35, "--approve")
     assert (code, said.rstrip().endswith("./tiering adopt takes in what the store has from there on")) == (0, True)
     if log_start > 39:
@@ -92,7 +92,7 @@ def test_before_anybody_decides_no_command_is_silent_and_nothing_is_given_up(tmp
     code, said = cluster.text("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
     assert (code, "nothing to skip" in said) == (1, True)
     code, said = cluster.text("doctor", "orders")
-    assert (code, FORK in " ".join(said.split())) == (1, True)
-    assert cluster.read(40)[1]["said"] == [f"{FORK.replace('35..69', '40..69')}; nobody decided about it"]
+    assert (code, DIVERGENCE in " ".join(said.split())) == (1, True)
+    assert cluster.read(40)[1]["said"] == [f"{DIVERGENCE.replace('35..69', '40..69')}; nobody decided about it"]
     assert cluster.text("audit", "--delete-orphans", "--approve")[0] == 1
     assert cluster.copies() == before

@@ -9,7 +9,7 @@ from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, jud
 
 pytestmark = pytest.mark.integration
 
-SECOND_FORK, SECOND_BASES = [(0, 0), (6, 35), (8, 60)], (0, 10, 20, 30, 40, 52, 65, 80, 95, 110)
+SECOND_DIVERGENCE, SECOND_BASES = [(0, 0), (6, 35), (8, 60)], (0, 10, 20, 30, 40, 52, 65, 80, 95, 110)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_an_old_directory_that_is_read_once_more_brings_nothing_back(cluster: Cl
 
 
 def test_a_rebuild_remembers_the_history_that_it_follows(cluster: Cluster) -> None:
-    cluster.writes(SECOND_FORK, SECOND_BASES, 120)
+    cluster.writes(SECOND_DIVERGENCE, SECOND_BASES, 120)
     cluster.follow(60)
     elect_older(cluster)
     cluster.follow(35)
@@ -80,7 +80,7 @@ def test_a_rebuild_remembers_the_history_that_it_follows(cluster: Cluster) -> No
 
 
 def test_a_reader_is_told_once_which_decision_replaced_what_it_reads(cluster: Cluster) -> None:
-    cluster.writes(SECOND_FORK, SECOND_BASES, 120)
+    cluster.writes(SECOND_DIVERGENCE, SECOND_BASES, 120)
     cluster.follow(60)
     assert cluster.run("verify")[0] == 0
     found, document = cluster.read(60, "--epoch", "4")

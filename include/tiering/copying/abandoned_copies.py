@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.copying.copy_checks import require_no_fork
+from include.tiering.copying.copy_checks import require_no_divergence
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
@@ -246,7 +246,7 @@ class LeftoverCopies:
                 return f"the source has its offsets in the segment at {planned[0].base_offset}"
             return other_history(metadata, attempt)
         try:
-            require_no_fork(replica_id, opened, highest, metadata)
+            require_no_divergence(replica_id, opened, highest, metadata)
         except SourceChangedError as error:
             return str(error)
         return None

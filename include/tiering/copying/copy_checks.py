@@ -1,7 +1,7 @@
 """What must hold while a segment is copied: the source continues what is remote, and the store has what was read.
 
 **Log divergence.** An unclean leader election may replace records that are remote. A plan records such a divergence of
-the histories and holds the partition back until a person decides: see `model.divergence`. A plan may be older than the
+the histories and holds the partition back until a person decides: see `model.histories`. A plan may be older than the
 election, so a copy asks again, about the segment that it opened: behind it nobody would find the divergence any more,
 because from then on the newest remote epoch is the source's.
 
@@ -41,7 +41,7 @@ from include.tiering.segments.stored_copies import StoreWitness
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class SourceDivergence:
     """A source that does not continue what is remote.
 
     Attributes:
@@ -62,14 +62,14 @@ class Fork:
             metadata.record_divergence(partition, self.seen, history=self.history)
 
 
-def fork_of(
+def find_divergence(
     partition: TopicIdPartition,
     leader_epochs: LeaderEpochs,
     log_end_offset: int,
     highest_copied: int | None,
     metadata: RemoteLogMetadata,
     seen_by: SeenBy,
-) -> Fork | None:
+) -> SourceDivergence | None:
     """What of the history that is remote now the source has replaced. None if they agree, or if the source's no longer
     reaches back to it.
 
@@ -95,7 +95,7 @@ def fork_of(
     if not parts:
         return None
     last = max(part.last for _, part in parts)
-    offset = fork_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
+    offset = divergence_offset(leader_epochs, log_end_offset, last, remote_ends(parts))
     if offset is None:
         return None
     first = min([max(offset, min(part.first for _, part in parts)), *_replaced_below(leader_epochs, rows, divergences)])
@@ -106,7 +106,7 @@ def fork_of(
     archived = _epochs_in(parts, offsets)
     source = epochs_of(leader_epochs, OffsetRange(offsets.first, max(log_end_offset - 1, offsets.first)))
     latest = max(archived, default=-1)
-    return Fork(
+    return SourceDivergence(
         SeenDivergence(offsets, archived, source, seen_by),
         max(offset, log_start),
         newest_history(divergences),
@@ -127,7 +127,7 @@ def _replaced_below(
                 yield from (left.first for left in without(offsets, decided) if left.first < first.start_offset)
 
 
-def fork_offset(
+def divergence_offset(
     leader_epochs: LeaderEpochs, log_end_offset: int, highest_remote: int, ends: Mapping[int, int]
 ) -> int | None:
     """First offset of the source that is not remote under the source's own leader epochs, though offsets above it are.
@@ -148,14 +148,16 @@ def fork_offset(
     return leader_epochs.entries[0].start_offset
 
 
-def follow_offset(replica: Replica, highest_copied: int, undecided: Divergence | None, fork: Fork | None) -> int:
+def follow_offset(
+    replica: Replica, highest_copied: int, undecided: Divergence | None, divergence: SourceDivergence | None
+) -> int:
     """From where on the source can be followed, with all that it, or the store, still has of its history."""
     if undecided is not None and undecided.copied_from is not None:
         return undecided.copied_from
     if undecided is not None and undecided.seen.seen_by is SeenBy.STORE:
         return undecided.seen.offsets.first
-    if fork is not None:
-        return max(fork.source_offset, replica.log_start_offset)
+    if divergence is not None:
+        return max(divergence.source_offset, replica.log_start_offset)
     agrees = replica.leader_epochs.epoch_for(highest_copied) is not None
     return max(highest_copied + 1 if agrees else replica.log_start_offset, replica.log_start_offset)
 
@@ -236,7 +238,7 @@ def require_planned(
             raise SourceChangedError(where, f"offsets {missing} would be left out")
 
 
-def require_no_fork(
+def require_no_divergence(
     replica_id: ReplicaId, opened: OpenSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
 ) -> None:
     """The source of a segment that is copied for the first time must have what is remote, and no divergence may wait
@@ -255,10 +257,12 @@ def require_no_fork(
     undecided = undecided_divergence(partition, metadata)
     if undecided is not None:
         raise SourceChangedError(where, str(undecided))
-    fork = fork_of(partition, epochs, segment.end_offset + 1, highest_copied_offset, metadata, SeenBy.COPY)
-    if fork is not None:
-        fork.record(partition, metadata)
-        raise SourceChangedError(where, str(fork.seen))
+    divergence = find_divergence(
+        partition, epochs, segment.end_offset + 1, highest_copied_offset, metadata, SeenBy.COPY
+    )
+    if divergence is not None:
+        divergence.record(partition, metadata)
+        raise SourceChangedError(where, str(divergence.seen))
 
 
 def require_replaceable(

@@ -44,7 +44,7 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.copying.check_ahead import SegmentOpener
 from include.tiering.copying.copy_checks import (
-    require_no_fork,
+    require_no_divergence,
     require_planned,
     require_replaceable,
     require_same_end,
@@ -147,7 +147,7 @@ class SegmentCopier:
             decisions = partial(self.metadata.skipped_offsets, replica_id.topic_id_partition)
             require_planned(replica_id, opened.segment, planned, highest_copied_offset, decisions)
             if failed is None:
-                require_no_fork(replica_id, opened, highest_copied_offset, self.metadata)
+                require_no_divergence(replica_id, opened, highest_copied_offset, self.metadata)
             else:
                 require_replaceable(replica_id, opened.segment, failed, self.metadata, self.storage)
             self._reached(CopyStep.OPENED, replica_id, base_offset)

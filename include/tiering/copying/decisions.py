@@ -207,7 +207,7 @@ def plan_follow(
     replica = meant_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     held = [one for one in plan.held_back if one.topic_id_partition == partition]
-    found = [(one, seen.seen) for one in held for seen in (one.undecided, one.fork) if seen is not None]
+    found = [(one, seen.seen) for one in held for seen in (one.undecided, one.divergence) if seen is not None]
     if not found:
         raise StateConflictError(f"{partition}: no divergence of histories waits for a decision")
     waits, seen = found[0]
@@ -229,9 +229,9 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
     """
     if not reason.strip():
         raise SettingError("--reason is empty: say why the archive is to go on with the source's history")
-    partition, fork, undecided = planned.topic_id_partition, planned.waits.fork, planned.waits.undecided
-    if fork is not None:
-        undecided = metadata.record_divergence(partition, fork.seen, history=fork.history)
+    partition, divergence, undecided = planned.topic_id_partition, planned.waits.divergence, planned.waits.undecided
+    if divergence is not None:
+        undecided = metadata.record_divergence(partition, divergence.seen, history=divergence.history)
     if undecided is None:
         raise StateConflictError(f"{partition}: what was shown is not so any more: ask again")
     decided = metadata.follow_source(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.copying.copy_checks import Fork, follow_offset, fork_of, undecided_divergence
+from include.tiering.copying.copy_checks import SourceDivergence, find_divergence, follow_offset, undecided_divergence
 from include.tiering.errors import ClusterFactsError, QuotaExceededError
 from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts, TopicFacts
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport, matches
@@ -44,7 +44,7 @@ class HeldBack(Reason):
         "a failed segment is missing, and so is one that passed: the store is not what it seems to be",
     )
     HOLE = "hole", "offsets are gone from the source: a hole must be recorded by decision first"
-    FORK = "log-divergence", "the source's history is another one than that of what was copied"
+    DIVERGENCE = "log-divergence", "the source's history is another one than that of what was copied"
     BYTE_LIMIT = "byte-limit", "beyond the byte limit of this run", True
     NOT_ELIGIBLE = "not-eligible", "next segment is not eligible", True
     DAMAGED = "damaged", "next segment cannot be copied as it is"
@@ -60,8 +60,8 @@ class HeldBackPartition:
     `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
     what the source has no longer, or not as it was, and nobody has decided about, `lost` are failed segments that no
     new copy replaces.
-    `fork` is a divergence as this plan sees it, `undecided` the one that is recorded; `follow_from` is from where on
-    the source can be followed, None while it is behind. `ineligible` is why the next segment may not be copied.
+    `divergence` is what this plan sees, `undecided` what is recorded; `follow_from` is from where on the source can be
+    followed, None while it is behind. `ineligible` is why the next segment may not be copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -70,7 +70,7 @@ class HeldBackPartition:
     detail: str
     hole: OffsetRange | None = None
     lost: tuple[Loss, ...] = ()
-    fork: Fork | None = None
+    divergence: SourceDivergence | None = None
     undecided: Divergence | None = None
     follow_from: int | None = None
     ineligible: IneligibleReason | None = None
@@ -106,28 +106,34 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
     if highest is None:
         return None
     undecided = undecided_divergence(partition, metadata)
-    fork = fork_of(partition, epochs, end, highest, metadata, SeenBy.PLAN)
-    seen = [one.seen for one in (undecided, fork) if one is not None]
+    divergence = find_divergence(partition, epochs, end, highest, metadata, SeenBy.PLAN)
+    seen = [one.seen for one in (undecided, divergence) if one is not None]
     if not seen:
         return None
     first = min(one.offsets.first for one in seen)
-    if fork is not None and fork.is_behind:
+    if divergence is not None and divergence.is_behind:
         detail, follow_from = f"{seen[0]}; the source is behind what was copied: wait for its leader", None
     else:
-        follow_from = follow_offset(replica, highest, undecided, fork)
+        follow_from = follow_offset(replica, highest, undecided, divergence)
         detail = f"{seen[0]}; from offset {follow_from} on the source can be followed, by decision: see ./tiering skip"
         if undecided is not None and undecided.is_stored_from(follow_from):
             detail += "; the store has copies of it, which ./tiering adopt takes in behind the decision"
     return HeldBackPartition(
-        partition, first, HeldBack.FORK, detail, fork=fork, undecided=undecided, follow_from=follow_from
+        partition,
+        first,
+        HeldBack.DIVERGENCE,
+        detail,
+        divergence=divergence,
+        undecided=undecided,
+        follow_from=follow_from,
     )
 
 
 def record_divergences(plan: CopyPlan, metadata: RemoteLogMetadata) -> None:
     """Record what shows now for the first time; it stays true whatever the source forgets."""
     for held in plan.held_back:
-        if held.fork is not None:
-            held.fork.record(held.topic_id_partition, metadata)
+        if held.divergence is not None:
+            held.divergence.record(held.topic_id_partition, metadata)
 
 
 NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED})

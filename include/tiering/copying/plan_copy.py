@@ -32,7 +32,7 @@ from include.tiering.copying.plan import (
 from include.tiering.copying.plan_replacements import (
     MOST_NEW_COPIES,
     Replacements,
-    before_fork,
+    before_divergence,
     believed,
     replacements_of,
 )
@@ -102,15 +102,15 @@ def plan_copy(
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         pending = next_segments(replica, highest, metadata)
         following = _following(replica, pending, highest)
-        fork = held_by_divergence(replica, highest, metadata)
-        fork = fork if fork is not None and _may_copy(replica, metadata, registry) else None
-        copies = before_fork(failed.get(replica.topic_id_partition, ()), fork)
+        divergence = held_by_divergence(replica, highest, metadata)
+        divergence = divergence if divergence is not None and _may_copy(replica, metadata, registry) else None
+        copies = before_divergence(failed.get(replica.topic_id_partition, ()), divergence)
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
             again = _with_whole_leftovers(again, replica, copies, metadata, is_whole)
         to_copy = list(again.segments)
-        waits_first = [one for one in (again.held_back, fork) if one is not None]
+        waits_first = [one for one in (again.held_back, divergence) if one is not None]
         held_back += waits_first
         if following is not None and not waits_first:
             refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)

@@ -138,9 +138,9 @@ def believed(
     return replacements
 
 
-def before_fork(copies: Sequence[FailedCopy], fork: HeldBackPartition | None) -> Sequence[FailedCopy]:
+def before_divergence(copies: Sequence[FailedCopy], divergence: HeldBackPartition | None) -> Sequence[FailedCopy]:
     """Those that lie wholly before what a divergence is about: of the others nobody knows which history will answer."""
-    return [copy for copy in copies if fork is None or copy.offsets.last < fork.next_offset]
+    return [copy for copy in copies if divergence is None or copy.offsets.last < divergence.next_offset]
 
 
 def fails_by_neighbours(copy: FailedCopy) -> bool:

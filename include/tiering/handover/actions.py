@@ -44,7 +44,7 @@ _FOR_A_PERSON: Final = frozenset(
         HeldBack.FAILED_AGAIN,
         HeldBack.STORE_IN_DOUBT,
         HeldBack.HOLE,
-        HeldBack.FORK,
+        HeldBack.DIVERGENCE,
         HeldBack.NOT_OURS,
         HeldBack.PAST_RETENTION,
     }

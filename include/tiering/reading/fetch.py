@@ -6,7 +6,7 @@ Record batches of one partition come as a broker answers a fetch from remote sto
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
 
 An answer is of one history: where somebody decided to follow the source's, it ends at the offset from which on that one
-answers (`model.divergence`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
+answers (`model.histories`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
 
 Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
 lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.

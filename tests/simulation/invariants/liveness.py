@@ -69,7 +69,7 @@ class Closing:
             if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
                 return
         self._require_all_copied()
-        self._require_no_fork()
+        self._require_no_divergence()
         world.watch.histories.require_found()
         self._require_expired()
         if world.tempers.audits and not self._audited():
@@ -210,18 +210,18 @@ class Closing:
                 HeldBack.NOT_OURS: True,
                 HeldBack.PAST_RETENTION: True,
                 HeldBack.HOLE: log.lost_locally > held.next_offset or log.unclean,
-                HeldBack.FORK: log.unclean,
+                HeldBack.DIVERGENCE: log.unclean,
                 HeldBack.LOST: True,
                 HeldBack.FAILED_AGAIN: True,
                 HeldBack.STORE_IN_DOUBT: bool(self._world.watch.rotten),
             }
-            is_seen = held.fork is not None and not held.fork.is_behind
+            is_seen = held.divergence is not None and not held.divergence.is_behind
             if is_seen and not self._world.watch.divergences.is_recorded(held.topic_id_partition):
                 self._world.watch.broken("what was seen of another history is recorded", f"{held.topic_id_partition}")
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
 
-    def _require_no_fork(self) -> None:
+    def _require_no_divergence(self) -> None:
         """What the leader has below the last copied offset is what was copied, unless a plan says that it is not, or
         somebody decided to go on without."""
         watch = self._world.watch

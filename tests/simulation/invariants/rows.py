@@ -232,7 +232,7 @@ class Rows:
         self._watch.histories.finished(row, replaced)
         if replaced is None:
             self._came_next(row, now)
-            self._watch.forks.finished(row, process)
+            self._watch.replaced_records.finished(row, process)
             self._watch.divergences.finished(row, now)
         for other in now.values():
             is_alike = other.range == row.range and other.history == row.history

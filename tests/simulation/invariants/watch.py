@@ -9,7 +9,6 @@ from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
 from tests.simulation.invariants.audits import Audits
 from tests.simulation.invariants.divergences import RecordedDivergences
-from tests.simulation.invariants.forks import Forks
 from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.handing_over import HandingOver
 from tests.simulation.invariants.histories import Histories
@@ -19,6 +18,7 @@ from tests.simulation.invariants.only_copy import OnlyCopy
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.promises import Promises
 from tests.simulation.invariants.publishing import Publishing
+from tests.simulation.invariants.replaced_records import ReplacedRecords
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
 from tests.simulation.invariants.sending import Sending
@@ -56,7 +56,7 @@ class Watch:
         self.rows = Rows(self)
         self.leases = Leases(self)
         self.sending = Sending(self)
-        self.forks = Forks(self)
+        self.replaced_records = ReplacedRecords(self)
         self.divergences = RecordedDivergences(self)
         self.gate = Gate(self)
         self.audits = Audits(self)
@@ -163,7 +163,7 @@ class Watch:
     ) -> None:
         if label == "source.open_segment":
             self.sending.opened(process, result)
-            self.forks.opened(process, result)
+            self.replaced_records.opened(process, result)
         elif label == "opened.recheck":
             self.sending.looked_again(process)
         elif label == "registry.owner":

@@ -124,21 +124,21 @@ def _any_replica() -> list[Patch]:
     return [(judging, "refusals", instead)]
 
 
-def _forks_ignored() -> list[Patch]:
-    real = copy_checks.fork_offset
+def _divergences_ignored() -> list[Patch]:
+    real = copy_checks.divergence_offset
 
     def instead(*args: Any) -> None:
         real(*args)
 
-    return [(copy_checks, "fork_offset", instead)]
+    return [(copy_checks, "divergence_offset", instead)]
 
 
-def _forks_of_the_plan() -> list[Patch]:
+def _divergences_of_the_plan() -> list[Patch]:
     """Not even what the right one records, which alone would keep the copy from being FINISHED."""
-    return [(copy_segment, "require_no_fork", nothing)]
+    return [(copy_segment, "require_no_divergence", nothing)]
 
 
-def _late_forks() -> list[Patch]:
+def _late_divergences() -> list[Patch]:
     real = plan_copy.held_by_divergence  # type: ignore[attr-defined]
 
     def instead(replica: Any, highest: int | None, metadata: Any) -> Any:
@@ -159,7 +159,7 @@ def _divergences_forgotten() -> list[Patch]:
 
 
 def _divergences_unrecorded() -> list[Patch]:
-    return [(copy_checks.Fork, "record", nothing)]
+    return [(copy_checks.SourceDivergence, "record", nothing)]
 
 
 def _lost_answers() -> list[Patch]:
@@ -257,9 +257,21 @@ COPYING = (
         lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
     Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
-    Mutant("no-fork", "a fork of the history holds the copy back", "nobody looks for one", _forks_ignored, found_one),
-    Mutant("late-fork", "a fork is named at once", "once there is something to copy behind it", _late_forks, found_one),
-    Mutant("stale-plan", "a copy looks for a fork, too", "plans alone do", _forks_of_the_plan, refused),
+    Mutant(
+        "no-divergence",
+        "a divergence of the histories holds the copy back",
+        "nobody looks for one",
+        _divergences_ignored,
+        found_one,
+    ),
+    Mutant(
+        "late-divergence",
+        "a divergence is named at once",
+        "once there is something to copy behind it",
+        _late_divergences,
+        found_one,
+    ),
+    Mutant("stale-plan", "a copy looks for a divergence, too", "plans alone do", _divergences_of_the_plan, refused),
     Mutant(
         "forget-divergence",
         "a divergence that was recorded holds its partition back",

@@ -73,7 +73,7 @@ def test_topics_may_come_from_the_settings(run: Run, app: FakeApp, command: str)
     [
         (HeldBack.STOPPED, 1),
         (HeldBack.HOLE, 1),
-        (HeldBack.FORK, 1),
+        (HeldBack.DIVERGENCE, 1),
         (HeldBack.BYTE_LIMIT, 0),
         (HeldBack.NOT_ELIGIBLE, 0),
         (HeldBack.NOT_OURS, 0),

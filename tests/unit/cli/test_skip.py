@@ -104,7 +104,7 @@ def test_with_nothing_to_skip_it_says_so_and_asks_nobody(
     assert result.stdout.strip() == "orders-0: there is nothing to skip"
 
 
-@pytest.mark.parametrize(("reason", "code"), [(HeldBack.NOT_ELIGIBLE, 0), (HeldBack.FORK, 1)])
+@pytest.mark.parametrize(("reason", "code"), [(HeldBack.NOT_ELIGIBLE, 0), (HeldBack.DIVERGENCE, 1)])
 def test_what_the_partition_waits_for_instead_is_said(run: Run, app: FakeApp, reason: HeldBack, code: int) -> None:
     app.skip = Skip(sample.ORDERS_0, None, HeldBackPartition(sample.ORDERS_0, 50, reason, "details"))
     result = run(*ARGUMENTS)

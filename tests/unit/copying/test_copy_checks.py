@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from include.tiering.copying.copy_checks import require_no_fork, require_planned, require_stored
+from include.tiering.copying.copy_checks import require_no_divergence, require_planned, require_stored
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, ReplicaId, SourceFingerprint
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
@@ -92,7 +92,7 @@ def follows(epochs: list[tuple[int, int]], highest: int | None, remote: Remote) 
     history = LeaderEpochs.of(epochs)
     fingerprint = SourceFingerprint(1, "dir", REPLICA_ID.topic_id_partition.topic_id, None, history, ())
     opened = SimpleNamespace(segment=SEGMENT, fingerprint=fingerprint)
-    require_no_fork(REPLICA_ID, opened, highest, remote)
+    require_no_divergence(REPLICA_ID, opened, highest, remote)
 
 
 def test_behind_replaced_records_nothing_is_copied_whatever_the_plan_says() -> None:
@@ -103,7 +103,7 @@ def test_behind_replaced_records_nothing_is_copied_whatever_the_plan_says() -> N
     assert remote.recorded == [((120, 199), SeenBy.COPY, 0)]
 
 
-def test_records_that_a_fork_within_the_segment_replaced_are_not_copied_over() -> None:
+def test_records_that_a_divergence_within_the_segment_replaced_are_not_copied_over() -> None:
     remote = Remote(epoch_0=250)
     with pytest.raises(SourceChangedError, match=r"offsets 220\.\.250 are remote under other leader epochs"):
         follows([(0, 0), (2, 220)], 250, remote)
@@ -119,7 +119,7 @@ def test_while_a_divergence_waits_for_a_decision_nothing_is_copied() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "highest"), [([(0, 0)], 199), ([(0, 0), (2, 200)], 199), ([(2, 200)], None)])
-def test_where_the_histories_agree_there_is_no_fork(epochs: list[tuple[int, int]], highest: int | None) -> None:
+def test_where_the_histories_agree_there_is_no_divergence(epochs: list[tuple[int, int]], highest: int | None) -> None:
     follows(epochs, highest, Remote(epoch_0=199))
 
 

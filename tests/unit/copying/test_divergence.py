@@ -83,9 +83,9 @@ def test_a_divergence_that_was_seen_stays_whatever_the_log_start_does(
     world: World, orders: ReplicaId, log_start: int
 ) -> None:
     elect_unclean(world, orders)
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
     elect_unclean(world, orders, log_start)
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
     world.plan("later")
     world.batch("later", "later/0")
     assert max(end for _, end in world.offsets(orders)) == LAST_COPIED
@@ -167,7 +167,7 @@ def test_a_reason_is_asked_for(world: World, orders: ReplicaId) -> None:
     planned = plan_follow(world.source.scan(), plan, "orders", 0, DIVERGES_AT, None)
     with pytest.raises(SettingError, match="--reason is empty"):
         follow_source(planned, metadata=world.metadata, reason=" ", author="me")
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
 
 
 def test_who_decides_by_what_was_shown_before_another_decision_is_refused(world: World, orders: ReplicaId) -> None:
@@ -250,7 +250,7 @@ def test_a_source_that_has_the_archived_records_again_is_followed_behind_them(wo
     elect_unclean(world, orders)
     world.plan("seen")
     follow(world, orders, [(0, 0), (4, 50), (8, 70)], (*range(0, 80, 10), 90), 99)
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
     decided = decide(world, orders, 70)
     assert (decided.kept, decided.missing) == (None, (35, 69))
     copy_on(world)
@@ -260,7 +260,7 @@ def test_a_source_that_has_the_archived_records_again_is_followed_behind_them(wo
 
 def test_what_is_not_remote_any_more_diverges_from_nothing(world: World, orders: ReplicaId) -> None:
     elect_unclean(world, orders)
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
     delete_from(world, orders, 30)
     assert held(world) == []
     copy_on(world)
@@ -291,7 +291,7 @@ def test_what_nobody_noticed_is_found_by_a_verification(world: World, orders: Re
     (found,) = world.metadata.divergences(partition)
     assert (found.seen.offsets, found.seen.seen_by) == ((DIVERGES_AT, LAST_COPIED), SeenBy.VERIFICATION)
     assert (found.is_open, found.copied_from) == (True, 65)
-    assert held(world) == [(HeldBack.FORK, DIVERGES_AT)]
+    assert held(world) == [(HeldBack.DIVERGENCE, DIVERGES_AT)]
     decide(world, orders, 65)
     assert findings(world) == []
     assert held(world) == []

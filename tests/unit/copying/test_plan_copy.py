@@ -257,34 +257,35 @@ def test_records_that_an_unclean_election_replaced_are_not_jumped():
     source = replace(replica("a", *segments), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
     assert not made.partitions
-    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)]
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.DIVERGENCE, 50)]
     assert "offsets 50..149 are remote" in made.held_back[0].detail
     assert made.held_back[0].follow_from == 50
 
 
 @pytest.mark.parametrize("active_offset", [90, 50])
-def test_a_fork_is_named_before_there_is_anything_to_copy(active_offset):
+def test_a_divergence_is_named_before_there_is_anything_to_copy(active_offset):
     """0..149 were copied under epoch 0, the new leader has epoch 1 from 50 on and is not as far yet."""
     active = segment(active_offset, 120, reason=IneligibleReason.ACTIVE)
     source = replace(replica("a", segment(0, 49), active), leader_epochs=LeaderEpochs.of([(0, 0), (1, 50)]))
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
     assert not made.partitions
-    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.FORK, 50)]
+    assert [(held.reason, held.next_offset) for held in made.held_back] == [(HeldBack.DIVERGENCE, 50)]
 
 
-def test_a_history_without_anything_remote_is_a_fork_from_its_start():
+def test_a_history_without_anything_remote_is_a_divergence_from_its_start():
     source = replace(replica("a", segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(5, 60)]))
     assert plan(source, known=Known(copied=149, by_epoch={0: 149})).held_back[0].next_offset == 60
 
 
-@pytest.mark.parametrize("fork", [100, 120])
-def test_a_segment_that_holds_the_fork_is_not_copied_over_what_it_replaced(fork):
+@pytest.mark.parametrize("divergence", [100, 120])
+def test_a_segment_that_holds_the_divergence_is_not_copied_over_what_it_replaced(divergence):
     """Copied whole it would cover all that differs: but then two records would answer for one offset."""
     source = replace(
-        replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, fork)])
+        replica("a", segment(0, 99), segment(100, 299), ACTIVE),
+        leader_epochs=LeaderEpochs.of([(0, 0), (1, divergence)]),
     )
     made = plan(source, known=Known(copied=149, by_epoch={0: 149}))
-    assert (bases(made), made.held_back[0].next_offset, made.held_back[0].follow_from) == ([], fork, fork)
+    assert (bases(made), made.held_back[0].next_offset, made.held_back[0].follow_from) == ([], divergence, divergence)
 
 
 def test_where_nothing_is_remote_any_more_nothing_diverges():
@@ -301,13 +302,13 @@ def test_a_source_that_is_behind_is_waited_for_and_no_other_history():
     """An old leader's log: it never heard of epoch 3."""
     source = replace(replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0)]))
     (held,) = plan(source, known=Known(copied=149, by_epoch={0: 99, 3: 149})).held_back
-    assert (held.reason, held.next_offset, held.follow_from) == (HeldBack.FORK, 100, None)
-    assert held.fork is not None
-    assert held.fork.is_behind
+    assert (held.reason, held.next_offset, held.follow_from) == (HeldBack.DIVERGENCE, 100, None)
+    assert held.divergence is not None
+    assert held.divergence.is_behind
     assert "the source is behind what was copied" in held.detail
 
 
-def test_a_new_epoch_behind_what_was_copied_is_no_fork():
+def test_a_new_epoch_behind_what_was_copied_is_no_divergence():
     source = replace(
         replica("a", segment(0, 99), segment(100, 299), ACTIVE), leader_epochs=LeaderEpochs.of([(0, 0), (1, 100)])
     )
@@ -324,26 +325,26 @@ def unclean(*segments: LogSegment, since: int) -> Replica:
     return replace(source, leader_epochs=LeaderEpochs.of([(0, 0), (2, since)]))
 
 
-def test_a_fork_behind_a_hole_begins_where_the_hole_ends():
+def test_a_divergence_behind_a_hole_begins_where_the_hole_ends():
     (held,) = plan(unclean(segment(250, 349), since=150), known=Known(**HISTORY_WITH_A_HOLE)).held_back
-    assert (held.reason, held.next_offset) == (HeldBack.FORK, 200)
+    assert (held.reason, held.next_offset) == (HeldBack.DIVERGENCE, 200)
     assert "offsets 200..299 are remote" in held.detail
     assert held.follow_from == 100, "what the source has of the hole after all is copied"
 
 
-def test_a_fork_before_a_hole_is_named_without_the_hole():
+def test_a_divergence_before_a_hole_is_named_without_the_hole():
     known = Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)])
     (held,) = plan(unclean(segment(200, 349), since=50), known=known).held_back
-    assert (held.reason, held.next_offset) == (HeldBack.FORK, 50)
+    assert (held.reason, held.next_offset) == (HeldBack.DIVERGENCE, 50)
     assert "offsets 50..99 are remote" in held.detail
 
 
-def test_a_new_epoch_within_a_hole_is_no_fork():
+def test_a_new_epoch_within_a_hole_is_no_divergence():
     known = Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)])
     assert bases(plan(unclean(segment(200, 349), since=120), known=known)) == [[200]]
 
 
-def test_a_history_that_begins_behind_a_hole_is_no_fork():
+def test_a_history_that_begins_behind_a_hole_is_no_divergence():
     source = replace(BEHIND_A_HOLE, leader_epochs=LeaderEpochs.of([(3, 200)]))
     assert bases(plan(source, known=Known(copied=99, by_epoch={0: 99}, skipped=[(100, 199)]))) == [[200, 250]]
 

@@ -9,7 +9,7 @@ import pytest
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_replacements import (
     Replacements,
-    before_fork,
+    before_divergence,
     hole_before,
     plan_replacements,
     remember_losses,
@@ -189,10 +189,12 @@ def test_what_a_decision_left_stops_nothing_and_no_source_has_it(rest: Mapping[s
 
 def test_of_what_an_undecided_divergence_is_about_nothing_is_lost():
     copies = [failed(0, 99, number=1), failed(100, 199, number=2), failed(200, 299, number=3)]
-    fork = HeldBackPartition(PARTITION, 150, HeldBack.FORK, "offsets 150..299 are remote under other leader epochs")
-    assert before_fork(copies, fork) == copies[:1]
-    assert before_fork(copies, replace(fork, next_offset=200)) == copies[:2]
-    assert before_fork(copies, None) == copies
+    divergence = HeldBackPartition(
+        PARTITION, 150, HeldBack.DIVERGENCE, "offsets 150..299 are remote under other leader epochs"
+    )
+    assert before_divergence(copies, divergence) == copies[:1]
+    assert before_divergence(copies, replace(divergence, next_offset=200)) == copies[:2]
+    assert before_divergence(copies, None) == copies
 
 
 def test_what_is_about_to_expire_is_not_copied_again():

@@ -37,7 +37,7 @@ LOST = HeldBackPartition(
         for number, offsets in ((7, (0, 9)), (8, (50, 59)))
     ),
 )
-FORK = HeldBackPartition(ORDERS, 50, HeldBack.FORK, "why")
+DIVERGENCE = HeldBackPartition(ORDERS, 50, HeldBack.DIVERGENCE, "why")
 
 
 def replica(*bases: int, partition: TopicIdPartition = ORDERS, broker: int = 1, chosen: bool = True) -> Replica:
@@ -101,10 +101,10 @@ def test_the_hole_of_the_plan_is_what_may_be_skipped() -> None:
     assert planned(replica(200, 300)) == Skip(ORDERS, HOLE, GONE, decisions=(EARLIER,))
 
 
-@pytest.mark.parametrize("held_back", [None, FORK, replace(GONE, topic_id_partition=OLD_ORDERS)])
+@pytest.mark.parametrize("held_back", [None, DIVERGENCE, replace(GONE, topic_id_partition=OLD_ORDERS)])
 def test_whatever_else_the_plan_says_is_no_hole(held_back: HeldBackPartition | None) -> None:
     found = planned(replica(200), held_back=held_back)
-    assert (found.hole, found.waits) == (None, FORK if held_back is FORK else None)
+    assert (found.hole, found.waits) == (None, DIVERGENCE if held_back is DIVERGENCE else None)
     assert found.decisions == (EARLIER,)
 
 

@@ -53,7 +53,7 @@ def test_which_reasons_need_a_person() -> None:
         HeldBack.FAILED_AGAIN,
         HeldBack.STORE_IN_DOUBT,
         HeldBack.HOLE,
-        HeldBack.FORK,
+        HeldBack.DIVERGENCE,
         HeldBack.DAMAGED,
         HeldBack.COMPACTED,
     }

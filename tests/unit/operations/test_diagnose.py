@@ -138,7 +138,7 @@ def test_a_transaction_with_its_producer_and_age(open_ones: list[UnfinishedTrans
     assert (found.cause, found.finding) == (Cause.OPEN_TRANSACTION, finding)
 
 
-@pytest.mark.parametrize("reason", [HeldBack.HOLE, HeldBack.FORK, HeldBack.STOPPED])
+@pytest.mark.parametrize("reason", [HeldBack.HOLE, HeldBack.DIVERGENCE, HeldBack.STOPPED])
 def test_what_is_held_back_keeps_its_words(reason: HeldBack) -> None:
     found = one(plan=held_back(reason, "why"))
     assert (found.cause, found.finding) == (Cause.HELD_BACK, f"from offset 0: {reason}: why")

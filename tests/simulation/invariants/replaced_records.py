@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 
-class Forks:
+class ReplacedRecords:
     """Of one world, by what the source had in a segment, and below it, when it was opened."""
 
     def __init__(self, watch: "Watch") -> None:

@@ -86,5 +86,5 @@ def table(before: Holdings, after: Holdings, topic: str) -> Table:
 
 
 def _stored(app: "App", size: PartitionSize) -> Stored:
-    truth = app.adapters.stores.metadata.partition_truth(size.topic_id_partition)
-    return Stored(size.segments, size.size_bytes, truth.log_start_offset)
+    retained = app.adapters.stores.metadata.retention_state(size.topic_id_partition)
+    return Stored(size.segments, size.size_bytes, retained.log_start_offset)

@@ -1,4 +1,4 @@
-"""What every implementation of `RemoteLogMetadata` does for deletions and for the truth of an archive."""
+"""What every implementation of `RemoteLogMetadata` does for deletions and for the retention state of partitions."""
 
 import pytest
 from sqlalchemy import Engine, event, select
@@ -10,7 +10,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.model.sizes import partition_size
-from include.tiering.segments.contract import PartitionTruth, RemoteLogMetadata
+from include.tiering.segments.contract import PartitionRetentionState, RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import EVERY
 from tests.doubles.expirations import expire_lease_of
@@ -174,14 +174,14 @@ class TestAdvanceDeletion:
         assert deleting.custom_metadata == b"where"
 
 
-class TestTruth:
+class TestRetentionState:
     def test_of_a_partition_that_nobody_dealt_with(self, metadata, partition):
-        assert metadata.partition_truth(partition) == PartitionTruth(0, LeaderEpochs())
+        assert metadata.retention_state(partition) == PartitionRetentionState(0, LeaderEpochs())
 
     def test_the_log_start_only_rises_and_says_why(self, metadata, engine, partition):
         assert metadata.raise_log_start(partition, 50, reason="delete-records", author="me@host") == 50
         assert metadata.raise_log_start(partition, 20, reason="a mistake", author="me@host") == 50
-        assert metadata.partition_truth(partition).log_start_offset == 50
+        assert metadata.retention_state(partition).log_start_offset == 50
         with engine.connect() as connection:
             (row,) = connection.execute(select(events.c.kind, events.c.detail, events.c.author))
         assert tuple(row) == ("log-start", "0 -> 50: delete-records", "me@host")
@@ -190,18 +190,18 @@ class TestTruth:
         expire_lease_of(engine, partition, "run-2", take_over=expiring)
         with pytest.raises(LeaseLostError):
             metadata.raise_log_start(partition, 50, reason="time", author="expire", fence=expiring)
-        assert metadata.partition_truth(partition).log_start_offset == 0
+        assert metadata.retention_state(partition).log_start_offset == 0
 
     def test_a_finished_segment_brings_its_epochs(self, metadata, partition, copying):
         finish(metadata, segment_of(partition, 1, 0, 99, {0: 0, 2: 60}), copying)
         metadata.add_segment(segment_of(partition, 2, 100, 199, {5: 100}), fence=copying)
-        assert metadata.partition_truth(partition).leader_epochs == LeaderEpochs.of([(0, 0), (2, 60)])
+        assert metadata.retention_state(partition).leader_epochs == LeaderEpochs.of([(0, 0), (2, 60)])
 
     def test_what_a_broker_forgets_stays(self, metadata, engine, partition):
         metadata.merge_leader_epochs(partition, LeaderEpochs.of([(0, 0), (3, 120)]), 0)
         assert metadata.merge_leader_epochs(partition, LeaderEpochs.of([(3, 150), (4, 200)]), 150) == ()
         history = LeaderEpochs.of([(0, 0), (3, 120), (4, 200)])
-        assert metadata.partition_truth(partition).leader_epochs == history
+        assert metadata.retention_state(partition).leader_epochs == history
         with engine.connect() as connection:
             assert connection.execute(select(events)).all() == []
 
@@ -210,7 +210,7 @@ class TestTruth:
         rewritten = LeaderEpochs.of([(0, 0), (4, 100)])
         assert metadata.merge_leader_epochs(partition, rewritten, 0)
         metadata.merge_leader_epochs(partition, rewritten, 0)
-        assert metadata.partition_truth(partition).leader_epochs == rewritten
+        assert metadata.retention_state(partition).leader_epochs == rewritten
         with engine.connect() as connection:
             (row,) = connection.execute(select(events.c.kind, events.c.detail))
         assert row.kind == "leader-epochs"

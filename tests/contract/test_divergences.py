@@ -214,12 +214,12 @@ def test_a_replacement_that_finishes_behind_a_decision_moves_neither_the_end_nor
     metadata.add_segment(new, fence=fence)
     record(metadata, copied)
     follow(metadata, copied, 150)
-    known = metadata.partition_truth(copied)
+    known = metadata.retention_state(copied)
     metadata.update_segment(
         update_of(new, FINISHED), expected=STARTED, fence=fence, supersedes=old.remote_log_segment_id
     )
     assert metadata.highest_copied_offset(copied) == 149
-    assert metadata.partition_truth(copied) == known
+    assert metadata.retention_state(copied) == known
     assert metadata.segment_for_offset(copied, 4, 250).remote_log_segment_id == new.remote_log_segment_id
 
 
@@ -341,7 +341,7 @@ def test_what_was_decided_by_a_history_that_was_left_raises_no_log_start(metadat
         with pytest.raises(HistoryChangedError, match="a person decided to follow another history") as caught:
             metadata.raise_log_start(copied, offset, reason="expired", author="run", fence=fence, history=0)
         assert caught.value.retriable
-    assert metadata.partition_truth(copied).log_start_offset == 100
+    assert metadata.retention_state(copied).log_start_offset == 100
     assert metadata.raise_log_start(copied, 150, reason="expired", author="run", fence=fence, history=1) == 150
     assert metadata.raise_log_start(copied, 160, reason="asked for", author="me") == 160
 
@@ -407,7 +407,7 @@ def test_a_copy_and_whoever_sees_a_divergence_do_not_miss_each_other(metadata, c
 
 
 def epochs_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> dict[int, int]:
-    return dict(metadata.partition_truth(partition).leader_epochs)
+    return dict(metadata.retention_state(partition).leader_epochs)
 
 
 def test_a_decision_makes_the_sources_leader_epochs_those_of_the_partition(metadata, copied, fence):

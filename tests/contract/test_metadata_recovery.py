@@ -148,8 +148,8 @@ class TestRebuild:
         assert [row.metadata for row in found] == [replace(one.metadata, state=FINISHED) for one in SEGMENTS]
         assert [row.log_crc32c for row in found] == [one.log_crc32c for one in SEGMENTS]
         assert {(row.verdict, row.finished_at_ms) for row in found} == {(Verdict.NONE, now.now_ms)}
-        assert metadata.partition_truth(ORDERS_0).leader_epochs == LeaderEpochs.of([(0, 0), (2, 150)])
-        assert metadata.partition_truth(ORDERS_0).log_start_offset == 0
+        assert metadata.retention_state(ORDERS_0).leader_epochs == LeaderEpochs.of([(0, 0), (2, 150)])
+        assert metadata.retention_state(ORDERS_0).log_start_offset == 0
         assert metadata.highest_copied_offset(ORDERS_0) == 399
         assert metadata.highest_offset_for_epoch(ORDERS_0, 0) == 149
         assert [one.size_bytes for one in metadata.partition_sizes(ORDERS_0)] == [3_000]
@@ -232,7 +232,7 @@ class TestAdoption:
         assert row.metadata == replace(one.metadata, state=FINISHED)
         assert (row.verdict, row.log_crc32c) == (Verdict.NONE, one.log_crc32c)
         assert metadata.highest_copied_offset(ORDERS_0) == 199
-        assert metadata.partition_truth(ORDERS_0).leader_epochs == LeaderEpochs.of([(0, 0), (1, 100)])
+        assert metadata.retention_state(ORDERS_0).leader_epochs == LeaderEpochs.of([(0, 0), (1, 100)])
         said = rows(engine, select(events.c.detail, events.c.author).where(events.c.kind == "adoption"))
         assert said == [(f"{one.metadata.remote_log_segment_id.id}: offsets 100..199", "me")]
         recovery.adopt(one, fence=fence, author="me")

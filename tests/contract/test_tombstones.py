@@ -101,7 +101,7 @@ def test_answers_are_the_same_before_and_after(metadata, partition, deleted, now
         return (
             metadata.list_segments(partition),
             metadata.partition_sizes(),
-            metadata.partition_truth(partition),
+            metadata.retention_state(partition),
             metadata.partitions(),
             metadata.highest_copied_offset(partition),
             [metadata.highest_offset_for_epoch(partition, epoch) for epoch in (0, 1)],

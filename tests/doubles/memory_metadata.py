@@ -8,7 +8,7 @@ from include.tiering.model.histories import Divergence, SeenDivergence, SkippedO
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
-from include.tiering.segments.contract import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.segments.contract import Judgement, Look, PartitionRetentionState, QualityResult, SegmentRow
 from include.tiering.segments.values import conclude, deep_passed_at_ms
 from tests.doubles.partial import Partial
 
@@ -16,7 +16,7 @@ from tests.doubles.partial import Partial
 class MemoryMetadata(Partial):
     """A test puts rows in and changes them as it likes.
 
-    `runs` names the segments of each run, `skipped` the holes that were recorded and `truth` what holds
+    `runs` names the segments of each run, `skipped` the holes that were recorded and `state` what holds
     of any partition.
     """
 
@@ -28,7 +28,7 @@ class MemoryMetadata(Partial):
         self.skipped: list[SkippedOffsets] = []
         self.diverged: list[Divergence] = []
         self.recorded: list[tuple[SeenDivergence, int]] = []
-        self.truth = PartitionTruth()
+        self.state = PartitionRetentionState()
         for row in rows:
             self.put(row)
 
@@ -59,8 +59,8 @@ class MemoryMetadata(Partial):
                 found = row.metadata
         return found
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        return self.truth
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        return self.state
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
         return self.diverged

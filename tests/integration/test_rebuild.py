@@ -93,7 +93,7 @@ def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
         assert not app.copying.run_batch("run-1", "run-1/0").failed
         partitions = list(app.adapters.stores.metadata.partitions())
         original = rows_of(app)
-        truths = {one: app.adapters.stores.metadata.partition_truth(one) for one in partitions}
+        states = {one: app.adapters.stores.metadata.retention_state(one) for one in partitions}
     assert run("verify")["failed"] == []
     sizes, files = run("sizes")["partitions"], fetched(tmp_path, partitions)
     assert len(files) == len(original) > 15
@@ -113,12 +113,12 @@ def test_a_database_that_is_lost_is_made_again_from_the_store_alone(
     }
     with open_app(load_settings()) as app:
         assert rows_of(app) == original
-        for partition, truth in truths.items():
-            rebuilt = app.adapters.stores.metadata.partition_truth(partition)
+        for partition, state in states.items():
+            rebuilt = app.adapters.stores.metadata.retention_state(partition)
             highest = app.adapters.stores.metadata.highest_copied_offset(partition)
             assert highest is not None
             # Epochs that began behind the last copy are known to the brokers alone.
-            assert rebuilt.leader_epochs == truth.leader_epochs.range(-1, highest + 1)
+            assert rebuilt.leader_epochs == state.leader_epochs.range(-1, highest + 1)
             assert rebuilt.log_start_offset == 0
     assert fetched(tmp_path, partitions[:1], code=1) == {}
 

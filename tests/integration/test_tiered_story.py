@@ -273,7 +273,7 @@ class _Story:
 
     def _log_start(self, name: PartitionName) -> int:
         (partition,) = [one for one in self._app.adapters.stores.metadata.partitions() if _name(one) == name]
-        return self._app.adapters.stores.metadata.partition_truth(partition).log_start_offset
+        return self._app.adapters.stores.metadata.retention_state(partition).log_start_offset
 
 
 def _counted_by_spark(output: Path) -> Recount:

@@ -201,7 +201,7 @@ class Life:
         remember_leader_epochs(self.world.source.scan(), self.world.metadata, self.world.registry)
 
     def require_the_sources_epochs(self) -> None:
-        known = self.world.metadata.partition_truth(self.orders.topic_id_partition).leader_epochs
+        known = self.world.metadata.retention_state(self.orders.topic_id_partition).leader_epochs
         offsets = range(self.source.log_start, len(self.source.epochs))
         assert [known.epoch_for(one) for one in offsets] == [self.source.epochs[one] for one in offsets]
 

@@ -37,10 +37,10 @@ def require_all_there(archive: Archive) -> None:
     archive.require_no_leftovers()
     with archive.open() as app:
         for partition in archive.remote():
-            truth = app.adapters.stores.metadata.partition_truth(partition)
-            assert truth.log_start_offset == 0
+            retained = app.adapters.stores.metadata.retention_state(partition)
+            assert retained.log_start_offset == 0
             if partition.partition == 0:
-                assert truth.leader_epochs == HISTORY
+                assert retained.leader_epochs == HISTORY
 
 
 def raised(archive: Archive) -> None:

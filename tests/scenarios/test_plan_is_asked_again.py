@@ -58,7 +58,7 @@ def outcomes(archive: Archive) -> list[tuple[DeletionOutcome, str | None]]:
 def log_starts(archive: Archive) -> set[int]:
     with archive.open() as app:
         return {
-            app.adapters.stores.metadata.partition_truth(one).log_start_offset
+            app.adapters.stores.metadata.retention_state(one).log_start_offset
             for one in app.adapters.stores.metadata.partitions()
         }
 

@@ -169,6 +169,6 @@ def test_records_are_dropped_of_the_topic_that_is_named(archive, app) -> None:
     assert f"the cluster gives the name to topic id {AGAIN} now" in " ".join(refused.output.split())
     with archive.open() as opened:
         (partition,) = (one for one in opened.adapters.stores.metadata.partitions() if one.partition == 0)
-        assert opened.adapters.stores.metadata.partition_truth(partition).log_start_offset == 0
+        assert opened.adapters.stores.metadata.retention_state(partition).log_start_offset == 0
         assert app(*dropped, "--topic-id", str(old)).exit_code == 0
-        assert opened.adapters.stores.metadata.partition_truth(partition).log_start_offset == 188
+        assert opened.adapters.stores.metadata.retention_state(partition).log_start_offset == 188

@@ -88,7 +88,7 @@ def replacing(
 def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
     """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source: why it
     is of another history, None if nothing says so."""
-    known = metadata.partition_truth(attempt.topic_id_partition).leader_epochs
+    known = metadata.retention_state(attempt.topic_id_partition).leader_epochs
     own = with_records(attempt.segment_leader_epochs)
     offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
     other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)

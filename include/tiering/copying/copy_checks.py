@@ -83,7 +83,7 @@ def find_divergence(
     if newest is None or metadata.is_continued(partition, newest, highest_copied):
         return None
     divergences = metadata.divergences(partition)
-    log_start = metadata.partition_truth(partition).log_start_offset
+    log_start = metadata.retention_state(partition).log_start_offset
     rows = [
         (row, part)
         for row in metadata.list_segments(partition)

@@ -177,14 +177,14 @@ def left_out(
     retention = retentions.get(replica.topic_id_partition.topic, FOR_EVER)
     if highest_copied_offset is not None or retention == FOR_EVER:
         return []
-    truth = metadata.partition_truth(replica.topic_id_partition)
+    retained = metadata.retention_state(replica.topic_id_partition)
     possible = takewhile(lambda one: one.size_bytes <= counted_bytes(one, replica), eligible)
     committed = replica.leader_epochs.range(-1, replica.high_watermark)
     given = RetentionInput(
         topic_id_partition=replica.topic_id_partition,
         segments=tuple(_as_copied(replica.topic_id_partition, segment, now_ms) for segment in possible),
-        lineage=merged(truth.leader_epochs, committed, replica.log_start_offset).history,
-        log_start_offset=truth.log_start_offset,
+        lineage=merged(retained.leader_epochs, committed, replica.log_start_offset).history,
+        log_start_offset=retained.log_start_offset,
         now_ms=now_ms,
         retention_ms=retention.retention_ms,
         retention_bytes=retention.retention_bytes,

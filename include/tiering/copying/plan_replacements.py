@@ -113,7 +113,7 @@ def replacements_of(
         replica,
         copies,
         others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
-        log_start_offset=metadata.partition_truth(partition).log_start_offset,
+        log_start_offset=metadata.retention_state(partition).log_start_offset,
         max_attempts=max_attempts,
         hole=hole,
     )

@@ -149,7 +149,7 @@ class ReplacementCheck:
         """
         old = self.metadata.segment(superseded)
         partition = superseded.topic_id_partition
-        if old is None or self.metadata.partition_truth(partition).log_start_offset > old.metadata.end_offset:
+        if old is None or self.metadata.retention_state(partition).log_start_offset > old.metadata.end_offset:
             return
         new = self._last_copy(old)
         if not new.metadata.is_finished:
@@ -169,7 +169,7 @@ class ReplacementCheck:
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         segment_id, partition = unfinished.remote_log_segment_id, unfinished.topic_id_partition
-        if self.metadata.partition_truth(partition).log_start_offset > unfinished.end_offset:
+        if self.metadata.retention_state(partition).log_start_offset > unfinished.end_offset:
             return
         if not self.whole.storage.stat_log_segment(unfinished):
             self._require_witness(unfinished)

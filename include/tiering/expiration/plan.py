@@ -229,19 +229,19 @@ class ExpirationPlanner:
     def _input(
         self, partition: TopicIdPartition, replica: Replica | None, retention: TopicRetention, now_ms: int
     ) -> RetentionInput:
-        truth = self.metadata.partition_truth(partition)
+        retained = self.metadata.retention_state(partition)
         rows = [row for row in self.metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
         highest = self.metadata.highest_copied_offset(partition)
         return RetentionInput(
             topic_id_partition=partition,
             segments=tuple(row.metadata for row in rows),
-            lineage=truth.leader_epochs,
-            log_start_offset=truth.log_start_offset,
+            lineage=retained.leader_epochs,
+            log_start_offset=retained.log_start_offset,
             now_ms=now_ms,
             # A broker that lost its log, or whose log was cut, has a lower end: its epochs tell which segments are
             # foreign, and nothing that was archived becomes so because a broker forgot.
             log_end_offset=None,
-            local_only_bytes=None if replica is None else local_only_bytes(replica, highest, truth.log_start_offset),
+            local_only_bytes=None if replica is None else local_only_bytes(replica, highest, retained.log_start_offset),
             retention_ms=retention.retention_ms,
             retention_bytes=retention.retention_bytes,
             unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
@@ -270,8 +270,8 @@ class ExpirationPlanner:
         if replica is None or retention.retention_bytes is None:
             return replica, []
         partition = replica.topic_id_partition
-        highest, truth = self.metadata.highest_copied_offset(partition), self.metadata.partition_truth(partition)
-        segments = local_only_segments(replica, highest, truth.log_start_offset)
+        highest, retained = self.metadata.highest_copied_offset(partition), self.metadata.retention_state(partition)
+        segments = local_only_segments(replica, highest, retained.log_start_offset)
         return without_doubtful(replica, segments, self.size_doubts(replica.replica_id, segments))
 
     def _under_live_work(
@@ -387,7 +387,7 @@ def plan_truncation(
     end_offset = 0 if highest is None else highest + 1
     if before_offset > end_offset:
         raise SettingError(f"{partition}: offset {before_offset} is beyond what is archived: at most {end_offset}")
-    log_start = metadata.partition_truth(partition).log_start_offset
+    log_start = metadata.retention_state(partition).log_start_offset
     offset = max(log_start, before_offset)
     below = [
         row.metadata.segment_size_bytes

@@ -109,7 +109,7 @@ class RecordReader:
             OffsetOutOfRangeError: there is none, or the offset is below our log start.
         """
         partition, offset = fetch.partition, fetch.offset
-        log_start_offset = self.metadata.partition_truth(partition).log_start_offset
+        log_start_offset = self.metadata.retention_state(partition).log_start_offset
         if offset < log_start_offset:
             raise OffsetOutOfRangeError(f"{partition}: offset {offset} is below the log start, {log_start_offset}")
         divergences = self.metadata.divergences(partition)
@@ -340,7 +340,7 @@ def fetch_partition(
     target.mkdir(parents=True, exist_ok=True)
     last_fetched: tuple[int, int] | None = None
     divergences = metadata.divergences(partition)
-    log_start_offset = metadata.partition_truth(partition).log_start_offset
+    log_start_offset = metadata.retention_state(partition).log_start_offset
     # Of one start offset the newest history comes first; within one the order stays.
     rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
     for row in rows:

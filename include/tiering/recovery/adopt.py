@@ -200,7 +200,7 @@ def _adoptable(
     stored, faulty = told_apart(examined(storage, unknown))
     divergences, highest = metadata.divergences(partition), metadata.highest_copied_offset(partition)
     history, decision = newest_history(divergences), newest_decision(divergences)
-    log_start = metadata.partition_truth(partition).log_start_offset
+    log_start = metadata.retention_state(partition).log_start_offset
     finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
     others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
     begun = [one for one in others if one.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]

@@ -22,14 +22,14 @@ from include.tiering.model.segment_metadata import (
     VerdictTotal,
 )
 from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
-from include.tiering.segments.values import Judgement, Look, PartitionTruth, QualityResult, SegmentRow
+from include.tiering.segments.values import Judgement, Look, PartitionRetentionState, QualityResult, SegmentRow
 
 __all__ = [
     "Divergences",
     "Judgement",
     "KeyRange",
     "Look",
-    "PartitionTruth",
+    "PartitionRetentionState",
     "QualityResult",
     "RemoteLogMetadata",
     "RemoteLogSizes",
@@ -170,8 +170,8 @@ class RemoteLogMetadata(Divergences, Protocol):
         """
         ...
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        """The defaults for a partition that nobody dealt with."""
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        """Log start and merged leader epochs; the defaults for a partition of which nothing was stored yet."""
         ...
 
     def raise_log_start(

@@ -36,7 +36,7 @@ from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.model.sizes import EpochSize, PartitionSize
-from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_divergences import require_history
 from include.tiering.segments.sql_metadata_topic import not_ready_reason
 from include.tiering.segments.sql_partitions import (
@@ -44,9 +44,9 @@ from include.tiering.segments.sql_partitions import (
     learn_leader_epochs,
     learnt,
     owner_of,
+    retention_state_of,
     skipped_of,
     store_decision,
-    truth_of,
 )
 
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -69,9 +69,9 @@ _HELD: Final = (
 class SqlPartitionState(ClusterStore):
     """The part of `RemoteLogMetadata` about whole partitions, but for divergences."""
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
         with reading(self._engine) as connection:
-            return truth_of(connection, self._cluster_id, partition)
+            return retention_state_of(connection, self._cluster_id, partition)
 
     def raise_log_start(
         self,
@@ -91,7 +91,7 @@ class SqlPartitionState(ClusterStore):
                 require_history(connection, cluster_id, partition, history)
             now_ms = self._now_ms(connection)
             lock_or_create_partition(connection, cluster_id, partition)
-            before = truth_of(connection, cluster_id, partition).log_start_offset
+            before = retention_state_of(connection, cluster_id, partition).log_start_offset
             if offset <= before:
                 return before
             connection.execute(_RAISE, key_of(cluster_id, partition) | {"log_start_offset": offset})

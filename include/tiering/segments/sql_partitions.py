@@ -35,7 +35,7 @@ from include.tiering.model.leader_epochs import (
 )
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_queries import decode_leader_epochs, encode_leader_epochs
 
 _TAKE_AWAY: Final = (
@@ -154,10 +154,10 @@ _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_par
 """From where on somebody has decided which leader epochs hold; None: nobody has."""
 
 
-def truth_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionTruth:
+def retention_state_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionRetentionState:
     """The defaults for a partition that nobody dealt with."""
     row = connection.execute(_TRUTH, key_of(cluster_id, partition)).one_or_none()
-    return PartitionTruth() if row is None else PartitionTruth(row[0], decode_leader_epochs(row[1]))
+    return PartitionRetentionState() if row is None else PartitionRetentionState(row[0], decode_leader_epochs(row[1]))
 
 
 def learn_leader_epochs(
@@ -206,7 +206,7 @@ def learnt(
     first decision's offset on is known already, or of a history that was left. A segment says what nobody else may
     know: the store's copies of a history that is followed, where the source has lost its beginning.
     """
-    known = truth_of(connection, cluster_id, partition).leader_epochs
+    known = retention_state_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
     if is_followed or found.history == known or not known.entries or seen.entries[-1].epoch > known.entries[-1].epoch:
         return known, found
@@ -220,7 +220,7 @@ def follow_leader_epochs(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, source: LeaderEpochs, from_offset: int
 ) -> None:
     """Go on with the source's leader epochs from the offset (inclusive) on. The caller holds the partition."""
-    known = truth_of(connection, cluster_id, partition).leader_epochs
+    known = retention_state_of(connection, cluster_id, partition).leader_epochs
     _store(connection, cluster_id, partition, followed(known, source, from_offset))
 
 

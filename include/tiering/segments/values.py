@@ -56,8 +56,8 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionTruth:
-    """What this platform holds to be true of a partition's remote log, whatever its broker forgets.
+class PartitionRetentionState:
+    """Log start and leader epochs of a partition's remote log as the platform stored them, whatever its broker forgets.
 
     Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
     """

@@ -125,7 +125,7 @@ def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: Rem
     remote, but for what somebody decided to go on without."""
     if highest_copied is None:
         return 0
-    log_start = metadata.partition_truth(replica.topic_id_partition).log_start_offset
+    log_start = metadata.retention_state(replica.topic_id_partition).log_start_offset
     both = [s for s in replica.segments if not s.active and log_start <= s.end_offset <= highest_copied]
     decisions = metadata.skipped_offsets(replica.topic_id_partition) if both else ()
     return sum(one.size_bytes for one in both if not_skipped(one.base_offset, one.end_offset, decisions))

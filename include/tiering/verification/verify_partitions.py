@@ -29,7 +29,13 @@ from include.tiering.model.histories import (
     unexplained,
 )
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.segments.contract import Look, PartitionTruth, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.segments.contract import (
+    Look,
+    PartitionRetentionState,
+    QualityResult,
+    RemoteLogMetadata,
+    SegmentRow,
+)
 from include.tiering.verification.measures import PartitionMeasure, measure_partition
 from include.tiering.verification.rules import Judge, QualityFinding, Severity
 from include.tiering.verification.suites import findings_of_partition
@@ -93,7 +99,7 @@ def _measure(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
 ) -> PartitionMeasure:
     """Logs grow: a segment is above its log only if it is above an end that was asked for after the segments."""
-    rows, truth = metadata.list_segments(partition), metadata.partition_truth(partition)
+    rows, retained = metadata.list_segments(partition), metadata.retention_state(partition)
     divergences = metadata.divergences(partition)
     measure = partial(
         measure_partition,
@@ -102,12 +108,12 @@ def _measure(
         histories={row.metadata.remote_log_segment_id: row.history for row in rows if row.history},
         decisions=metadata.skipped_offsets(partition),
         divergences=divergences,
-        leader_epochs=truth.leader_epochs,
-        log_start_offset=truth.log_start_offset,
+        leader_epochs=retained.leader_epochs,
+        log_start_offset=retained.log_start_offset,
     )
     measured = measure(log_end_offset=ends.get(partition))
     if measured.other_history:
-        _record_divergence(metadata, partition, rows, divergences, truth)
+        _record_divergence(metadata, partition, rows, divergences, retained)
     if measured.segments_above_log_end:
         return measure(log_end_offset=log_ends({partition.topic}).get(partition))
     return measured
@@ -118,16 +124,18 @@ def _record_divergence(
     partition: TopicIdPartition,
     rows: Sequence[SegmentRow],
     divergences: Sequence[Divergence],
-    truth: PartitionTruth,
+    retained: PartitionRetentionState,
 ) -> None:
     """What no run noticed before: from now on the partition waits for a decision."""
-    finished = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= truth.log_start_offset]
-    others = {row: unexplained(row.metadata, row.history, divergences, truth.leader_epochs) for row in finished}
+    finished = [
+        row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= retained.log_start_offset
+    ]
+    others = {row: unexplained(row.metadata, row.history, divergences, retained.leader_epochs) for row in finished}
     first = min(found[0].first for found in others.values() if found)
     segments = [row.metadata for row, found in others.items() if found]
     offsets = OffsetRange(first, max(one.end_offset for one in segments))
     archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
-    source = epochs_of(truth.leader_epochs, offsets)
+    source = epochs_of(retained.leader_epochs, offsets)
     seen = SeenDivergence(offsets, tuple(sorted(archived)), source, SeenBy.VERIFICATION)
     metadata.record_divergence(partition, seen, history=newest_history(divergences))
 

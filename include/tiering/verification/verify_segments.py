@@ -234,7 +234,7 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
     decision left wholly have to follow another one: its offsets are those of another history.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
-    log_start_offset = metadata.partition_truth(partition).log_start_offset
+    log_start_offset = metadata.retention_state(partition).log_start_offset
     previous: RemoteLogSegmentMetadata | None = None
     history: int | None = None
     for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):

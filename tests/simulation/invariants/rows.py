@@ -104,8 +104,8 @@ class Rows:
         """Compare with before."""
         db = self._world.db
         now = {row[0]: Row(*row) for row in db.rows(_QUERY)}
-        truths = db.rows(_LOG_STARTS)
-        log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in truths}
+        partitions = db.rows(_LOG_STARTS)
+        log_starts = {(topic_id, number): offset for topic_id, number, offset, _ in partitions}
         before = self.known
         for place, offset in self.log_starts.items():
             if log_starts.get(place, 0) < offset:
@@ -135,7 +135,7 @@ class Rows:
         self.known = now
         self.log_starts = log_starts
         self._recount(now)
-        self._compare_histories({(topic_id, number): epochs for topic_id, number, _, epochs in truths}, now)
+        self._compare_histories({(topic_id, number): epochs for topic_id, number, _, epochs in partitions}, now)
 
     def accept(self) -> None:
         """After a restore: what the database says now is where it goes on from."""

@@ -18,7 +18,7 @@ METADATA: Final = {
     "is_continued": READ,
     "forget_tombstones": WRITE,
     "skipped_offsets": READ,
-    "partition_truth": READ,
+    "retention_state": READ,
     "segment": READ,
     "list_segments": READ,
     "partitions": READ,

@@ -15,7 +15,7 @@ _TABLES_OF: Final = {
     "metadata.highest_offset_for_epoch": ("size_counters",),
     "metadata.highest_copied_offset": ("size_counters",),
     "metadata.stopped_reason": ("partitions",),
-    "metadata.partition_truth": ("partitions",),
+    "metadata.retention_state": ("partitions",),
     "metadata.skipped_offsets": ("skipped_offsets",),
     "metadata.is_continued": ("divergences", "size_counters", "segments", "segment_epochs"),
     "metadata.divergences": ("divergences", "partitions", "segments"),

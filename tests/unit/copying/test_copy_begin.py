@@ -24,7 +24,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import RetentionInput
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
-from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.sizes.compare import compare_tiers
 from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, partition_of, uuid
@@ -37,8 +37,8 @@ PARTITION = partition_of("orders")
 class Metadata(Partial):
     """Nothing was ever copied, unless `highest` is given; stands for owners and topic facts, too."""
 
-    def __init__(self, *, highest: int | None = None, truth: PartitionTruth | None = None) -> None:
-        self.highest, self.truth = highest, truth or PartitionTruth()
+    def __init__(self, *, highest: int | None = None, state: PartitionRetentionState | None = None) -> None:
+        self.highest, self.state = highest, state or PartitionRetentionState()
 
     def is_ready(self, partition):
         return True
@@ -55,8 +55,8 @@ class Metadata(Partial):
     def is_continued(self, partition, leader_epoch, highest_copied):
         return self.highest == highest_copied
 
-    def partition_truth(self, partition):
-        return self.truth
+    def retention_state(self, partition):
+        return self.state
 
     def list_segments(self, partition):
         return []

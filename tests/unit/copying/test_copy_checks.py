@@ -17,7 +17,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.runs.contract import PlannedSegment
-from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of
 from tests.doubles.storage_segments import some_segment
@@ -72,8 +72,8 @@ class Remote(Partial):
     def divergences(self, _partition: TopicIdPartition) -> Sequence[Divergence]:
         return ()
 
-    def partition_truth(self, _partition: TopicIdPartition) -> PartitionTruth:
-        return PartitionTruth()
+    def retention_state(self, _partition: TopicIdPartition) -> PartitionRetentionState:
+        return PartitionRetentionState()
 
     def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         return [

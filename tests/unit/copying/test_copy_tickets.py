@@ -108,5 +108,5 @@ def test_kafka_16146_the_log_start_is_kept_where_a_restart_finds_it(world: World
     world.metadata.raise_log_start(world.partition, 10, reason="time", author="test")
     world.engine.dispose()
     again = open_engine(f"sqlite:///{world.tmp_path / 'tiering.sqlite'}")
-    assert SqlRemoteLogMetadata(again, CLUSTER_ID).partition_truth(world.partition).log_start_offset == 10
+    assert SqlRemoteLogMetadata(again, CLUSTER_ID).retention_state(world.partition).log_start_offset == 10
     again.dispose()

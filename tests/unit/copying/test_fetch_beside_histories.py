@@ -18,7 +18,7 @@ from include.tiering.model.histories import (
 )
 from include.tiering.model.segment_metadata import Verdict
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
-from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 PARTITION = partition_of("orders", 3)
@@ -49,8 +49,8 @@ class Histories:
         self._rows, self._divergences = rows, divergences
         self._skipped = [SkippedOffsets(one, "why", "me", 0) for one in skipped]
 
-    def partition_truth(self, _: Any) -> PartitionTruth:
-        return PartitionTruth()
+    def retention_state(self, _: Any) -> PartitionRetentionState:
+        return PartitionRetentionState()
 
     def divergences(self, _: Any) -> Sequence[Divergence]:
         return self._divergences

@@ -24,7 +24,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
-from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of
 
@@ -100,8 +100,8 @@ class Known(Partial):
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
         return ()
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        return PartitionTruth()
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        return PartitionRetentionState()
 
     def list_segments(self, partition: TopicIdPartition) -> Sequence[SegmentRow]:
         """One segment per epoch."""

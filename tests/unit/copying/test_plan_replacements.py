@@ -26,7 +26,7 @@ from include.tiering.kafka.log_dirs.contract import (
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import Verdict
-from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.partial import Partial
 from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid
@@ -261,8 +261,8 @@ class Histories:
     def divergences(self, _: Any) -> Sequence[Divergence]:
         return self._divergences
 
-    def partition_truth(self, _: Any) -> PartitionTruth:
-        return PartitionTruth(0, EPOCHS)
+    def retention_state(self, _: Any) -> PartitionRetentionState:
+        return PartitionRetentionState(0, EPOCHS)
 
 
 @pytest.mark.parametrize(

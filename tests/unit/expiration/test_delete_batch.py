@@ -273,7 +273,7 @@ class TestWhatGoes:
         assert world.states(*orders, *payments) == [DELETE_FINISHED] * 3 + [FINISHED, DELETE_FINISHED, FINISHED]
         assert world.objects() == 2 * 3
         assert world.outcomes() == [DELETED] * 4
-        assert world.metadata.partition_truth(ORDERS).log_start_offset == orders[2].end_offset + 1
+        assert world.metadata.retention_state(ORDERS).log_start_offset == orders[2].end_offset + 1
 
     def test_one_request_and_one_share_of_the_rate_for_each_group(self, world):
         world.segments_per_group = 2
@@ -308,7 +308,7 @@ class TestWhatGoes:
         assert world.batch().deleted == ()
         assert world.outcomes() == [SKIPPED] * 3
         assert world.states(*segments) == [FINISHED] * 3
-        assert world.metadata.partition_truth(ORDERS).log_start_offset == 0
+        assert world.metadata.retention_state(ORDERS).log_start_offset == 0
 
     def test_a_withdrawal_stops_before_the_next_group(self, world):
         world.segments_per_group = 1
@@ -605,7 +605,7 @@ def test_a_crash_at_a_step_is_resumed(world, step, left):
     with pytest.raises(Crash):
         world.batch()
     assert world.states(*segments) == left
-    assert world.metadata.partition_truth(ORDERS).log_start_offset == segments[1].end_offset + 1
+    assert world.metadata.retention_state(ORDERS).log_start_offset == segments[1].end_offset + 1
     result = world.batch()
     assert len(result.deleted) == (2 if step is DeleteStep.RECORDED else 4)
     assert world.states(*segments) == [DELETE_FINISHED] * 4

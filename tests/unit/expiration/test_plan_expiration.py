@@ -1,4 +1,4 @@
-"""What a plan rests on: owners, our truth, our retention, local bytes, live copies. Decisions have their own tests."""
+"""What a plan rests on: owners, retention state, configs, local bytes, live copies. Decisions have their own tests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

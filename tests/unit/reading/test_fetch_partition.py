@@ -13,7 +13,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.fetch import FetchedSegment, fetch_partition
-from include.tiering.segments.contract import PartitionTruth, SegmentRow
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial
 from tests.doubles.quotas import NoQuotas
 
@@ -44,8 +44,8 @@ class Remote(Partial):
         self._rows, self._divergences = rows, divergences
         self._log_start_offset = log_start_offset
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        return PartitionTruth(self._log_start_offset)
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        return PartitionRetentionState(self._log_start_offset)
 
     def list_segments(self, partition: TopicIdPartition) -> tuple[SegmentRow, ...]:
         return self._rows

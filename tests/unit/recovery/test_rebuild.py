@@ -102,7 +102,7 @@ def test_every_complete_copy_becomes_a_segment(stored: StoredLog, engine: Engine
     assert [one.offsets for one in metadata.skipped_offsets(orders_1)] == [OffsetRange(150, 199)]
     # The copies carry a history that begins with epoch 0.
     history = LeaderEpochs.of([(0, 0), (4, 100), (5, 125), (8, 200)])
-    assert metadata.partition_truth(orders_1).leader_epochs == history
+    assert metadata.retention_state(orders_1).leader_epochs == history
     assert not is_being_rebuilt(engine)
 
 

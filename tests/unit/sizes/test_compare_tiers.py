@@ -11,7 +11,7 @@ from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.sizes import PartitionLag
-from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.sizes.compare import DuplicateBytes, compare_tiers
 from tests.doubles.partial import Partial
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica
@@ -34,8 +34,8 @@ class Rows(Partial):
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         return self._highest
 
-    def partition_truth(self, partition: TopicIdPartition) -> PartitionTruth:
-        return PartitionTruth(self._log_start)
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        return PartitionRetentionState(self._log_start)
 
 
 class Owners(Partial):

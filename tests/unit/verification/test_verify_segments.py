@@ -15,7 +15,7 @@ from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from include.tiering.segments.contract import PartitionTruth
+from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.verification import verify_segments as module
 from include.tiering.verification.rules import Judge
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
@@ -153,9 +153,9 @@ def test_a_segment_behind_a_recorded_hole_passes(partition: CopiedPartition) -> 
 def test_nothing_follows_what_is_about_to_expire(partition: CopiedPartition) -> None:
     """Of what lies below the log start a new copy of a failed segment goes a run later than its neighbours."""
     metadata = MemoryMetadata([partition.rows[0], partition.rows[2]])
-    metadata.truth = PartitionTruth(log_start_offset=partition.rows[0].metadata.end_offset)
+    metadata.state = PartitionRetentionState(log_start_offset=partition.rows[0].metadata.end_offset)
     assert [finding.rule for finding in verify(metadata, partition).failed] == ["Q301"]
-    metadata.truth = PartitionTruth(log_start_offset=partition.rows[2].metadata.start_offset)
+    metadata.state = PartitionRetentionState(log_start_offset=partition.rows[2].metadata.start_offset)
     assert verify(metadata, partition).failed == ()
 
 
@@ -164,7 +164,7 @@ def test_nothing_follows_what_began_to_expire_meanwhile(partition: CopiedPartiti
 
     class ExpiresMeanwhile(MemoryMetadata):
         def list_segments(self, *args, **kwargs):
-            self.truth = PartitionTruth(log_start_offset=partition.rows[2].metadata.start_offset)
+            self.state = PartitionRetentionState(log_start_offset=partition.rows[2].metadata.start_offset)
             return super().list_segments(*args, **kwargs)
 
     assert verify(ExpiresMeanwhile([partition.rows[0], partition.rows[2]]), partition).failed == ()

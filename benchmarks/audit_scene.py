@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.bench_sizes import watched_memory
-from include.tiering.audit.finding import SegmentFact
+from include.tiering.audit.finding import AuditedSegment
 from include.tiering.remote_storage.object_store import ListedObject
 from spark_jobs.audit import read_findings
 from tests.doubles.audit_stores import BUCKET
@@ -37,14 +37,14 @@ def planted_world(plants: Sequence[Plant], quiet: Sequence[Plant], current_versi
     return world
 
 
-def healthy_segments(world: World, keys: int) -> Iterator[tuple[SegmentFact, str]]:
+def healthy_segments(world: World, keys: int) -> Iterator[tuple[AuditedSegment, str]]:
     """As many FINISHED segments as have `keys` objects, each with what its keys begin with. None is kept."""
     topic_ids = [topic_id for topic_id, known in world.topics.items() if known.is_ours]
     for number in range(keys // 3):
         topic_id = topic_ids[number % TOPICS]
         partition, start_offset = number // TOPICS % PARTITIONS, 10_000_000_000 + number * 1_000
         segment_id = text_id(f"healthy {number}")
-        fact = SegmentFact(
+        fact = AuditedSegment(
             segment_id, topic_id, partition, FINISHED, start_offset, start_offset + 999, _LOG_BYTES, OLD_MS, 0, "0:0"
         )
         yield fact, f"{world.topics[topic_id].name}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"

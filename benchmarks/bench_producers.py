@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import producers_page
-from benchmarks.machine import IdleMeter, machine_facts
+from benchmarks.machine import IdleMeter, machine_description
 from include.tiering.errors import KafkaMissingError
 from include.tiering.units import MIB
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str]) -> int:
         "rounds": [asdict(one) for one in measured],
     }
     if options.page:
-        producers_page.write(result, machine_facts())
+        producers_page.write(result, machine_description())
     print(json.dumps(result))
     return 0
 

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
 from benchmarks.generated_segment import FileSource, status_bytes, write_segment
-from benchmarks.machine import machine_facts
+from benchmarks.machine import machine_description
 from include.tiering.formats.segment_check import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.units import GIB, KIB, MIB
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.measure is not None:
         print(json.dumps(measure_here(options.measure)))
         return 0
-    machine = machine_facts()
+    machine = machine_description()
     results = [_run(batch_bytes, options) for batch_bytes in _GOAL_GIB_PER_SECOND]
     goals = {
         "gib_per_cpu_second": _GOAL_GIB_PER_SECOND,

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
 from benchmarks.generated_segment import status_bytes
-from benchmarks.machine import machine_facts
+from benchmarks.machine import machine_description
 from benchmarks.stored_segment import StoredLog, measure_deep, store_segment
 from include.tiering.units import GIB, KIB, MIB
 
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.measure is not None:
         print(json.dumps(measure_here(options.measure)))
         return 0
-    machine = machine_facts()
+    machine = machine_description()
     results = [_run(batch_bytes, options) for batch_bytes in _BATCH_BYTES]
     memory = [_memory_mib(size_mib, options) for size_mib in _MEMORY_SIZES_MIB]
     goals = {"memory_above_imports_mib": _GOAL_MEMORY_MIB, "times_dump_log_segments_records": _GOAL_TIMES}

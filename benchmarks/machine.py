@@ -14,7 +14,7 @@ import psutil
 _PACKAGES = ("apache-airflow", "boto3", "google-crc32c", "great-expectations", "pyspark", "sqlalchemy")
 
 
-def machine_facts() -> dict[str, Any]:
+def machine_description() -> dict[str, Any]:
     """CPU, memory, kernel, load and versions of this host, now. Unknown values are None."""
     memory = dict(_meminfo())
     return {

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.machine import machine_facts
+from benchmarks.machine import machine_description
 
 _HERE: Final = Path(__file__).resolve().parent
 _ROOT: Final = _HERE.parent
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     names = parser.parse_args(arguments).names or NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"no such benchmark: {', '.join(unknown)}")
-    facts = machine_facts()
+    facts = machine_description()
     results = {name: run_one(name) for name in names}
     print(json.dumps({"machine": facts, "benchmarks": results}, indent=2))
     return int(any("error" in result for result in results.values()))

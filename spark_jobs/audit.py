@@ -37,7 +37,7 @@ from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver,
 from include.tiering.audit.record import AuditSource
 from include.tiering.audit.service import covered_kinds, seen_at_ms
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.remote_storage.object_store import ListingFacts
+from include.tiering.remote_storage.object_store import ListingProperties
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import finding_of
@@ -46,8 +46,8 @@ from spark_jobs.audit_tasks import (
     judged_ranges,
     judged_segments,
     manifests_of_the_store,
-    write_facts,
     write_listing,
+    write_segments,
     written,
 )
 from spark_jobs.shared import at_least_one, failed_outcome, refusal, run_in_session
@@ -107,7 +107,7 @@ def record(
     app: App,
     run_id: str,
     output: Path,
-    facts: ListingFacts,
+    facts: ListingProperties,
     *,
     began_at_ms: int,
     objects: int,
@@ -192,8 +192,8 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
     app.ownership.require()
     listing = app.audit.listing_of(options.inventory)
-    facts_of_listing, began_at_ms = listing.facts(), app.adapters.stores.segment_facts.now_ms()
-    moment = app.audit.moment(facts_of_listing, began_at_ms)
+    properties_of_listing, began_at_ms = listing.facts(), app.adapters.stores.audited_metadata.now_ms()
+    moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
     listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
     objects, object_bytes, has_marker = totals_of(listed)
@@ -201,7 +201,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     listing_ended_ms = int(time.monotonic() * 1000)
     steps.done("listing")
     rows_began_ms = int(time.monotonic() * 1000)
-    facts = write_facts(session, app, options.ranges, options.output / "segments", config=options.config)
+    facts = write_segments(session, app, options.ranges, options.output / "segments", config=options.config)
     context = replace(app.audit.context(moment), read_manifest=no_manifest)
     rows = facts.count()
     steps.done("rows")
@@ -223,7 +223,10 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
         "rows": rows,
         "findings": kinds,
         "passed_over": {why.value: count for why, count in passed_over.items()},
-        "shows": {"versions": facts_of_listing.shows_versions, "open_uploads": facts_of_listing.shows_open_uploads},
+        "shows": {
+            "versions": properties_of_listing.shows_versions,
+            "open_uploads": properties_of_listing.shows_open_uploads,
+        },
         "seconds": steps.seconds,
     }
     if options.record is not None:
@@ -231,7 +234,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
             app,
             options.record,
             options.output,
-            facts_of_listing,
+            properties_of_listing,
             began_at_ms=began_at_ms,
             objects=objects,
             rows=rows,

@@ -2,7 +2,7 @@
 
 LISTED     what a store holds: objects, versions and open uploads (those have an `upload_id`, and begin at
            `last_modified_ms`); `segment_id` is what the key names, null without one
-FACTS      what the metadata says: `SegmentFact`
+FACTS      what the metadata says: `AuditedSegment`
 FINDINGS   `AuditFinding`; a row whose `kind` is null says how many `objects` were `passed_over` and why
 
 What kept a task from going on is told as a row too (`ERROR_COLUMNS`): the driver then knows whether another try can
@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions
 
-from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, SegmentFact
+from include.tiering.audit.finding import AuditedSegment, AuditFinding, AuditOutcome, FindingKind
 from include.tiering.audit.rules import named_segment_id
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
@@ -41,7 +41,7 @@ FINDINGS: Final = (
 _TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
 _BATCH_ROWS: Final = 10_000
 _object_members: Final = itemgetter(*ListedObject._fields)
-_fact_members: Final = itemgetter(*SegmentFact._fields)
+_fact_members: Final = itemgetter(*AuditedSegment._fields)
 
 Row = dict[str, Any]
 
@@ -53,7 +53,7 @@ def arrow_schema(columns: str) -> pa.Schema:
 
 
 LISTED_SCHEMA: Final = arrow_schema(LISTED)
-FACTS_SCHEMA: Final = arrow_schema(FACTS)
+SEGMENTS_SCHEMA: Final = arrow_schema(FACTS)
 FINDINGS_SCHEMA: Final = arrow_schema(FINDINGS)
 
 
@@ -81,8 +81,8 @@ def upload_of(row: Mapping[str, Any]) -> ListedUpload:
     return ListedUpload(row["key"], row["upload_id"], row["last_modified_ms"], row["size_bytes"])
 
 
-def fact_of(row: Mapping[str, Any]) -> SegmentFact:
-    return SegmentFact._make(_fact_members(row))
+def segment_of_row(row: Mapping[str, Any]) -> AuditedSegment:
+    return AuditedSegment._make(_fact_members(row))
 
 
 def rows_of(batches: Batches) -> Iterator[Row]:

@@ -28,19 +28,19 @@ from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     ERROR_COLUMNS,
     FACTS,
-    FACTS_SCHEMA,
     FINDINGS,
     FINDINGS_SCHEMA,
     LISTED,
     LISTED_SCHEMA,
+    SEGMENTS_SCHEMA,
     Row,
     batch_of,
-    fact_of,
     finding_batches,
     finding_of,
     listed_row,
     object_of,
     rows_of,
+    segment_of_row,
     telling,
     upload_of,
     upload_row,
@@ -53,7 +53,7 @@ OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 
 _TOLD: Final = FINDINGS + ERROR_COLUMNS
 _RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
-_IS_FACT: Final = "is_fact"
+_IS_SEGMENT: Final = "is_segment"
 
 
 def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
@@ -80,8 +80,8 @@ def judged_segments(
             yield from finding_batches(_outcome_of_segment(rows, reading) for _, rows in groups)
 
     of_segments = listed.where(_is_object_of_a_segment() | _is_upload_of_a_segment())
-    together = of_segments.withColumn(_IS_FACT, functions.lit(False)).unionByName(
-        facts.withColumn(_IS_FACT, functions.lit(True)), allowMissingColumns=True
+    together = of_segments.withColumn(_IS_SEGMENT, functions.lit(False)).unionByName(
+        facts.withColumn(_IS_SEGMENT, functions.lit(True)), allowMissingColumns=True
     )
     return _grouped(together, tasks, "segment_id").mapInArrow(_telling(judge), _TOLD)
 
@@ -95,8 +95,8 @@ def judged_ranges(facts: DataFrame, findings: DataFrame, context: AuditContext, 
 
     is_provisional = (functions.col("kind") == FindingKind.ADOPTABLE.value) & functions.col("end_offset").isNotNull()
     finished = facts.where(functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
-    together = finished.withColumn(_IS_FACT, functions.lit(True)).unionByName(
-        findings.where(is_provisional).withColumn(_IS_FACT, functions.lit(False)), allowMissingColumns=True
+    together = finished.withColumn(_IS_SEGMENT, functions.lit(True)).unionByName(
+        findings.where(is_provisional).withColumn(_IS_SEGMENT, functions.lit(False)), allowMissingColumns=True
     )
     twice = together.groupBy(*_RANGE).count().where(functions.col("count") > 1).select(*_RANGE)
     shared = together.join(twice, on=list(_RANGE), how="left_semi")
@@ -138,8 +138,8 @@ def _outcome_alone(row: Row, context: AuditContext) -> AuditOutcome:
 def _outcome_of_segment(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
     facts, objects, uploads = [], [], []
     for row in rows:
-        if row[_IS_FACT]:
-            facts.append(fact_of(row))
+        if row[_IS_SEGMENT]:
+            facts.append(segment_of_row(row))
         elif row["upload_id"] is not None:
             uploads.append(upload_of(row))
         else:
@@ -150,8 +150,8 @@ def _outcome_of_segment(rows: Iterator[Row], context: AuditContext) -> AuditOutc
 def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
     facts, adoptable = [], []
     for row in rows:
-        if row[_IS_FACT]:
-            facts.append(fact_of(row))
+        if row[_IS_SEGMENT]:
+            facts.append(segment_of_row(row))
         else:
             adoptable.append(finding_of(row))
     return AuditOutcome(tuple(judge_same_range(facts, adoptable, context)))
@@ -183,7 +183,7 @@ def write_listing(
     return written(_spread(session, work, LISTED, LISTED_SCHEMA, read, config), target)
 
 
-def write_facts(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
+def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
     """`FACTS` of every segment of now, tombstones included.
 
     Raises:
@@ -191,11 +191,11 @@ def write_facts(session: SparkSession, app: App, ranges: int, target: Path, *, c
     """
 
     def read(mine: Sequence[Any], reader: App) -> Batches:
-        pages = (page for key_range in mine for page in reader.adapters.stores.segment_facts.export(key_range))
-        yield from (batch_of(page, FACTS_SCHEMA) for page in pages)
+        pages = (page for key_range in mine for page in reader.adapters.stores.audited_metadata.export(key_range))
+        yield from (batch_of(page, SEGMENTS_SCHEMA) for page in pages)
 
-    work = app.adapters.stores.segment_facts.split(ranges)
-    return written(_spread(session, work, FACTS, FACTS_SCHEMA, read, config), target)
+    work = app.adapters.stores.audited_metadata.split(ranges)
+    return written(_spread(session, work, FACTS, SEGMENTS_SCHEMA, read, config), target)
 
 
 def manifests_of_the_store(config: Path | None) -> OpenManifests:

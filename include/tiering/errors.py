@@ -15,7 +15,7 @@ TieringError
 |   |-- CorruptFileError             a FormatError with its path
 |   |-- CompactedSegmentError        offsets are gone by compaction; no damage
 |   `-- HostileNameError             a name that no broker writes, or that leads outside
-|-- ClusterFactsError                topic facts are unknown or contradict each other
+|-- ClusterMetadataError                topic facts are unknown or contradict each other
 |   `-- BrokersError                 the brokers did not say or do what they were asked
 |       |-- BrokersUnavailableError  no answer in time, or a leader is changing (retriable)
 |       |-- BrokersLoginError        TLS or SASL failed
@@ -283,11 +283,11 @@ class HostileNameError(SourceError):
     """A file or directory name that no broker writes, or a link that leads outside."""
 
 
-class ClusterFactsError(TieringError):
+class ClusterMetadataError(TieringError):
     """A topic's facts are unknown or contradict each other; nothing is decided from them."""
 
 
-class BrokersError(ClusterFactsError):
+class BrokersError(ClusterMetadataError):
     """The brokers did not say or do what they were asked; the text names them and the request."""
 
 

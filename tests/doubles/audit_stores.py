@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import insert
 
-from include.tiering.audit.finding import SegmentFact
+from include.tiering.audit.finding import AuditedSegment
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics
@@ -50,7 +50,7 @@ _PARQUET_SCHEMA: Final = (
 
 
 def write_database(
-    url: str, world: World, more: Iterable[SegmentFact] = (), *, store_url: str, shift_ms: int = 0
+    url: str, world: World, more: Iterable[AuditedSegment] = (), *, store_url: str, shift_ms: int = 0
 ) -> StoreMarker:
     """What the world's metadata says, and `more` segments; returns what the store's marker must say. Times are moved by
     `shift_ms`."""
@@ -157,7 +157,7 @@ def _partition_row(topic_id: str, partition: int) -> dict[str, Any]:
     return {"topic_id": topic_id, "partition": partition, "log_start_offset": 0, "leader_epochs": ""}
 
 
-def _segment_row(fact: SegmentFact, shift_ms: int) -> dict[str, Any]:
+def _segment_row(fact: AuditedSegment, shift_ms: int) -> dict[str, Any]:
     at_ms = fact.changed_at_ms + shift_ms
     return {
         "topic_id": fact.topic_id,

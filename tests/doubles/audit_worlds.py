@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from include.tiering.audit.finding import AuditedTopic, SegmentFact
+from include.tiering.audit.finding import AuditedSegment, AuditedTopic
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 
@@ -113,7 +113,7 @@ class World:
     current_version: str = ""
     objects: list[ListedObject] = field(default_factory=list)
     uploads: list[ListedUpload] = field(default_factory=list)
-    facts: list[SegmentFact] = field(default_factory=list)
+    facts: list[AuditedSegment] = field(default_factory=list)
     manifests: dict[str, bytes] = field(default_factory=dict)
     worked_on: set[tuple[str, int]] = field(default_factory=set)
     expected: list[Identity] = field(default_factory=list)
@@ -156,7 +156,7 @@ class World:
 
     def know(self, attempt: Attempt, state: int = FINISHED, changed_at_ms: int = OLD_MS) -> None:
         self.facts.append(
-            SegmentFact(
+            AuditedSegment(
                 attempt.segment_id,
                 attempt.topic_id,
                 attempt.partition,

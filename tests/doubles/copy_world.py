@@ -17,7 +17,7 @@ from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
@@ -66,7 +66,11 @@ class World:
     def planned(self, run_id: str = "run") -> CopyPlan:
         report, failed = self.source.scan(), by_partition(self.failed_copies.all())
         register_owners(report, self.registry)
-        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {
+            "metadata": self.metadata,
+            "registry": self.registry,
+            "facts": UnknownClusterMetadata(),
+        }
         is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
         plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)

@@ -29,7 +29,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.contract import Handover, LocalRetention, SeededPartition
 from include.tiering.handover.drive import carry_on, undo_handover
 from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPorts, StoredDigest
@@ -116,7 +116,7 @@ class HandoverWorld:
             metadata_topic=self.metadata_topic,
             publications=self.publications,
             verbs=_Announced(WorldVerbs(self), self._reached, ("copy_round", "verify", "publish")),
-            store=StoreFacts("local_tiered_storage", "/srv/remote", False),
+            store=StoreProperties("local_tiered_storage", "/srv/remote", False),
             clock=self.clock,
             new_run_id=self._new_run_id,
             keep_alive=lambda _: nullcontext(),

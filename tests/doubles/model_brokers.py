@@ -22,9 +22,9 @@ from include.tiering.kafka.cluster.contract import (
     ConfigSource,
     OffsetsAnswer,
     OpenTransaction,
-    PartitionFacts,
+    PartitionMetadata,
     PartitionOffsets,
-    TopicFacts,
+    TopicMetadata,
 )
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
@@ -176,11 +176,11 @@ class ModelBrokers:
             brokers = tuple(self.nodes[broker] for broker in sorted(self.nodes))
             return ClusterDescription(self.id, brokers, dict(self.finalized_features))
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         with self._call("topic"):
             return next((self._facts(name) for name, one in self._topics.items() if one.topic_id == topic_id), None)
 
-    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
         with self._call("topics"):
             all_seen = [name for name in self._topics if name not in self.forbidden_topics]
             wanted = all_seen if names is None else [name for name in names if name in self._topics]
@@ -281,13 +281,13 @@ class ModelBrokers:
             raise BrokersRefusedError(f"there is no broker {broker_id}")
         return self.nodes[broker_id]
 
-    def _facts(self, name: str) -> TopicFacts:
+    def _facts(self, name: str) -> TopicMetadata:
         topic = self._topic(name)
         partitions = {
-            number: PartitionFacts(number, one.leader, one.leader_epoch, one.replicas, one.isr)
+            number: PartitionMetadata(number, one.leader, one.leader_epoch, one.replicas, one.isr)
             for number, one in topic.partitions.items()
         }
-        return TopicFacts(name, topic.topic_id, {**self.topic_defaults, **topic.configs}, partitions)
+        return TopicMetadata(name, topic.topic_id, {**self.topic_defaults, **topic.configs}, partitions)
 
 
 def _check(changes: Mapping[str, str | None], known: Mapping[str, str]) -> None:

@@ -22,9 +22,9 @@ from include.tiering.settings import load_settings
 from spark_jobs.audit import attempt, parse_arguments, passed_over_of, read_findings
 from spark_jobs.audit_frames import (
     FACTS,
-    FACTS_SCHEMA,
     LISTED,
     LISTED_SCHEMA,
+    SEGMENTS_SCHEMA,
     batch_of,
     finding_of,
     listed_row,
@@ -61,7 +61,7 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
 
     rows = [*map(listed_row, world.objects), *map(upload_row, world.uploads)]
     listed = spark.createDataFrame(pa.Table.from_batches([batch_of(rows, LISTED_SCHEMA)]), LISTED)
-    facts = spark.createDataFrame(pa.Table.from_batches([batch_of(world.facts, FACTS_SCHEMA)]), FACTS)
+    facts = spark.createDataFrame(pa.Table.from_batches([batch_of(world.facts, SEGMENTS_SCHEMA)]), FACTS)
     judged = judged_alone(listed, context).unionByName(judged_segments(listed, facts, context, manifests, tasks=3))
     found = judged_ranges(facts, without_errors(judged.cache()), context, tasks=3).cache()
     expected = judge(

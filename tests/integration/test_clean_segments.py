@@ -10,7 +10,7 @@ from typing import Any
 
 import google_crc32c
 
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.ids import TopicIdPartition
@@ -83,7 +83,7 @@ def test_every_segment_that_kafka_tiered(tmp_path: Path) -> None:
 def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:
     """Segments that are in the broker's log directory and in its remote storage: ours of the former are the latter."""
     ours = open_storage((tmp_path / "ours").as_uri(), layout="local_tiered_storage")
-    source = LogDirSource([LogDirLocation(5, broker_data("tiered") / "data-stopped")], UnknownFacts())
+    source = LogDirSource([LogDirLocation(5, broker_data("tiered") / "data-stopped")], UnknownClusterMetadata())
     replicas = {one.topic_id_partition: one for one in source.scan().replicas}
     written: set[Any] = set()
     for metadata in kafkas_segments():

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import Uuid
 from tests.doubles.log_dirs import BrokerLogDir
@@ -51,7 +51,7 @@ def _histories(draw: st.DrawFn) -> list[bytes]:
     return records
 
 
-def _told(facts: MetadataLog) -> list[tuple[TopicFacts | None, bool]]:
+def _told(facts: MetadataLog) -> list[tuple[TopicMetadata | None, bool]]:
     return [(facts.topic(topic_id), facts.is_removed(topic_id)) for topic_id in IDS]
 
 

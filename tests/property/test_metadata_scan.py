@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
-from include.tiering.handover.checks import MetadataTopicFacts
+from include.tiering.handover.checks import MetadataTopicState
 from include.tiering.handover.ports import MetadataScan
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -49,7 +49,7 @@ class _Published:
 
 def facts(scan: MetadataScan, topic: MemoryMetadataTopic, journals: Any, wanted: Sequence[TopicIdPartition]) -> Any:
     found = scan.facts(topic, journals, CONFIGS, wanted)
-    assert isinstance(found, MetadataTopicFacts)
+    assert isinstance(found, MetadataTopicState)
     return found
 
 

@@ -211,7 +211,7 @@ def test_the_exit_code_says_whether_waiting_helps(archive: Archive, ahead_ms: in
 def ahead_for_audits(app: App) -> None:
     """From now on the database's clock is twelve years ahead for them as well."""
     stores = app.adapters.stores
-    for one in (stores.audits, stores.segment_facts):
+    for one in (stores.audits, stores.audited_metadata):
         one._now_ms = lambda connection, right=one._now_ms: right(connection) + TWELVE_YEARS
 
 

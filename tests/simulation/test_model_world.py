@@ -4,7 +4,7 @@ import itertools
 
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.world.brokers import Cluster, PartitionLog, Transaction
-from tests.simulation.world.log_source import FactsFeed, FactsView, ModelSource
+from tests.simulation.world.log_source import ClusterMetadataFeed, ClusterMetadataView, ModelSource
 
 TOPIC = Uuid(b"orders' topic id")
 PARTITION = TopicIdPartition(TOPIC, 0, "orders")
@@ -16,8 +16,8 @@ def cluster_of_two_brokers() -> tuple[Cluster, PartitionLog]:
     return cluster, cluster.logs[PARTITION]
 
 
-def source_of(cluster: Cluster, feed: FactsFeed) -> tuple[ModelSource, FactsView]:
-    facts = FactsView(cluster, feed)
+def source_of(cluster: Cluster, feed: ClusterMetadataFeed) -> tuple[ModelSource, ClusterMetadataView]:
+    facts = ClusterMetadataView(cluster, feed)
     return ModelSource(cluster, facts, feed), facts
 
 
@@ -27,7 +27,7 @@ def test_what_a_process_knows_of_before_an_election_is_not_what_others_are_told(
     log.replicate()
     for replica in log.replicas.values():
         log.checkpoint(replica)
-    feed = FactsFeed(cluster)
+    feed = ClusterMetadataFeed(cluster)
     (old, _), (new, _) = source_of(cluster, feed), source_of(cluster, feed)
     seen = next(one for one in old.scan().replicas if one.replica_id.broker_id == 1)
     assert seen.chosen
@@ -43,7 +43,7 @@ def test_what_a_process_knows_of_before_an_election_is_not_what_others_are_told(
 def test_a_size_that_was_mended_since_the_scan_is_in_doubt() -> None:
     cluster, log = cluster_of_two_brokers()
     log.produce(8)
-    source, _ = source_of(cluster, FactsFeed(cluster))
+    source, _ = source_of(cluster, ClusterMetadataFeed(cluster))
     damaged, active = log.replicas[1].files[0], log.replicas[1].files[-1]
     damaged.claimed_bytes = active.claimed_bytes = 1 << 40
     seen = next(one for one in source.scan().replicas if one.replica_id.broker_id == 1)

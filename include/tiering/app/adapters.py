@@ -30,8 +30,12 @@ from include.tiering.database.store_identity import description_of, known_cluste
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.expiration.service import EXPIRATION_METRICS
 from include.tiering.handover.service import HANDOVER_METRICS
-from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts
-from include.tiering.kafka.cluster.facts import AdminFacts, MissedFacts, UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import (
+    AdminClusterMetadata,
+    LostClusterMetadata,
+    UnknownClusterMetadata,
+)
+from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import LogSource
@@ -220,13 +224,13 @@ class Adapters:
     # Log directories and brokers.
 
     @cached_property
-    def facts(self) -> ClusterFacts:
+    def facts(self) -> ClusterMetadata:
         """From the brokers where they can be asked, else from what log dirs show."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
-            return AdminFacts(self.brokers, MetadataLog(paths) if has_log else UnknownFacts())
-        return MetadataLog(paths) if has_log else MissedFacts(self._facts_were_known)
+            return AdminClusterMetadata(self.brokers, MetadataLog(paths) if has_log else UnknownClusterMetadata())
+        return MetadataLog(paths) if has_log else LostClusterMetadata(self._metadata_was_known)
 
     @cached_property
     def source(self) -> LogSource:
@@ -350,9 +354,9 @@ class Adapters:
 
     @cached_property
     def _were_known(self) -> bool:
-        return self.stores.facts_memory.were_known()
+        return self.stores.seen_cluster_metadata.were_known()
 
-    def _facts_were_known(self) -> bool:
+    def _metadata_was_known(self) -> bool:
         """As this process found it first. Not as far as we know where there is no database: then nothing is copied."""
         with suppress(MetadataUnavailableError):
             return self._were_known

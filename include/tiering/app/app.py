@@ -19,7 +19,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import SettingError
 from include.tiering.expiration.service import ExpirationService
 from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
 from include.tiering.handover.service import HandoverService, require_publishable
@@ -71,7 +71,7 @@ class App:
             failed_copies=stores.failed_copies,
             work=stores.work,
             facts=lambda: adapters.facts,
-            remember_facts=stores.facts_memory.remember,
+            record_cluster_metadata=stores.seen_cluster_metadata.remember,
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
             planner=self.copy_planner,
@@ -136,7 +136,7 @@ class App:
             quotas=lambda: adapters.quotas,
             audits=stores.audits,
             removals=stores.removals,
-            segment_facts=stores.segment_facts,
+            audited_metadata=stores.audited_metadata,
             metadata=stores.metadata,
             registry=stores.registry,
             ingestion=stores.ingestion,
@@ -434,7 +434,7 @@ class App:
                 served=KafkaServedRecords(adapters.client_config(), clock=adapters.clock),
                 depth=Depth.DEEP if settings.verify_deep_enable else Depth.SHALLOW,
             ),
-            store=_store_facts(self.settings),
+            store=_store_properties(self.settings),
             clock=adapters.clock,
             new_run_id=lambda: f"handover-{secrets.token_hex(8)}",
             keep_alive=lambda drive: kept_alive(stores.handovers, drive, _HANDOVER_LEASE_MS),
@@ -460,12 +460,12 @@ class App:
         return ClockGuard(deletions, adapters.clock, lambda: adapters.unguarded_storage.clock_ms(), bounds)
 
 
-def _store_facts(settings: TieringSettings) -> StoreFacts:
+def _store_properties(settings: TieringSettings) -> StoreProperties:
     remote = settings.remote_storage
     parts = urlsplit(remote.required_url())
     directory = unquote(parts.path) if parts.scheme == "file" else None
     wants = remote.layout == "aiven" and bool(remote.custom_metadata_fields_include)
-    return StoreFacts(remote.layout, directory, wants)
+    return StoreProperties(remote.layout, directory, wants)
 
 
 @contextmanager

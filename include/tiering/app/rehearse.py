@@ -26,7 +26,7 @@ from include.tiering.app.app import App, open_app
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import PartitionSample, bases_of, require_room, samples_of, size_of
 from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker, prepared_broker
-from include.tiering.errors import ClusterFactsError, SettingError, SourceError, SourceVanishedError
+from include.tiering.errors import ClusterMetadataError, SettingError, SourceError, SourceVanishedError
 from include.tiering.handover.checks import UNLIMITED
 from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rehearsal import (
@@ -41,8 +41,8 @@ from include.tiering.handover.rehearsal import (
 )
 from include.tiering.handover.report import latest_checks
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
-from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionOffsets
-from include.tiering.kafka.cluster.facts import MissedFacts, UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import LostClusterMetadata, UnknownClusterMetadata
+from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionOffsets
 from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRecords
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import identify
@@ -300,17 +300,17 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
     return samples, {key: known[key] for key in RETENTION_CONFIGS if key in known}
 
 
-def _facts(app: App) -> ClusterFacts:
+def _facts(app: App) -> ClusterMetadata:
     """Where nobody tells facts, nothing is asked of what the database remembers: it may not be there yet."""
     facts = app.adapters.facts
-    return UnknownFacts() if isinstance(facts, MissedFacts) else facts
+    return UnknownClusterMetadata() if isinstance(facts, LostClusterMetadata) else facts
 
 
 def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
     """The log directory of each sample. Raises SourceVanishedError: one went away since it was scanned."""
     paths: dict[tuple[int, str], Path] = {}
     for log_dir in named_log_dirs(app.settings):
-        with suppress(SourceError, ClusterFactsError):
+        with suppress(SourceError, ClusterMetadataError):
             identity = identify(log_dir)
             paths[identity.broker_id, identity.directory_id] = log_dir.path
     found = {one.replica_id: paths.get((one.replica_id.broker_id, one.replica_id.directory_id)) for one in samples}

@@ -12,7 +12,7 @@ from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.configs.config_store import ConfigStore
 from include.tiering.configs.pools import PoolMirror
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
-from include.tiering.database.store_identity import FactsMemory, StoreIdentities
+from include.tiering.database.store_identity import SeenClusterMetadata, StoreIdentities
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.handover.contract import HandoverStore
 from include.tiering.handover.store import SqlHandoverStore
@@ -62,8 +62,8 @@ class Stores:
         return SqlTopicDeletions(self.engine, self.cluster_id)
 
     @cached_property
-    def facts_memory(self) -> FactsMemory:
-        return FactsMemory(self.engine, self.cluster_id)
+    def seen_cluster_metadata(self) -> SeenClusterMetadata:
+        return SeenClusterMetadata(self.engine, self.cluster_id)
 
     @cached_property
     def generations(self) -> StoreGenerations:
@@ -103,7 +103,7 @@ class Stores:
         return SqlRemovalStore(self.engine, self.cluster_id)
 
     @cached_property
-    def segment_facts(self) -> AuditedMetadata:
+    def audited_metadata(self) -> AuditedMetadata:
         return SqlAuditedMetadata(self.engine, self.cluster_id)
 
     @cached_property

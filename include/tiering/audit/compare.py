@@ -17,12 +17,12 @@ from typing import Any, Final
 from include.tiering.audit.finding import (
     NOTHING_FOUND,
     AuditContext,
+    AuditedSegment,
     AuditFinding,
     AuditOutcome,
     FindingKind,
     PartitionText,
     PassedOver,
-    SegmentFact,
     epochs_of_text,
 )
 from include.tiering.audit.rules import (
@@ -46,7 +46,7 @@ _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 def judge_segment(
-    facts: Sequence[SegmentFact],
+    facts: Sequence[AuditedSegment],
     objects: Sequence[ListedObject],
     uploads: Sequence[ListedUpload],
     context: AuditContext,
@@ -67,7 +67,9 @@ def judge_segment(
     return _joined(outcome, judge_uploads(known, uploads, context)) if uploads else outcome
 
 
-def judge_uploads(known: Sequence[SegmentFact], uploads: Sequence[ListedUpload], context: AuditContext) -> AuditOutcome:
+def judge_uploads(
+    known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
+) -> AuditOutcome:
     """Uploads that name one segment id, or none: those that nobody goes on with.
 
     One is passed over while it is young, while somebody holds a lease of its partition, and where brokers write.
@@ -92,7 +94,9 @@ def judge_uploads(known: Sequence[SegmentFact], uploads: Sequence[ListedUpload],
     return AuditOutcome(tuple(findings), passed_over)
 
 
-def _upload_passed_over(known: Sequence[SegmentFact], upload: ListedUpload, context: AuditContext) -> PassedOver | None:
+def _upload_passed_over(
+    known: Sequence[AuditedSegment], upload: ListedUpload, context: AuditContext
+) -> PassedOver | None:
     if context.moment.is_young(upload.initiated_ms):
         return PassedOver.YOUNG
     for topic_id, partition in {*_partition_of(upload.key, context), *((f.topic_id, f.partition) for f in known)}:
@@ -125,7 +129,7 @@ _Records = tuple[tuple[int, int], ...]
 """Each leader epoch that wrote some of a range, with its first offset there."""
 
 
-def range_of_fact(fact: SegmentFact) -> StoredRange:
+def range_of_segment(fact: AuditedSegment) -> StoredRange:
     return (fact.topic_id, fact.partition, fact.start_offset, fact.end_offset)
 
 
@@ -139,14 +143,14 @@ def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
 
 
 def judge_same_range(
-    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+    finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     """What is superfluous of all that is stored of one range, and what is adoptable still.
 
     `finished` are FINISHED segments, `adoptable` provisional findings: one stays what it was only if no FINISHED
     segment and no newer adoptable one has the range under the same leader epochs.
     """
-    facts: dict[_Records, list[SegmentFact]] = defaultdict(list)
+    facts: dict[_Records, list[AuditedSegment]] = defaultdict(list)
     findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
     for fact in finished:
         facts[_records(fact.leader_epochs, fact.start_offset, fact.end_offset)].append(fact)
@@ -165,7 +169,7 @@ def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _
 
 
 def _judge_same_records(
-    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+    finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     by_arrival = sorted(finished, key=lambda fact: fact.arrival)
     for fact in by_arrival[:-1]:
@@ -187,13 +191,13 @@ def _judge_same_records(
 
 
 def judge_ranges(
-    finished: Iterable[SegmentFact], adoptable: Iterable[AuditFinding], context: AuditContext
+    finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     """`judge_same_range` of each range, in memory."""
-    facts: dict[StoredRange, list[SegmentFact]] = defaultdict(list)
+    facts: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
     findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
     for fact in finished:
-        facts[range_of_fact(fact)].append(fact)
+        facts[range_of_segment(fact)].append(fact)
     for finding in adoptable:
         of = range_of_adoptable(finding)
         if of is None:
@@ -253,7 +257,7 @@ def gather(
     return gathered
 
 
-def judge(gathered: Gathered, facts: Iterable[SegmentFact], context: AuditContext) -> AuditResult:
+def judge(gathered: Gathered, facts: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
     """Every finding, by kind and key.
 
     Raises:
@@ -261,7 +265,7 @@ def judge(gathered: Gathered, facts: Iterable[SegmentFact], context: AuditContex
         RemoteStorageUnavailableError, RemoteMetadataError: see `judge_segment`.
     """
     require_marker(gathered.has_marker)
-    by_segment: dict[str, list[SegmentFact]] = defaultdict(list)
+    by_segment: dict[str, list[AuditedSegment]] = defaultdict(list)
     rows = 0
     for fact in facts:
         rows += 1

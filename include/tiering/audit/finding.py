@@ -122,7 +122,7 @@ PartitionText = tuple[str, int]
 """Topic id as Kafka prints it, partition."""
 
 
-class SegmentFact(NamedTuple):
+class AuditedSegment(NamedTuple):
     """One segment in any state, tombstones included. Ids as Kafka prints them, `state` as on Kafka's wire, offsets
     inclusive. `changed_at_ms` is when it entered that state, by the database's clock; `arrival` grows with the order in
     which attempts began. Of FINISHED segments with the same offsets under the same leader epochs the last to arrive
@@ -186,7 +186,7 @@ class AuditedMetadata(Protocol):
         """At most `ranges` ranges that hold every segment of now once."""
         ...
 
-    def export(self, key_range: KeyRange) -> Iterator[Sequence[SegmentFact]]:
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
         """Segments of the range, in pages. Each page is a transaction of its own."""
         ...
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from include.tiering.audit.finding import (
     AuditContext,
+    AuditedSegment,
     AuditedTopic,
     AuditFinding,
     AuditOutcome,
     FindingKind,
     PartitionText,
     PassedOver,
-    SegmentFact,
     epochs_text,
 )
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
@@ -118,7 +118,9 @@ _NEVER_EMPTY: Final = frozenset({ObjectKind.MANIFEST, ObjectKind.INDEXES, Object
 _NOTHING: Final = AuditOutcome()
 
 
-def judge_known(facts: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext) -> AuditOutcome:
+def judge_known(
+    facts: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
+) -> AuditOutcome:
     """`facts` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are the
     current objects that name this id."""
     if any((fact.topic_id, fact.partition) in context.unread for fact in facts):
@@ -139,7 +141,7 @@ def judge_known(facts: Sequence[SegmentFact], objects: Sequence[ListedObject], c
     return AuditOutcome(tuple(findings))
 
 
-def expected_objects(fact: SegmentFact, context: AuditContext) -> Mapping[str, ObjectKind]:
+def expected_objects(fact: AuditedSegment, context: AuditContext) -> Mapping[str, ObjectKind]:
     """Every key that the segment may have, in the order of writing."""
     name = context.topic(fact.topic_id).name
     keys = context.layout.keys_of(name, fact.topic_id, fact.partition, fact.start_offset, fact.segment_id)
@@ -147,7 +149,7 @@ def expected_objects(fact: SegmentFact, context: AuditContext) -> Mapping[str, O
 
 
 def segment_finding(
-    kind: FindingKind, key: str, message: str, fact: SegmentFact, context: AuditContext, **members: Any
+    kind: FindingKind, key: str, message: str, fact: AuditedSegment, context: AuditContext, **members: Any
 ) -> AuditFinding:
     """A finding with all that the metadata tells of its segment."""
     return AuditFinding(
@@ -165,7 +167,7 @@ def segment_finding(
 
 
 def _of_finished(
-    fact: SegmentFact, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+    fact: AuditedSegment, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
 ) -> Iterator[AuditFinding]:
     for key, kind in expected.items():
         listed = by_key.get(key)
@@ -185,7 +187,7 @@ def _of_finished(
             )
 
 
-def _dangling(fact: SegmentFact, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
+def _dangling(fact: AuditedSegment, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
     message = (
         f"FINISHED since {format_utc(fact.changed_at_ms)} and its {kind.value} object is missing:"
         f" offsets {fact.start_offset} to {fact.end_offset} cannot be read"
@@ -193,7 +195,7 @@ def _dangling(fact: SegmentFact, key: str, kind: ObjectKind, context: AuditConte
     return segment_finding(FindingKind.DANGLING_REFERENCE, key, message, fact, context)
 
 
-def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
+def _wrong_length(fact: AuditedSegment, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
     if kind is ObjectKind.LOG:
         if listed.size_bytes == fact.size_bytes or _is_transformed(fact, listed, context):
             return None
@@ -205,7 +207,7 @@ def _wrong_length(fact: SegmentFact, kind: ObjectKind, listed: ListedObject, con
     return None
 
 
-def _is_transformed(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> bool:
+def _is_transformed(fact: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
     """Whether this log is compressed or encrypted, and as long as its manifest says."""
     manifest = _manifest_of(fact, context)
     if manifest is None or manifest.is_plain:
@@ -214,7 +216,7 @@ def _is_transformed(fact: SegmentFact, listed: ListedObject, context: AuditConte
     return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (fact.size_bytes, listed.size_bytes)
 
 
-def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | None:
+def _manifest_of(fact: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
     """None if there is none that can be used."""
     for key, kind in expected_objects(fact, context).items():
         if kind is ObjectKind.MANIFEST:
@@ -231,7 +233,7 @@ def _manifest_of(fact: SegmentFact, context: AuditContext) -> SegmentManifest | 
 
 
 def _of_unfinished(
-    fact: SegmentFact, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+    fact: AuditedSegment, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
 ) -> Iterator[AuditFinding]:
     """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
     lease of ours, and what they began to delete they go on with by themselves."""
@@ -260,7 +262,7 @@ def _of_unfinished(
         )
 
 
-def _misplaced(fact: SegmentFact, listed: ListedObject, context: AuditContext) -> AuditFinding:
+def _misplaced(fact: AuditedSegment, listed: ListedObject, context: AuditContext) -> AuditFinding:
     place = next(iter(expected_objects(fact, context)))
     return segment_finding(
         FindingKind.WRONG_LAYOUT,
@@ -282,7 +284,7 @@ _UNTOLD: Final = (
 
 
 def judge_unknown(
-    tombstones: Sequence[SegmentFact], objects: Sequence[ListedObject], context: AuditContext
+    tombstones: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
     """All facts of one segment id, which are tombstones or none, and the current objects that name this id."""
     findings: list[AuditFinding] = []
@@ -309,7 +311,7 @@ def judge_unknown(
 def _judge_attempt(
     attempt: SegmentKey,
     stored: dict[ObjectKind, ListedObject],
-    tombstones: Sequence[SegmentFact],
+    tombstones: Sequence[AuditedSegment],
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
     partition = attempt.segment_id.topic_id_partition
@@ -327,7 +329,7 @@ def _judge_attempt(
 
 def _judge_brokers(
     stored: dict[ObjectKind, ListedObject],
-    tombstones: Sequence[SegmentFact],
+    tombstones: Sequence[AuditedSegment],
     topic: AuditedTopic,
     partition: PartitionText,
     context: AuditContext,
@@ -355,7 +357,7 @@ def _judge_brokers(
 def _judge_settled(
     attempt: SegmentKey,
     stored: dict[ObjectKind, ListedObject],
-    tombstones: Sequence[SegmentFact],
+    tombstones: Sequence[AuditedSegment],
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
     partition = attempt.segment_id.topic_id_partition

@@ -11,10 +11,10 @@ from include.tiering.audit.conclude_audit import AuditEnd, AuditReport, SeenByAu
 from include.tiering.audit.finding import (
     AuditContext,
     AuditedMetadata,
+    AuditedSegment,
     AuditMoment,
     FindingKind,
     PassedOver,
-    SegmentFact,
 )
 from include.tiering.audit.metrics import count_removed, publish_audit
 from include.tiering.audit.plan_removals import (
@@ -29,14 +29,14 @@ from include.tiering.audit.record import AuditSource, AuditStore, FindingState, 
 from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, StrayRemover
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.metadata_sync.service import IngestionService
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
-from include.tiering.remote_storage.object_store import ListedObject, ListingFacts, ObjectListing
+from include.tiering.remote_storage.object_store import ListedObject, ListingProperties, ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import deletion_limits, deletion_loop
@@ -77,13 +77,13 @@ class AuditService:
         quotas: Callable[[], Quotas],
         audits: AuditStore,
         removals: RemovalStore,
-        segment_facts: AuditedMetadata,
+        audited_metadata: AuditedMetadata,
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         ingestion: MetadataIngestion,
         ingest: IngestionService,
         work: WorkStore,
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],
         clocks: Callable[[], ClockGuard],
@@ -97,7 +97,7 @@ class AuditService:
         self._quotas = quotas
         self._audits = audits
         self._removals = removals
-        self._segment_facts = segment_facts
+        self._audited_metadata = audited_metadata
         self._metadata = metadata
         self._registry = registry
         self._ingestion = ingestion
@@ -114,7 +114,7 @@ class AuditService:
         """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
         return self._listing() if inventory is None else self._inventory(inventory)
 
-    def moment(self, facts: ListingFacts, began_at_ms: int) -> AuditMoment:
+    def moment(self, facts: ListingProperties, began_at_ms: int) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before. `began_at_ms` is the database's time of now:
         one reading for all that goes by it, as a clock may jump between two."""
         settings = self._effective()
@@ -123,7 +123,7 @@ class AuditService:
 
     def context(self, moment: AuditMoment) -> AuditContext:
         """What is known beside objects and segments; to be asked after the segments were read."""
-        facts, owners = self._segment_facts, self._seen_owners
+        facts, owners = self._audited_metadata, self._seen_owners
         topics = {
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
             for topic_id, topic in facts.topics().items()
@@ -320,16 +320,16 @@ class AuditService:
         row = self._metadata.segment(segment_id)
         return row is not None and row.metadata.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
-    def _all_segments(self) -> Iterator[SegmentFact]:
-        for key_range in self._segment_facts.split(_RANGES):
-            for page in self._segment_facts.export(key_range):
+    def _all_segments(self) -> Iterator[AuditedSegment]:
+        for key_range in self._audited_metadata.split(_RANGES):
+            for page in self._audited_metadata.export(key_range):
                 yield from page
 
     def _monotonic_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
 
-def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:
+def covered_kinds(facts: ListingProperties) -> frozenset[FindingKind]:
     """What a listing like this can show."""
     hidden: set[FindingKind] = set()
     if not facts.shows_versions:
@@ -339,7 +339,7 @@ def covered_kinds(facts: ListingFacts) -> frozenset[FindingKind]:
     return frozenset(FindingKind) - hidden
 
 
-def seen_at_ms(facts: ListingFacts) -> int | None:
+def seen_at_ms(facts: ListingProperties) -> int | None:
     """Since when all that a listing of an earlier time shows is so for sure; None for a listing of now."""
     return None if facts.taken_at_ms is None else facts.taken_at_ms - facts.settled_ms
 

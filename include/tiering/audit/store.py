@@ -32,13 +32,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.audit.finding import (
+    AuditedSegment,
     AuditedTopic,
     AuditFinding,
     FindingIdentity,
     FindingKind,
     PartitionText,
     PassedOver,
-    SegmentFact,
 )
 from include.tiering.audit.record import (
     AuditRecord,
@@ -120,9 +120,9 @@ class SqlAuditedMetadata:
     def split(self, ranges: int) -> Sequence[KeyRange]:
         return split_segments(self._engine, self._cluster_id, ranges)
 
-    def export(self, key_range: KeyRange) -> Iterator[Sequence[SegmentFact]]:
+    def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
         for rows in pages_of(self._engine, select(*_FACTS), self._cluster_id, key_range):
-            yield [SegmentFact(*row) for row in rows]
+            yield [AuditedSegment(*row) for row in rows]
 
 
 def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, now_ms: int) -> None:

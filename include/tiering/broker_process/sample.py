@@ -25,7 +25,7 @@ from typing import Final
 from include.tiering.errors import RehearsalError, RehearsalRoomError, SourceChangedError, UnknownTopicError
 from include.tiering.formats import checkpoints
 from include.tiering.formats.checkpoints import MAX_PARTITION_METADATA_BYTES
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.dirs import in_file
 from include.tiering.kafka.log_dirs.files import (
@@ -93,7 +93,9 @@ class PartitionSample:
         return sum(segment.size_bytes for segment in self.segments)
 
 
-def samples_of(topic: str, report: ScanReport, facts: TopicFacts | None, max_bytes: int) -> tuple[PartitionSample, ...]:
+def samples_of(
+    topic: str, report: ScanReport, facts: TopicMetadata | None, max_bytes: int
+) -> tuple[PartitionSample, ...]:
     """One for each partition of the topic, by number.
 
     Args:
@@ -132,7 +134,7 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
     )
 
 
-def _chosen(topic: str, report: ScanReport, facts: TopicFacts | None) -> dict[int, Replica]:
+def _chosen(topic: str, report: ScanReport, facts: TopicMetadata | None) -> dict[int, Replica]:
     """The leader's replica of each partition. Raises as `samples_of` says."""
     replicas = [
         one

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.copying.copy_checks import SourceDivergence, find_divergence, follow_offset, undecided_divergence
-from include.tiering.errors import ClusterFactsError, QuotaExceededError
-from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts, TopicFacts
+from include.tiering.errors import ClusterMetadataError, QuotaExceededError
+from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport, matches
 from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy
@@ -140,14 +140,14 @@ NEVER_TIERED: Final = frozenset({IneligibleReason.INTERNAL_TOPIC, IneligibleReas
 _PATTERN_CHARACTERS: Final = frozenset("*?[")
 
 
-def partitions_in_facts(
-    report: ScanReport, topics: Collection[str], facts: ClusterFacts
-) -> Mapping[TopicIdPartition, PartitionFacts]:
+def partitions_of_cluster(
+    report: ScanReport, topics: Collection[str], facts: ClusterMetadata
+) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """All partitions that the cluster has of the topics that match, but for topics that are never tiered or that the
     brokers tier. What cannot be asked adds nothing: the scan has said so.
 
     Raises:
-        ClusterFactsError: nothing can be asked just now; a later question may be answered.
+        ClusterMetadataError: nothing can be asked just now; a later question may be answered.
     """
     never = {
         replica.topic_id_partition.topic_id
@@ -163,12 +163,12 @@ def partitions_in_facts(
 
 
 def partitions_out_of_sight(
-    report: ScanReport, topics: Collection[str], facts: ClusterFacts, registry: TopicRegistry
+    report: ScanReport, topics: Collection[str], facts: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Those of `partitions_in_facts` that would be copied here and of which no copy can read a replica; each with where
+    """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with where
     it may be, for a person. By topic and partition."""
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
-    expected = partitions_in_facts(report, topics, facts)
+    expected = partitions_of_cluster(report, topics, facts)
     missing = sorted(expected.keys() - chosen, key=lambda one: (one.topic, one.partition))
     return {
         partition: where_it_may_be(partition, report, expected[partition])
@@ -177,7 +177,7 @@ def partitions_out_of_sight(
     }
 
 
-def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionFacts | None) -> str:
+def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionMetadata | None) -> str:
     """Who leads it, as far as that is `known`, and what was found in its place: what could not be read of it or of a
     whole log directory, else its followers."""
     replicas = [replica for replica in report.replicas if replica.topic_id_partition == partition]
@@ -197,14 +197,14 @@ def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> li
     return own + [error for error in errors if error.partition is None]
 
 
-def _topics(patterns: Collection[str], facts: ClusterFacts) -> Iterator[TopicFacts]:
+def _topics(patterns: Collection[str], facts: ClusterMetadata) -> Iterator[TopicMetadata]:
     if not patterns:
         return
     try:
         names: Collection[str] = patterns
         if any(not _PATTERN_CHARACTERS.isdisjoint(pattern) for pattern in patterns):
             names = [name for name in facts.topic_names() if matches(name, patterns)]
-    except ClusterFactsError as error:
+    except ClusterMetadataError as error:
         if error.retriable:
             raise
         return
@@ -214,21 +214,21 @@ def _topics(patterns: Collection[str], facts: ClusterFacts) -> Iterator[TopicFac
             yield topic
 
 
-def _named(name: str, facts: ClusterFacts) -> TopicFacts | None:
+def _named(name: str, facts: ClusterMetadata) -> TopicMetadata | None:
     """None as well where this user may not ask about it."""
     try:
         return facts.topic_named(name)
-    except ClusterFactsError as error:
+    except ClusterMetadataError as error:
         if error.retriable:
             raise
         return None
 
 
-def _is_tiered(topic: TopicFacts) -> bool:
+def _is_tiered(topic: TopicMetadata) -> bool:
     return topic_refusal(topic.topic, topic, removed=False, named=True, cleaned=False) is None
 
 
-def _leader(known: PartitionFacts) -> str:
+def _leader(known: PartitionMetadata) -> str:
     return f"broker {known.leader} leads it" if known.leader >= 0 else "no broker leads it now"
 
 

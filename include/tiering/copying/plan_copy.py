@@ -36,7 +36,7 @@ from include.tiering.copying.plan_replacements import (
     believed,
     replacements_of,
 )
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
@@ -65,7 +65,7 @@ def plan_copy(
     *,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
-    facts: ClusterFacts,
+    facts: ClusterMetadata,
     now_ms: int,
     topics: Collection[str] = (),
     limit_bytes: int | None = None,
@@ -155,7 +155,7 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
     return leading
 
 
-def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: int) -> float:
+def urgency(replica: Replica, oldest: LogSegment, facts: ClusterMetadata, now_ms: int) -> float:
     """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
 
     An unlimited or unknown retention counts as Kafka's default of seven days; a future timestamp as no age at all.
@@ -171,7 +171,7 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterFacts, now_ms: i
 def _out_of_sight(
     report: ScanReport,
     topics: Collection[str],
-    facts: ClusterFacts,
+    facts: ClusterMetadata,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
 ) -> list[HeldBackPartition]:
@@ -331,7 +331,7 @@ class CopyPlanner:
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         failed_copies: FailedCopies,
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         effective: Callable[[], TieringSettings],

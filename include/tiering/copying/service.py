@@ -14,7 +14,7 @@ from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, rec
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import remember_losses
 from include.tiering.copying.report import CopyRun
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.observers import StepObserver, ignore
@@ -57,7 +57,7 @@ class CopyService:
 
     Args:
         topics: patterns of the topics that are copied where a call names none.
-        remember_facts: records that the cluster could be asked about its topics once.
+        record_cluster_metadata: records that the cluster could be asked about its topics once.
         effective: the settings with the dynamic configs of now over them.
         observe: is told each step of the copy protocol.
     """
@@ -74,8 +74,8 @@ class CopyService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         work: WorkStore,
-        facts: Callable[[], ClusterFacts],
-        remember_facts: Callable[[], None],
+        facts: Callable[[], ClusterMetadata],
+        record_cluster_metadata: Callable[[], None],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
@@ -95,7 +95,7 @@ class CopyService:
         self._failed_copies = failed_copies
         self._work = work
         self._facts = facts
-        self._remember_facts = remember_facts
+        self._record_cluster_metadata = record_cluster_metadata
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
@@ -128,7 +128,7 @@ class CopyService:
         else:
             self._ownership.claim()
             if self._facts().cluster_id() is not None:
-                self._remember_facts()
+                self._record_cluster_metadata()
             register_owners(report, self._registry)
             remember_leader_epochs(report, self._metadata, self._registry)
             self._names.note_deletions()

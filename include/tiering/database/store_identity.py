@@ -279,7 +279,7 @@ _KIND: Final = "topic facts"
 _AUTHOR: Final = "plan"
 
 
-class FactsMemory:
+class SeenClusterMetadata:
     """Of one cluster. Every call may raise MetadataUnavailableError."""
 
     def __init__(self, engine: Engine, cluster_id: str) -> None:

@@ -18,7 +18,7 @@ UNLIMITED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFacts:
+class BrokerCapabilities:
     """One broker as it describes itself. None: it does not say.
 
     `lists_remote_offsets`: it can be asked for its earliest local and its latest tiered offset.
@@ -32,7 +32,7 @@ class BrokerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOffsetsFacts:
+class LeaderOffsets:
     """What the leader says of one partition. `latest_tiered` is inclusive, None if nothing is; the other two ends are
     exclusive."""
 
@@ -86,7 +86,7 @@ class PublishedSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataTopicFacts:
+class MetadataTopicState:
     """`__remote_log_metadata` on this cluster. `unreadable`: position and reason of each record that brokers stop at.
 
     `published`: what it holds of the topic that is handed over, whoever wrote it. `removed`: what somebody else wrote
@@ -100,7 +100,7 @@ class MetadataTopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFacts:
+class BrokerDiskSpace:
     """Room in the log directories of one broker; None: nobody here can see it."""
 
     broker_id: int
@@ -108,7 +108,7 @@ class DiskFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFacts:
+class StoreProperties:
     """Our own store: its layout, the directory of a `file://` one, and what that layout's plugin expects as custom
     metadata of every segment."""
 
@@ -125,7 +125,7 @@ class HandoverPartition:
     """
 
     partition: int
-    offsets: PartitionOffsetsFacts | None
+    offsets: LeaderOffsets | None
     replica: LeaderReplica | None
     seed: tuple[SeededSegment, ...]
     problem: str = ""
@@ -150,7 +150,7 @@ class FrozenPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoverFacts:
+class HandoverEvidence:
     """Everything, at one moment. `topic_id_now` is None if the brokers know no topic of this name.
 
     `configs` are the topic's in force, whoever set them; `old_configs` those that are restored at the end. `leases` are
@@ -163,13 +163,13 @@ class HandoverFacts:
     topic_id: Uuid
     topic_id_now: Uuid | None
     owner: TopicOwner
-    brokers: tuple[BrokerFacts, ...]
+    brokers: tuple[BrokerCapabilities, ...]
     configs: Mapping[str, str]
     old_configs: Mapping[str, str]
     partitions: tuple[HandoverPartition, ...]
-    metadata_topic: MetadataTopicFacts | None
-    store: StoreFacts
-    disks: tuple[DiskFacts, ...] = ()
+    metadata_topic: MetadataTopicState | None
+    store: StoreProperties
+    disks: tuple[BrokerDiskSpace, ...] = ()
     leases: tuple[str, ...] = ()
     frozen: Mapping[int, FrozenPartition] = field(default_factory=dict)
     now_ms: int = 0
@@ -218,7 +218,7 @@ class Remark:
     outcome: CheckOutcome = CheckOutcome.REFUSED
 
 
-Look = Callable[[HandoverFacts], Iterator[Remark]]
+Look = Callable[[HandoverEvidence], Iterator[Remark]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class NamedCheck:
     steps: frozenset[HandoverStep]
 
 
-def results_of(checks: Iterable[NamedCheck], step: HandoverStep, facts: HandoverFacts) -> tuple[CheckResult, ...]:
+def results_of(checks: Iterable[NamedCheck], step: HandoverStep, facts: HandoverEvidence) -> tuple[CheckResult, ...]:
     """Of all checks that are made at this step, in their order; one that has no remark passed."""
     return tuple(result for check in checks if step in check.steps for result in _results(check, facts))
 
@@ -242,7 +242,7 @@ def worst(results: Iterable[CheckResult]) -> CheckOutcome:
     return max((result.outcome for result in results), key=order.index, default=CheckOutcome.PASSED)
 
 
-def _results(check: NamedCheck, facts: HandoverFacts) -> Iterator[CheckResult]:
+def _results(check: NamedCheck, facts: HandoverEvidence) -> Iterator[CheckResult]:
     remarks = list(check.look(facts))
     if all(remark.outcome is CheckOutcome.NOTE for remark in remarks):
         yield CheckResult(check.name, None, CheckOutcome.PASSED, check.promise)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from include.tiering.handover.checks import UNLIMITED, CheckOutcome, HandoverFacts, NamedCheck, Remark
+from include.tiering.handover.checks import UNLIMITED, CheckOutcome, HandoverEvidence, NamedCheck, Remark
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
 
@@ -18,7 +18,7 @@ _ALWAYS: Final = _BOTH | {HandoverStep.GATE}
 _RESUME: Final = "then ./tiering handover TOPIC --resume"
 
 
-def _same_topic(facts: HandoverFacts) -> Iterator[Remark]:
+def _same_topic(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.topic_id_now != facts.topic_id:
         now = "there is none" if facts.topic_id_now is None else f"the topic of this name has id {facts.topic_id_now}"
         yield Remark(
@@ -27,17 +27,17 @@ def _same_topic(facts: HandoverFacts) -> Iterator[Remark]:
         )
 
 
-def _ours(facts: HandoverFacts) -> Iterator[Remark]:
+def _ours(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
         yield Remark(f"its owner is {facts.owner}", "there is nothing to hand over: the brokers tier it already")
 
 
-def _fenced(facts: HandoverFacts) -> Iterator[Remark]:
+def _fenced(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.owner is not TopicOwner.HANDING_OVER:
         yield Remark(f"its owner is {facts.owner}", f"undo the hand-over, {_RESUME}")
 
 
-def _has_remote_storage(facts: HandoverFacts) -> Iterator[Remark]:
+def _has_remote_storage(facts: HandoverEvidence) -> Iterator[Remark]:
     for broker in facts.brokers:
         if not broker.remote_storage_system:
             yield Remark(
@@ -48,7 +48,7 @@ def _has_remote_storage(facts: HandoverFacts) -> Iterator[Remark]:
         yield Remark("no broker describes itself", "look at cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
 
 
-def _new_enough(facts: HandoverFacts) -> Iterator[Remark]:
+def _new_enough(facts: HandoverEvidence) -> Iterator[Remark]:
     for broker in facts.brokers:
         if not broker.lists_remote_offsets:
             yield Remark(
@@ -57,13 +57,13 @@ def _new_enough(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _deleted_not_compacted(facts: HandoverFacts) -> Iterator[Remark]:
+def _deleted_not_compacted(facts: HandoverEvidence) -> Iterator[Remark]:
     policy = facts.configs.get("cleanup.policy", "delete")
     if policy != "delete":
         yield Remark(f"cleanup.policy is {policy}", "Kafka refuses remote storage for compacted topics")
 
 
-def _not_tiered_yet(facts: HandoverFacts) -> Iterator[Remark]:
+def _not_tiered_yet(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.is_true("remote.storage.enable"):
         yield Remark("remote.storage.enable is true", "the brokers tier the topic already")
     for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
@@ -78,14 +78,14 @@ def _not_tiered_yet(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _metadata_topic(facts: HandoverFacts) -> Iterator[Remark]:
+def _metadata_topic(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.metadata_topic is None:
         yield Remark(
             "there is no __remote_log_metadata", "brokers create it when remote storage is on: look at their logs"
         )
 
 
-def _metadata_kept(facts: HandoverFacts) -> Iterator[Remark]:
+def _metadata_kept(facts: HandoverEvidence) -> Iterator[Remark]:
     configs = facts.metadata_topic.configs if facts.metadata_topic is not None else {}
     for key, wanted in (("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")):
         if key in configs and configs[key] != wanted:
@@ -95,7 +95,7 @@ def _metadata_kept(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _metadata_readable(facts: HandoverFacts) -> Iterator[Remark]:
+def _metadata_readable(facts: HandoverEvidence) -> Iterator[Remark]:
     for unreadable in facts.metadata_topic.unreadable if facts.metadata_topic is not None else ():
         yield Remark(
             unreadable,
@@ -104,7 +104,7 @@ def _metadata_readable(facts: HandoverFacts) -> Iterator[Remark]:
         )
 
 
-def _layout(facts: HandoverFacts) -> Iterator[Remark]:
+def _layout(facts: HandoverEvidence) -> Iterator[Remark]:
     expected = STORAGE_MANAGERS.get(facts.store.layout)
     for broker in facts.brokers:
         found = broker.storage_manager_class
@@ -121,7 +121,7 @@ def _layout(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _directory(facts: HandoverFacts) -> Iterator[Remark]:
+def _directory(facts: HandoverEvidence) -> Iterator[Remark]:
     shown = {broker.storage_directory for broker in facts.brokers if broker.storage_directory is not None}
     wanted = facts.store.directory
     for directory in sorted(shown):
@@ -138,7 +138,7 @@ def _directory(facts: HandoverFacts) -> Iterator[Remark]:
         )
 
 
-def _exact(facts: HandoverFacts) -> Iterator[Remark]:
+def _exact(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         if one.offsets is None:
             yield Remark(
@@ -149,7 +149,7 @@ def _exact(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _leader_readable(facts: HandoverFacts) -> Iterator[Remark]:
+def _leader_readable(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         if one.offsets is None:
             continue
@@ -168,7 +168,7 @@ def _leader_readable(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _room(facts: HandoverFacts) -> Iterator[Remark]:
+def _room(facts: HandoverEvidence) -> Iterator[Remark]:
     hours = facts.hold_seconds / 3600
     for disk in facts.disks:
         rate = sum(
@@ -191,7 +191,7 @@ def _room(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _guarded_size(facts: HandoverFacts) -> Iterator[Remark]:
+def _guarded_size(facts: HandoverEvidence) -> Iterator[Remark]:
     if (limit := facts.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
@@ -200,14 +200,14 @@ def _guarded_size(facts: HandoverFacts) -> Iterator[Remark]:
         )
 
 
-def _guarded_time(facts: HandoverFacts) -> Iterator[Remark]:
+def _guarded_time(facts: HandoverEvidence) -> Iterator[Remark]:
     if (limit := facts.limit("retention.ms")) != UNLIMITED:
         yield Remark(
             f"retention.ms is {limit}", "somebody changed it. ./tiering handover TOPIC --undo, then begin again"
         )
 
 
-def _guarded_local(facts: HandoverFacts) -> Iterator[Remark]:
+def _guarded_local(facts: HandoverEvidence) -> Iterator[Remark]:
     for key in ("local.retention.ms", "local.retention.bytes"):
         if (limit := facts.limit(key)) >= 0:
             yield Remark(
@@ -217,7 +217,7 @@ def _guarded_local(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _no_leases(facts: HandoverFacts) -> Iterator[Remark]:
+def _no_leases(facts: HandoverEvidence) -> Iterator[Remark]:
     for sentence in facts.leases:
         yield Remark(sentence, "it ends by itself, or its lease does", outcome=CheckOutcome.WAITING)
 

@@ -41,7 +41,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from include.tiering.handover.checks import HandoverFacts, HandoverPartition, SeededSegment
+from include.tiering.handover.checks import HandoverEvidence, HandoverPartition, SeededSegment
 from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
 from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.rules import HandoverStep
@@ -132,7 +132,7 @@ def pass_gate(run: HandoverRun) -> StepResult:
     return result
 
 
-def verified(run: HandoverRun) -> HandoverFacts:
+def verified(run: HandoverRun) -> HandoverEvidence:
     """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
     facts = facts_of(run)
     deep = run.ports.limits.verify_deep
@@ -156,7 +156,7 @@ def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
     return segment.verdict is not Verdict.PASSED or (deep and not segment.passed_deep)
 
 
-def seed_of(facts: HandoverFacts) -> list[SeededPartition]:
+def seed_of(facts: HandoverEvidence) -> list[SeededPartition]:
     """What is handed over as things are; partitions whose leader does not answer are left out."""
     seed = []
     for one in facts.partitions:

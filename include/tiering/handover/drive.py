@@ -56,7 +56,7 @@ from include.tiering.handover.publish_and_switch import (
 )
 from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, UndoAction, following, is_before, undo_of
 from include.tiering.handover.run_checks import check_preconditions, is_enabled
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.telemetry import get_logger
@@ -253,7 +253,7 @@ def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> 
         run.told(f"owner: {owner}")
 
 
-def _topic(ports: HandoverPorts, handover: Handover) -> TopicFacts | None:
+def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
     """None if it is gone; one of the same name is another topic. Raises BrokersError."""
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
     if topic is None:
@@ -274,7 +274,7 @@ def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
     return False
 
 
-def _partitions(topic: TopicFacts) -> list[TopicIdPartition]:
+def _partitions(topic: TopicMetadata) -> list[TopicIdPartition]:
     return [TopicIdPartition(topic.topic_id, number, topic.topic) for number in topic.partitions]
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from include.tiering.clock import Clock
 from include.tiering.errors import PoisonRecordError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord, SegmentUpdateRecord
-from include.tiering.handover.checks import MetadataTopicFacts, PublishedSegment, StoreFacts
+from include.tiering.handover.checks import MetadataTopicState, PublishedSegment, StoreProperties
 from include.tiering.handover.contract import Drive, Handover, HandoverStore, SeededPartition
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import Brokers
@@ -58,7 +58,7 @@ class MetadataScan:
         publications: PublicationStore,
         configs: Mapping[str, str] | None,
         partitions: Sequence[TopicIdPartition],
-    ) -> MetadataTopicFacts | None:
+    ) -> MetadataTopicState | None:
         """None if the brokers know no such topic (`configs` is None).
 
         Raises:
@@ -76,7 +76,7 @@ class MetadataScan:
         ours = {segment_id for one in partitions for segment_id in _journaled(publications, one)}
         published = [one for read in reads for one in read.found.values()]
         removed = [one for read in reads for one in read.removed if one.segment_id not in ours]
-        return MetadataTopicFacts(
+        return MetadataTopicState(
             configs,
             tuple(text for read in reads for text in read.unreadable)[:_MOST_UNREADABLE],
             tuple(replace(one, is_ours=one.segment_id in ours) for one in published),
@@ -239,7 +239,7 @@ class HandoverPorts:
     metadata_topic: MetadataTopic
     publications: PublicationStore
     verbs: Verbs
-    store: StoreFacts
+    store: StoreProperties
     clock: Clock
     new_run_id: Callable[[], str]
     keep_alive: Callable[[Drive], AbstractContextManager[None]]

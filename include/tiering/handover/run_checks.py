@@ -16,15 +16,15 @@ from include.tiering.copying.next_segments import uncopied
 from include.tiering.errors import BrokersError
 from include.tiering.handover.checks import (
     UNLIMITED,
-    BrokerFacts,
+    BrokerCapabilities,
+    BrokerDiskSpace,
     CheckOutcome,
     CheckResult,
-    DiskFacts,
     FrozenPartition,
-    HandoverFacts,
+    HandoverEvidence,
     HandoverPartition,
+    LeaderOffsets,
     LeaderReplica,
-    PartitionOffsetsFacts,
     SeededSegment,
     results_of,
     worst,
@@ -34,8 +34,8 @@ from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_MS
 from include.tiering.handover.pitfalls import CHECKS
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.rules import HandoverStep
-from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicFacts
-from include.tiering.kafka.cluster.contract import PartitionFacts as ClusterPartition
+from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicMetadata
+from include.tiering.kafka.cluster.contract import PartitionMetadata as ClusterPartition
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence
@@ -70,13 +70,13 @@ def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
     return at_the_end | {REMOTE_STORAGE: "true"}
 
 
-def facts_of(run: HandoverRun) -> HandoverFacts:
+def facts_of(run: HandoverRun) -> HandoverEvidence:
     """Of this hand-over, as everything is now."""
     handover = run.handover
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
 
-def judged(run: HandoverRun, step: HandoverStep, facts: HandoverFacts) -> StepResult:
+def judged(run: HandoverRun, step: HandoverStep, facts: HandoverEvidence) -> StepResult:
     """Make the checks of a step, keep what they said, and tell what follows from it."""
     results = results_of(CHECKS, step, facts)
     run.ports.handovers.record_checks(run.drive, step, results)
@@ -117,7 +117,7 @@ _BROKER_DEFAULTS: Final = {
 }
 
 
-def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverFacts:
+def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverEvidence:
     """Facts about the topic; with a hand-over, beside what it stored.
 
     Raises:
@@ -136,7 +136,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     offsets = ports.brokers.partition_offsets(ids)
     replicas, problems = _replicas(ports, topic, topic_id)
     now_ms = ports.handovers.now_ms()
-    return HandoverFacts(
+    return HandoverEvidence(
         topic=topic,
         topic_id=topic_id,
         topic_id_now=None if now is None else now.topic_id,
@@ -152,7 +152,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,
-        disks=tuple(DiskFacts(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
+        disks=tuple(BrokerDiskSpace(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
         leases=tuple(_leases(ports, ids, handover)),
         frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
         now_ms=now_ms,
@@ -176,16 +176,16 @@ def is_enabled(ports: HandoverPorts, topic: str) -> bool:
     return config is not None and (config.value or "").lower() == "true"
 
 
-def _configs(topic: TopicFacts | None) -> Mapping[str, str] | None:
+def _configs(topic: TopicMetadata | None) -> Mapping[str, str] | None:
     return None if topic is None else topic.configs
 
 
-def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerFacts:
+def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerCapabilities:
     def value(key: str) -> str | None:
         return configs[key].value or None if key in configs else None
 
     speaks = node.api_versions.get(_LIST_OFFSETS, (0, _LATEST_TIERED_VERSION))
-    return BrokerFacts(
+    return BrokerCapabilities(
         broker_id=node.broker_id,
         remote_storage_system=(value("remote.log.storage.system.enable") or "").lower() == "true",
         storage_manager_class=value("remote.log.storage.manager.class.name"),
@@ -255,7 +255,7 @@ def _partition(
     end = max((row.metadata.end_offset for row in rows), default=None)
     return HandoverPartition(
         partition.partition,
-        PartitionOffsetsFacts(
+        LeaderOffsets(
             leader=said.leader,
             leader_epoch=said.leader_epoch,
             in_sync_replicas=len(known.isr),

@@ -12,7 +12,7 @@ from typing import Final
 from include.tiering.handover.checks import (
     UNLIMITED,
     CheckOutcome,
-    HandoverFacts,
+    HandoverEvidence,
     HandoverPartition,
     NamedCheck,
     Remark,
@@ -27,14 +27,14 @@ _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
 
-def _seeded(facts: HandoverFacts) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
+def _seeded(facts: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
     """Partitions with something seeded, its segments by offset."""
     for one in facts.partitions:
         if one.seed:
             yield one, one.seed
 
 
-def _begins_at_log_start(facts: HandoverFacts) -> Iterator[Remark]:
+def _begins_at_log_start(facts: HandoverEvidence) -> Iterator[Remark]:
     """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
     is_fenced = facts.owner is TopicOwner.HANDING_OVER
     for one in facts.partitions:
@@ -58,7 +58,7 @@ def _begins_at_log_start(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _no_gap(facts: HandoverFacts) -> Iterator[Remark]:
+def _no_gap(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, seed in _seeded(facts):
         for before, after in pairwise(seed):
             if after.metadata.start_offset > before.metadata.end_offset + 1:
@@ -70,7 +70,7 @@ def _no_gap(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _reaches_active(facts: HandoverFacts) -> Iterator[Remark]:
+def _reaches_active(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         for first, reason in one.replica.waiting if one.replica is not None else ():
             yield Remark(
@@ -81,7 +81,7 @@ def _reaches_active(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _below_stable(facts: HandoverFacts) -> Iterator[Remark]:
+def _below_stable(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, _ in _seeded(facts):
         if one.offsets is None or one.seed_end is None:
             continue
@@ -96,7 +96,7 @@ def _below_stable(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _flushed(facts: HandoverFacts) -> Iterator[Remark]:
+def _flushed(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, _ in _seeded(facts):
         if one.replica is None or one.offsets is None or one.seed_end is None:
             continue
@@ -109,7 +109,7 @@ def _flushed(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _epochs(facts: HandoverFacts) -> Iterator[Remark]:
+def _epochs(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, seed in _seeded(facts):
         if one.replica is None or one.offsets is None:
             continue
@@ -130,7 +130,7 @@ def _epochs(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _passed_gate(facts: HandoverFacts) -> Iterator[Remark]:
+def _passed_gate(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, seed in _seeded(facts):
         refused = [segment for segment in seed if segment.verdict is not Verdict.PASSED]
         for segment in refused[:_MOST_NAMED]:
@@ -144,7 +144,7 @@ def _passed_gate(facts: HandoverFacts) -> Iterator[Remark]:
             yield Remark(f"and {len(refused) - _MOST_NAMED} segments more", partition=one.partition)
 
 
-def _fits(facts: HandoverFacts) -> Iterator[Remark]:
+def _fits(facts: HandoverEvidence) -> Iterator[Remark]:
     for one, seed in _seeded(facts):
         for segment in seed:
             span = segment.metadata.end_offset - segment.metadata.start_offset
@@ -156,7 +156,7 @@ def _fits(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _timestamps(facts: HandoverFacts) -> Iterator[Remark]:
+def _timestamps(facts: HandoverEvidence) -> Iterator[Remark]:
     if facts.limit("retention.ms", facts.old_configs) == UNLIMITED:
         return
     for one, seed in _seeded(facts):
@@ -171,7 +171,7 @@ def _timestamps(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _within_retention(facts: HandoverFacts) -> Iterator[Remark]:
+def _within_retention(facts: HandoverEvidence) -> Iterator[Remark]:
     retention_ms = facts.limit("retention.ms", facts.old_configs)
     if retention_ms == UNLIMITED:
         return
@@ -187,7 +187,7 @@ def _within_retention(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _restarts(facts: HandoverFacts) -> Iterator[Remark]:
+def _restarts(facts: HandoverEvidence) -> Iterator[Remark]:
     limit = facts.limit("retention.bytes", facts.old_configs)
     if limit == UNLIMITED:
         return
@@ -206,7 +206,7 @@ def _restarts(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _custom_metadata(facts: HandoverFacts) -> Iterator[Remark]:
+def _custom_metadata(facts: HandoverEvidence) -> Iterator[Remark]:
     wanted = facts.store.wants_custom_metadata
     for one, seed in _seeded(facts):
         for segment in seed:
@@ -240,7 +240,7 @@ _LAST: Final = frozenset({HandoverStep.RECHECK})
 _ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK})
 
 
-def _published_once(facts: HandoverFacts) -> Iterator[Remark]:
+def _published_once(facts: HandoverEvidence) -> Iterator[Remark]:
     published = facts.metadata_topic.published if facts.metadata_topic is not None else ()
     for one in published:
         if not one.is_ours:
@@ -278,7 +278,7 @@ def _published_once(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _as_frozen(facts: HandoverFacts) -> Iterator[Remark]:
+def _as_frozen(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         frozen = facts.frozen.get(one.partition)
         if one.offsets is None:
@@ -315,7 +315,7 @@ def _as_frozen(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _one_history(facts: HandoverFacts) -> Iterator[Remark]:
+def _one_history(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         if one.histories:
             yield Remark(
@@ -339,7 +339,7 @@ _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
 _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
-def _earliest(facts: HandoverFacts) -> Iterator[Remark]:
+def _earliest(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         frozen = facts.frozen.get(one.partition)
         if frozen is not None and one.offsets is not None and one.offsets.earliest > frozen.log_start_offset:
@@ -352,7 +352,7 @@ def _earliest(facts: HandoverFacts) -> Iterator[Remark]:
             )
 
 
-def _covered(facts: HandoverFacts) -> Iterator[Remark]:
+def _covered(facts: HandoverEvidence) -> Iterator[Remark]:
     for one in facts.partitions:
         frozen = facts.frozen.get(one.partition)
         if frozen is None or frozen.end_offset < frozen.start_offset:
@@ -371,7 +371,7 @@ def _covered(facts: HandoverFacts) -> Iterator[Remark]:
                 )
 
 
-def _known_to_brokers(facts: HandoverFacts) -> Iterator[Remark]:
+def _known_to_brokers(facts: HandoverEvidence) -> Iterator[Remark]:
     """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
     for one in facts.partitions:
         if one.partition in facts.frozen or one.replica is None or one.offsets is None:
@@ -380,7 +380,7 @@ def _known_to_brokers(facts: HandoverFacts) -> Iterator[Remark]:
             yield Remark("nothing is tiered yet", "the brokers upload it", one.partition, CheckOutcome.WAITING)
 
 
-def _enabled(facts: HandoverFacts) -> Iterator[Remark]:
+def _enabled(facts: HandoverEvidence) -> Iterator[Remark]:
     if not facts.is_true("remote.storage.enable"):
         yield Remark(
             "remote.storage.enable is false again",
@@ -389,7 +389,7 @@ def _enabled(facts: HandoverFacts) -> Iterator[Remark]:
         )
 
 
-def _no_second_copy(facts: HandoverFacts) -> Iterator[Remark]:
+def _no_second_copy(facts: HandoverEvidence) -> Iterator[Remark]:
     for known in facts.metadata_topic.published if facts.metadata_topic is not None else ():
         frozen = facts.frozen.get(known.partition)
         if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:

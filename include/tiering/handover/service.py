@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from include.tiering.errors import PublicationRefusedError, StateConflictError, UnknownTopicError
-from include.tiering.handover.checks import HandoverFacts
+from include.tiering.handover.checks import HandoverEvidence
 from include.tiering.handover.contract import (
     ForgottenHandover,
     Handover,
@@ -20,7 +20,7 @@ from include.tiering.handover.drive import carry_on, possible_undo, undo_handove
 from include.tiering.handover.ports import HandoverPorts
 from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, is_before
 from include.tiering.handover.run_checks import gather
-from include.tiering.kafka.cluster.contract import Brokers, TopicFacts, known_topic
+from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
 from include.tiering.model.ids import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -130,7 +130,7 @@ class HandoverService:
         """What an undo would do now. Changes nothing."""
         return possible_undo(self._ports(), handover)
 
-    def facts(self, topic: str, handover: Handover | None = None) -> HandoverFacts:
+    def facts(self, topic: str, handover: Handover | None = None) -> HandoverEvidence:
         """All that the checks look at, as it is now. Changes nothing."""
         topic_id = self.topic_to_hand_over(topic) if handover is None else handover.topic_id
         return gather(self._ports(), topic, topic_id, handover)
@@ -148,7 +148,7 @@ def _this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{_PROCESS}"
 
 
-def require_publishable(handovers: HandoverStore, topic: TopicFacts) -> None:
+def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
     """Raises PublicationRefusedError while a handover of the topic is before its publication."""
     handover = handovers.latest(topic.topic_id)
     if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import SendingStoppedError, SettingError, TieringError
-from include.tiering.kafka.cluster.contract import Brokers, TopicFacts, known_topic
+from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester, IngestReport, IngestStep
 from include.tiering.metadata_sync.metrics import publish_ingest, show_publication
@@ -192,7 +192,7 @@ class PublicationService:
         publisher: Callable[[], Publisher],
         brokers: Callable[[], Brokers],
         publications: PublicationStore,
-        require_allowed: Callable[[TopicFacts], None],
+        require_allowed: Callable[[TopicMetadata], None],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         log_dirs: ClusterLogDirs,

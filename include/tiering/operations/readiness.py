@@ -15,10 +15,10 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_in_facts, where_it_may_be
+from include.tiering.copying.plan import NEVER_TIERED, CopyPlan, partitions_of_cluster, where_it_may_be
 from include.tiering.errors import (
     BrokersLoginError,
-    ClusterFactsError,
+    ClusterMetadataError,
     ForeignClusterError,
     ForeignStoreError,
     RemoteStoreMissingError,
@@ -26,7 +26,7 @@ from include.tiering.errors import (
     StorePlaceUnknownError,
     TieringError,
 )
-from include.tiering.kafka.cluster.contract import ClusterFacts, PartitionFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
@@ -109,7 +109,7 @@ def partition_readiness(
     topics: Collection[str],
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
-    facts: ClusterFacts,
+    facts: ClusterMetadata,
     paused: Collection[str],
     plan: CopyPlan = NOTHING_PLANNED,
     deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
@@ -130,10 +130,10 @@ def partition_readiness(
         groups[replica.topic_id_partition].append(replica)
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
     remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
-    in_facts = {} if report is None else _in_facts(report, topics, facts)
+    known_partitions = {} if report is None else _in_cluster_metadata(report, topics, facts)
     judged = []
     for partition in sorted(
-        {*groups, *remote, *in_facts}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
+        {*groups, *remote, *known_partitions}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
     ):
         if partition.topic_id in never:
             continue
@@ -143,7 +143,7 @@ def partition_readiness(
             judged.append(_deleted(partition, deletions.get(partition.topic_id), stays))
             continue
         obstacles = chain(
-            _obstacles_of_facts(partition, replicas, report, metadata, registry, in_facts),
+            _obstacles_of_metadata(partition, replicas, report, metadata, registry, known_partitions),
             () if report is None else _obstacles_of_plan(partition, metadata, plan),
             _pause(partition, paused),
         )
@@ -157,13 +157,13 @@ def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[Partition
     return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
 
 
-def _obstacles_of_facts(
+def _obstacles_of_metadata(
     partition: TopicIdPartition,
     replicas: Sequence[Replica],
     report: ScanReport | None,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
-    in_facts: Mapping[TopicIdPartition, PartitionFacts],
+    known_partitions: Mapping[TopicIdPartition, PartitionMetadata],
 ) -> Iterator[Obstacle]:
     """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
     it waits for."""
@@ -175,7 +175,7 @@ def _obstacles_of_facts(
     if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
         yield NotReady.FACTS, contradictions[0]
     if chosen is None and report is not None:
-        yield NotReady.NO_LEADER_REPLICA, where_it_may_be(partition, report, in_facts.get(partition))
+        yield NotReady.NO_LEADER_REPLICA, where_it_may_be(partition, report, known_partitions.get(partition))
     owner = registry.owner(partition.topic_id)
     if chosen is not None:
         owner = owner_seen(chosen, owner)
@@ -205,7 +205,7 @@ def _pause(partition: TopicIdPartition, paused: Collection[str]) -> Iterator[Obs
 def _is_deleted(
     partition: TopicIdPartition,
     replicas: Sequence[Replica],
-    facts: ClusterFacts,
+    facts: ClusterMetadata,
     deletions: Mapping[Uuid, TopicDeletion],
 ) -> bool:
     """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
@@ -217,7 +217,7 @@ def _is_deleted(
             return False
         is_recorded = partition.topic_id in deletions or facts.is_removed(partition.topic_id)
         return is_recorded or facts.topic_named(partition.topic) is not None
-    except ClusterFactsError:
+    except ClusterMetadataError:
         return partition.topic_id in deletions
 
 
@@ -237,13 +237,13 @@ def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
     return {segment.reason for replica in replicas for segment in replica.segments if segment.reason is not None}
 
 
-def _in_facts(
-    report: ScanReport, topics: Collection[str], facts: ClusterFacts
-) -> Mapping[TopicIdPartition, PartitionFacts]:
+def _in_cluster_metadata(
+    report: ScanReport, topics: Collection[str], facts: ClusterMetadata
+) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """Facts that cannot be read add nothing: the scan has said so."""
     try:
-        return partitions_in_facts(report, topics, facts)
-    except ClusterFactsError:
+        return partitions_of_cluster(report, topics, facts)
+    except ClusterMetadataError:
         return {}
 
 

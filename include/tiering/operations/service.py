@@ -20,7 +20,7 @@ from include.tiering.database.migrations import HEAD, require_head
 from include.tiering.errors import (
     AirflowApiError,
     BrokersError,
-    ClusterFactsError,
+    ClusterMetadataError,
     HandoverForgottenError,
     MetadataUnavailableError,
     SendingStoppedError,
@@ -28,7 +28,7 @@ from include.tiering.errors import (
     SourceError,
 )
 from include.tiering.handover.contract import HandoverStore, forgotten_handovers
-from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts
+from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, Replica, UnfinishedTransaction, matches
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, identify, require_agreement
 from include.tiering.model.ownership import LeaseRole
@@ -54,7 +54,7 @@ from include.tiering.segments.topics import TopicDeletions
 from include.tiering.settings import TieringSettings
 
 LOG_DIRS: Final = "log dirs"
-TOPIC_FACTS: Final = "topic facts"
+CLUSTER_METADATA: Final = "topic facts"
 PAUSE: Final = "pause"
 HANDOVERS: Final = "hand-overs"
 LEASES: Final = "leases"
@@ -96,7 +96,7 @@ class DeploymentChecks:
         stores: Callable[[], ClusterStores],
         storage: Callable[[], GuardedStorage],
         unguarded: Callable[[], RemoteStorage],
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         has_brokers: bool,
     ) -> None:
@@ -119,7 +119,7 @@ class DeploymentChecks:
             "schema": self._schema,
             "storage": self._check_storage,
             LOG_DIRS: lambda: self._check_log_dirs() if needs_log_dirs or self._settings.log_dirs else "none is set",
-            TOPIC_FACTS: self._topic_facts,
+            CLUSTER_METADATA: self._cluster_metadata,
             PAUSE: self._pause,
             HANDOVERS: self._check_handovers,
             LEASES: lambda: require_none_ahead(self._stores().work.leases_ahead()),
@@ -156,7 +156,7 @@ class DeploymentChecks:
             except SourceError as error:
                 unreadable.append(error)
                 continue
-            except ClusterFactsError as error:
+            except ClusterMetadataError as error:
                 # What the settings say of a directory: waiting does not change it.
                 raise SettingError(f"{error}: correct log_dirs") from error
             seen.append(identity)
@@ -172,7 +172,7 @@ class DeploymentChecks:
         waiting = "; ".join(map(str, unreadable))
         return f"{total - len(unreadable)} of {total} readable; partitions of the others wait: {waiting}"
 
-    def _topic_facts(self) -> str:
+    def _cluster_metadata(self) -> str:
         self._log_dirs.require_cluster()
         self._facts().refresh()
         if self._has_brokers:
@@ -202,10 +202,10 @@ class DeploymentChecks:
 
 _DELETES_WITHOUT: Final = {
     LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",
-    TOPIC_FACTS: "what to delete is decided from what the platform recorded itself",
+    CLUSTER_METADATA: "what to delete is decided from what the platform recorded itself",
 }
 _READS_WITHOUT: Final = {
-    TOPIC_FACTS: "what is counted, verified and audited is what the platform recorded itself",
+    CLUSTER_METADATA: "what is counted, verified and audited is what the platform recorded itself",
     PAUSE: "reading back sends nothing",
 }
 _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
@@ -236,7 +236,7 @@ class OperationsService:
         engine: Callable[[], Engine],
         stores: Callable[[], ClusterStores],
         source: Callable[[], LogSource],
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         brokers: Callable[[], Brokers] | None,
         planner: Callable[[], CopyPlanner],
         checks: DeploymentChecks,

@@ -47,7 +47,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import (
     ListedObject,
     ListedUpload,
-    ListingFacts,
+    ListingProperties,
     ObjectStore,
     checked_key,
     decoded_key,
@@ -252,8 +252,8 @@ class InventoryListing:
     def describe(self) -> str:
         return f"{self._files.describe()}/{self._manifest_key}"
 
-    def facts(self) -> ListingFacts:
-        return ListingFacts(
+    def facts(self) -> ListingProperties:
+        return ListingProperties(
             shows_versions=self._manifest.shows_versions,
             shows_open_uploads=False,
             taken_at_ms=self._manifest.created_ms,

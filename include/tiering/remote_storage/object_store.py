@@ -259,7 +259,7 @@ class ListedUpload(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ListingFacts:
+class ListingProperties:
     """What a listing can show and of when it is.
 
     `taken_at_ms` is None for a listing of now, which begins when its first part does; else the store's time to which it
@@ -286,7 +286,7 @@ class ObjectListing(Protocol[PartT]):
         """What is listed, for a person: a URL without credentials."""
         ...
 
-    def facts(self) -> ListingFacts: ...
+    def facts(self) -> ListingProperties: ...
 
     def parts(self, wanted: int) -> Sequence[PartT]:
         """Parts that together hold every key once, whatever is written meanwhile; about `wanted` (1 or more) where the

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from include.tiering.errors import ClusterFactsError, ForeignClusterError, SettingError, SourceError
+from include.tiering.errors import ClusterMetadataError, ForeignClusterError, SettingError, SourceError
 from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
@@ -97,7 +97,7 @@ class ClusterLogDirs:
             if placement == ANYWHERE:
                 continue
             # One that is unreadable, or not what the settings say, is an error of the scan: nothing of it is planned.
-            with suppress(SourceError, ClusterFactsError):
+            with suppress(SourceError, ClusterMetadataError):
                 identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
@@ -109,7 +109,7 @@ class ClusterLogDirs:
             found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
             try:
                 identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
-            except (SourceError, ClusterFactsError) as error:
+            except (SourceError, ClusterMetadataError) as error:
                 known.append(replace(found, error=f"{type(error).__name__}: {error}"))
             else:
                 known.append(replace(found, directory_id=identity.directory_id))
@@ -123,6 +123,6 @@ class ClusterLogDirs:
     def first_cluster_id(self) -> str | None:
         """By the first of the log dirs that can be read; None if there is none any more."""
         for log_dir in named_log_dirs(self._settings) if self._settings.log_dirs else ():
-            with suppress(SourceError, ClusterFactsError):
+            with suppress(SourceError, ClusterMetadataError):
                 return identify(log_dir).cluster_id
         return None

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.contract import ClusterFacts, TopicFacts
+from include.tiering.errors import ClusterMetadataError
+from include.tiering.kafka.cluster.contract import ClusterMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
@@ -92,7 +92,7 @@ class TopicWatch:
     """Asks about topics of one cluster. Facts of another cluster, or none, say nothing."""
 
     cluster_id: str
-    facts: ClusterFacts
+    facts: ClusterMetadata
     deletions: TopicDeletions
 
     def record(self, partitions: Iterable[TopicIdPartition], *, author: str) -> None:
@@ -164,11 +164,11 @@ class TopicWatch:
     def _is_known(self, name: str, holders: Sequence[Uuid]) -> bool:
         return self._facts_of(holders[0], name)[2] is not None
 
-    def _facts_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicFacts | None, TopicFacts | None]:
+    def _facts_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
         """Whether there is an answer about one topic; what has its id, and what has its name now."""
         try:
             return True, self.facts.topic(topic_id), self.facts.topic_named(topic)
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             _log.info("topic %s cannot be asked about: %s", topic, error)
             return False, None, None
 
@@ -176,7 +176,7 @@ class TopicWatch:
         try:
             self.facts.refresh()
             return self.facts.cluster_id() == self.cluster_id
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             _log.info("topic facts cannot be asked: %s", error)
             return False
 
@@ -201,7 +201,7 @@ def _by_name(names: Mapping[Uuid, str]) -> dict[str, list[Uuid]]:
     return holders
 
 
-def _name_taken_because(topic_id: Uuid, named: TopicFacts | None, holders: Sequence[Uuid]) -> str:
+def _name_taken_because(topic_id: Uuid, named: TopicMetadata | None, holders: Sequence[Uuid]) -> str:
     """Empty if the name is this topic's: the cluster says so now, or says nothing and no other topic ever had it."""
     if named is not None:
         return "" if named.topic_id == topic_id else f"the cluster gives the name to topic id {named.topic_id} now"
@@ -227,7 +227,7 @@ class TopicLifecycle:
         self,
         *,
         cluster_id: str,
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         deletions: TopicDeletions,
@@ -302,7 +302,7 @@ class SeenOwners:
     """
 
     registry: Owners
-    facts: ClusterFacts
+    facts: ClusterMetadata
     cluster_id: str
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
@@ -314,7 +314,7 @@ class SeenOwners:
     def _is_broker_tiered(self, topic_id: Uuid) -> bool:
         try:
             self.facts.refresh()
-        except ClusterFactsError:
+        except ClusterMetadataError:
             return False
         topic = self.facts.topic(topic_id) if self.facts.cluster_id() == self.cluster_id else None
         return topic is not None and topic.is_remote_storage_enabled

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from include.tiering.clock import Clock
 from include.tiering.copying.plan import partitions_out_of_sight
 from include.tiering.copying.plan_copy import CopyPlanner
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, matches
 from include.tiering.model.sizes import PartitionSize, estimate_cost
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
@@ -45,7 +45,7 @@ class SizeService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         ingestion: MetadataIngestion,
-        facts: Callable[[], ClusterFacts],
+        facts: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, cast
 
 from include.tiering.audit.compare import gather, judge
-from include.tiering.audit.finding import AuditContext, AuditedTopic, AuditMoment, SegmentFact, epochs_text
+from include.tiering.audit.finding import AuditContext, AuditedSegment, AuditedTopic, AuditMoment, epochs_text
 from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
@@ -173,8 +173,8 @@ def _by_an_audit(picture: Picture, store: Store) -> Iterator[str]:
     yield from (finding.kind.value for finding in result.findings)
 
 
-def _fact(metadata: RemoteLogSegmentMetadata, arrival: int) -> SegmentFact:
-    return SegmentFact(
+def _fact(metadata: RemoteLogSegmentMetadata, arrival: int) -> AuditedSegment:
+    return AuditedSegment(
         str(metadata.remote_log_segment_id.id),
         str(metadata.topic_id_partition.topic_id),
         metadata.topic_id_partition.partition,

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from tests.simulation.kernel.scheduler import Process
@@ -78,7 +78,7 @@ class HandingOver:
         if highest is not None:
             self._known_to[partition, epoch] = highest
 
-    def topics_read(self, process: Process, topics: Mapping[str, TopicFacts]) -> None:
+    def topics_read(self, process: Process, topics: Mapping[str, TopicMetadata]) -> None:
         for name, facts in topics.items():
             self._named[process, name] = facts.topic_id
 

@@ -11,7 +11,7 @@ from include.tiering.kafka.cluster.contract import (
     ConfigSource,
     OffsetsAnswer,
     PartitionOffsets,
-    TopicFacts,
+    TopicMetadata,
 )
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -71,11 +71,11 @@ class ModelAdmin:
 
         return self._ask("broker_configs", str(broker_id), said)
 
-    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
-        def said() -> Mapping[str, TopicFacts]:
-            found = {METADATA_TOPIC: TopicFacts(METADATA_TOPIC, self._world.topic.id, dict(_METADATA_CONFIGS), {})}
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
+        def said() -> Mapping[str, TopicMetadata]:
+            found = {METADATA_TOPIC: TopicMetadata(METADATA_TOPIC, self._world.topic.id, dict(_METADATA_CONFIGS), {})}
             for facts in self._world.cluster.image().values():
-                found[facts.topic] = TopicFacts(
+                found[facts.topic] = TopicMetadata(
                     facts.topic, facts.topic_id, {**TOPIC_DEFAULTS, **facts.configs}, facts.partitions
                 )
             asked = {name: facts for name, facts in found.items() if names is None or name in names}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from tests.simulation.world.records import Record
 
@@ -341,10 +341,10 @@ class Cluster:
             del self.logs[partition]
         self.changed()
 
-    def image(self) -> dict[Uuid, TopicFacts]:
+    def image(self) -> dict[Uuid, TopicMetadata]:
         """The facts as of now."""
         return {
-            topic_id: TopicFacts(
+            topic_id: TopicMetadata(
                 name,
                 topic_id,
                 dict(self.configs[topic_id]),
@@ -358,8 +358,8 @@ def _is_of(log: PartitionLog, topic_id: Uuid) -> bool:
     return log.partition.topic_id == topic_id
 
 
-def _facts_of(log: PartitionLog) -> PartitionFacts:
-    return PartitionFacts(log.partition.partition, log.leader, log.leader_epoch, log.brokers, tuple(log.isr))
+def _facts_of(log: PartitionLog) -> PartitionMetadata:
+    return PartitionMetadata(log.partition.partition, log.leader, log.leader_epoch, log.brokers, tuple(log.isr))
 
 
 class Clock(Protocol):

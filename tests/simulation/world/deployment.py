@@ -17,7 +17,7 @@ from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     MetadataUnavailableError,
     QuotaExceededError,
     SourceUnreadableError,
@@ -58,7 +58,7 @@ from tests.simulation.world.contracts import (
 from tests.simulation.world.database import Database
 from tests.simulation.world.handover_parts import handover_parts
 from tests.simulation.world.listing import ModelListing
-from tests.simulation.world.log_source import FactsView, ModelSource
+from tests.simulation.world.log_source import ClusterMetadataView, ModelSource
 from tests.simulation.world.memory import Memory, Remembered
 from tests.simulation.world.object_store import ModelStore, perform
 from tests.simulation.world.places import Held, StoreSettings
@@ -148,7 +148,7 @@ def error_of(label: str) -> Exception:
     if label.startswith(("source.", "opened.")):
         return SourceUnreadableError(label, "input/output error")
     if label.startswith("facts."):
-        return ClusterFactsError(f"{label}: cannot be read")
+        return ClusterMetadataError(f"{label}: cannot be read")
     return MetadataUnavailableError(f"{label}: database is locked")
 
 
@@ -205,7 +205,7 @@ def deploy(world: Any, process: Process) -> App:
     def now_ms(_connection: object) -> int:
         return scheduler.database_ms
 
-    facts = FactsView(world.cluster, world.facts)
+    facts = ClusterMetadataView(world.cluster, world.facts)
     where: StoreSettings = world.places.settings
     settings = _settings(where)
     model_store = ModelStore(Held(world.places, process, where.url), scheduler, process, world, url=where.url)
@@ -225,7 +225,7 @@ def deploy(world: Any, process: Process) -> App:
         engine=db.engine,
         cluster_id=CLUSTER_ID,
         facts=facts,
-        facts_memory=SimpleNamespace(remember=lambda: None),
+        seen_cluster_metadata=SimpleNamespace(remember=lambda: None),
         source=_Source(calls, ModelSource(world.cluster, facts, world.facts)),
         unguarded_storage=store,
         generations=Proxy(calls, "generations", StoreIdentities(db.engine, CLUSTER_ID, now_ms=now_ms), GENERATIONS),
@@ -241,8 +241,8 @@ def deploy(world: Any, process: Process) -> App:
         deletions=Proxy(calls, "deletions", SqlDeletionStore(db.engine, CLUSTER_ID, now_ms=now_ms), DELETIONS),
         audits=Proxy(calls, "audits", SqlAuditStore(db.engine, CLUSTER_ID, now_ms=now_ms), AUDITS),
         removals=Proxy(calls, "removals", SqlRemovalStore(db.engine, CLUSTER_ID, now_ms=now_ms), REMOVALS),
-        segment_facts=Proxy(
-            calls, "segment_facts", SqlAuditedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
+        audited_metadata=Proxy(
+            calls, "audited_metadata", SqlAuditedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
         ),
         segment_judge=lambda _results_dir=None: PlainJudge(),
         configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from include.tiering.errors import BrokersRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.handover.actions import HandoverActions
-from include.tiering.handover.checks import StoreFacts
+from include.tiering.handover.checks import StoreProperties
 from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts, StoredDigest
 from include.tiering.handover.store import SqlHandoverStore
@@ -74,7 +74,7 @@ def handover_parts(
         metadata_topic=topic,
         publications=publications,
         verbs=_Actions(world, process, app, publisher),
-        store=StoreFacts("aiven", None, wants_custom_metadata=False),
+        store=StoreProperties("aiven", None, wants_custom_metadata=False),
         clock=process,
         new_run_id=lambda: f"{process.name}-{next(numbers)}",
         keep_alive=lambda drive: kept_alive(handovers, drive, LIMITS.lease_ms),

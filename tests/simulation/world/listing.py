@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from include.tiering.remote_storage.object_store import KeyInterval, ListedObject, ListedUpload, ListingFacts
+from include.tiering.remote_storage.object_store import KeyInterval, ListedObject, ListedUpload, ListingProperties
 from tests.simulation.world.object_store import ModelStore
 
 _PAGE_KEYS: Final = 24
@@ -18,8 +18,8 @@ class ModelListing:
     def describe(self) -> str:
         return self._store.describe()
 
-    def facts(self) -> ListingFacts:
-        return ListingFacts(shows_versions=False, shows_open_uploads=True)
+    def facts(self) -> ListingProperties:
+        return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:
         return (KeyInterval(),)

@@ -1,4 +1,4 @@
-"""The model brokers as a `LogSource` and as `ClusterFacts`: what an adapter would find in their log directories.
+"""The model brokers as a `LogSource` and as `ClusterMetadata`: what an adapter would find in their log directories.
 
 Which replica may be read and which segments are eligible is judged by the product (`judge`), from what is on disk here.
 """
@@ -9,14 +9,14 @@ from itertools import takewhile
 from typing import Final
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     CompactedSegmentError,
     CorruptFileError,
     SourceChangedError,
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
     CheckedSegment,
     LogSegment,
@@ -41,18 +41,18 @@ _SPARSE_BYTES: Final = 1 << 20
 """An active segment may grow, and is in doubt where more than this is on no disk."""
 
 
-class FactsView:
-    """`ClusterFacts` of one process. While `frozen` holds a version, the metadata log that it reads lags behind."""
+class ClusterMetadataView:
+    """`ClusterMetadata` of one process. While `frozen` holds a version, the metadata log that it reads lags behind."""
 
-    def __init__(self, cluster: Cluster, feed: "FactsFeed") -> None:
+    def __init__(self, cluster: Cluster, feed: "ClusterMetadataFeed") -> None:
         self._cluster = cluster
         self._feed = feed
-        self._image: dict[Uuid, TopicFacts] = {}
+        self._image: dict[Uuid, TopicMetadata] = {}
         self._removed: frozenset[Uuid] = frozenset()
 
     def refresh(self) -> None:
         if self._feed.is_away:
-            raise ClusterFactsError("the metadata log is not mounted")
+            raise ClusterMetadataError("the metadata log is not mounted")
         self._image, self._removed = self._feed.visible()
 
     @property
@@ -63,10 +63,10 @@ class FactsView:
     def cluster_id(self) -> str | None:
         return self._cluster.cluster_id
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         return self._image.get(topic_id)
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         return next((facts for facts in self._image.values() if facts.topic == name), None)
 
     def topic_names(self) -> Collection[str]:
@@ -79,12 +79,12 @@ class FactsView:
         return "the metadata log has its removal" if topic_id in self._removed else None
 
 
-class FactsFeed:
+class ClusterMetadataFeed:
     """What the metadata log shows: the present, or the past while it lags."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._frozen: tuple[dict[Uuid, TopicFacts], frozenset[Uuid]] | None = None
+        self._frozen: tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]] | None = None
         self.is_away = False
         """Log directories are not mounted, and no broker answers."""
         self.forgets_removals = False
@@ -93,10 +93,10 @@ class FactsFeed:
     def lags(self) -> bool:
         return self._frozen is not None
 
-    def visible(self) -> tuple[dict[Uuid, TopicFacts], frozenset[Uuid]]:
+    def visible(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
         return self._frozen or self._cluster.remembered("facts", self._present)
 
-    def _present(self) -> tuple[dict[Uuid, TopicFacts], frozenset[Uuid]]:
+    def _present(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
         return self._cluster.image(), frozenset(() if self.forgets_removals else self._cluster.removed)
 
     def freeze(self) -> None:
@@ -109,7 +109,7 @@ class FactsFeed:
 class ModelSource:
     """`LogSource` of one process."""
 
-    def __init__(self, cluster: Cluster, facts: FactsView, feed: FactsFeed) -> None:
+    def __init__(self, cluster: Cluster, facts: ClusterMetadataView, feed: ClusterMetadataFeed) -> None:
         self._cluster = cluster
         self._facts = facts
         self._feed = feed

@@ -25,7 +25,7 @@ from tests.simulation.kernel.scheduler import Process, Scheduler, Task
 from tests.simulation.world.brokers import Cluster
 from tests.simulation.world.database import Database
 from tests.simulation.world.deployment import SOMEBODY_ELSES, deploy
-from tests.simulation.world.log_source import FactsFeed, ModelOpenSegment
+from tests.simulation.world.log_source import ClusterMetadataFeed, ModelOpenSegment
 from tests.simulation.world.metadata_topic import TopicState
 from tests.simulation.world.object_store import StoreState, Upload
 from tests.simulation.world.places import Places
@@ -57,7 +57,7 @@ class World:
         self.coverage[f"about: {self.tempers.focus.name}"] += 1
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
-        self.facts = FactsFeed(self.cluster)
+        self.facts = ClusterMetadataFeed(self.cluster)
         self.facts.forgets_removals = self.tempers.forgets_removals
         self.store = StoreState(choices, confirms=self.tempers.store_confirms, lists_lag=self.tempers.lists_lag)
         self.store.damages = self.tempers.store_damages

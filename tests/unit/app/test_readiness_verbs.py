@@ -10,7 +10,7 @@ from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_P
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
-from include.tiering.operations.service import LOG_DIRS, PAUSE, TOPIC_FACTS
+from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE
 from tests.doubles.segments import partition_of
 from tests.doubles.strays import TinyCopies
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
@@ -32,7 +32,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 def test_each_check_says_what_it_found(app: App) -> None:
     found = {check.name: check.message for check in app.operations.ready().checks}
-    assert (found[LOG_DIRS], found[TOPIC_FACTS], found[PAUSE]) == ("1 readable", "known", "nothing is paused")
+    assert (found[LOG_DIRS], found[CLUSTER_METADATA], found[PAUSE]) == ("1 readable", "known", "nothing is paused")
     app.adapters.stores.work.pause("payments", author="test")
     app.adapters.stores.work.pause("audit", author="test")
     found = {check.name: check.message for check in app.operations.ready().checks}

@@ -8,11 +8,11 @@ import pytest
 from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.finding import (
     AuditContext,
+    AuditedSegment,
     AuditedTopic,
     AuditFinding,
     AuditMoment,
     FindingKind,
-    SegmentFact,
     epochs_text,
 )
 from include.tiering.audit.plan_removals import plan_removals
@@ -32,9 +32,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def facts() -> list[SegmentFact]:
+def facts() -> list[AuditedSegment]:
     return [
-        SegmentFact(
+        AuditedSegment(
             segment_id=str(one.remote_log_segment_id.id),
             topic_id=str(one.topic_id_partition.topic_id),
             partition=one.topic_id_partition.partition,
@@ -51,7 +51,7 @@ def facts() -> list[SegmentFact]:
 
 
 def audit(
-    root: Path, known: list[SegmentFact], owner: TopicOwner = TopicOwner.BROKER, **moment: int
+    root: Path, known: list[AuditedSegment], owner: TopicOwner = TopicOwner.BROKER, **moment: int
 ) -> tuple[AuditFinding, ...]:
     listed_at_ms = 10 * DAY_MS + max(fact.changed_at_ms for fact in facts())
     names = {str(one.topic_id_partition.topic_id): one.topic_id_partition.topic for one in kafkas_segments()}

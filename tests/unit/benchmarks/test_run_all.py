@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.machine import IdleMeter, machine_facts
+from benchmarks.machine import IdleMeter, machine_description
 from benchmarks.run_all import last_json
 
 
@@ -19,7 +19,7 @@ def test_output_without_a_result_is_an_error() -> None:
 
 
 def test_the_machine_is_described() -> None:
-    facts = machine_facts()
+    facts = machine_description()
     assert facts["cores"] >= 1
     assert facts["memory_bytes"] > facts["memory_available_bytes"] > 0
     assert all(facts["packages"].values())

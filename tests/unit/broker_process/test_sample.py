@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from include.tiering.broker_process.sample import PartitionSample, sample_of, samples_of
 from include.tiering.errors import RehearsalError, UnknownTopicError
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport
 from include.tiering.model.ids import Uuid
 from tests.doubles.replicas import ORDERS, replica
@@ -17,11 +17,11 @@ from tests.doubles.replicas import ORDERS, replica
 OTHER = Uuid(b"orders-topic-id1")
 
 
-def facts(partitions: int) -> TopicFacts:
-    return TopicFacts(
+def facts(partitions: int) -> TopicMetadata:
+    return TopicMetadata(
         "orders",
         ORDERS,
-        partitions={number: PartitionFacts(number, 7, 0, (7,), (7,)) for number in range(partitions)},
+        partitions={number: PartitionMetadata(number, 7, 0, (7,), (7,)) for number in range(partitions)},
     )
 
 

@@ -12,7 +12,7 @@ from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
@@ -62,7 +62,11 @@ class OneSlot:
     def plan(self, **urgencies: float) -> None:
         report = self.source.scan()
         register_owners(report, self.registry)
-        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {
+            "metadata": self.metadata,
+            "registry": self.registry,
+            "facts": UnknownClusterMetadata(),
+        }
         partitions = plan_copy("run", report, now_ms=0, **known).partitions
         urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]
         self.work.save_plan("run", urgent)

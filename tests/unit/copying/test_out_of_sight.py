@@ -7,8 +7,8 @@ import pytest
 
 from include.tiering.copying.plan import errors_about, partitions_out_of_sight
 from include.tiering.errors import BrokersUnavailableError
-from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanError, ScanReport
 from include.tiering.model.ids import TopicIdPartition, Uuid
@@ -37,14 +37,14 @@ class Owned:
         return self._owner
 
 
-def by_brokers(_directory: Path) -> ClusterFacts:
+def by_brokers(_directory: Path) -> ClusterMetadata:
     brokers = ModelBrokers()
     for name, configs in CONFIGS.items():
         brokers.create_topic(name, configs=configs)
-    return AdminFacts(brokers, UnknownFacts())
+    return AdminClusterMetadata(brokers, UnknownClusterMetadata())
 
 
-def by_metadata_log(directory: Path) -> ClusterFacts:
+def by_metadata_log(directory: Path) -> ClusterMetadata:
     log_dir = BrokerLogDir(directory / "broker-1")
     for number, (name, configs) in enumerate(CONFIGS.items()):
         topic_id = Uuid(bytes([number + 1]) * 16)
@@ -89,7 +89,7 @@ def test_a_topic_that_this_user_may_not_ask_about_hides_no_other() -> None:
     brokers.create_topic("secret")
     brokers.forbidden_topics.add("secret")
     registry: Any = Owned()
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     missing = partitions_out_of_sight(NOTHING_FOUND, ("orders", "secret"), facts, registry)
     assert [str(one) for one in missing] == ["orders-0"]
 
@@ -97,7 +97,7 @@ def test_a_topic_that_this_user_may_not_ask_about_hides_no_other() -> None:
 def test_brokers_that_do_not_answer_are_not_taken_for_brokers_without_topics() -> None:
     brokers = ModelBrokers()
     brokers.create_topic("orders")
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     brokers.fail("topic_names", BrokersUnavailableError("no broker answers"))
     registry: Any = Owned()

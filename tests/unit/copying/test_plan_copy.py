@@ -9,7 +9,7 @@ import pytest
 from include.tiering.copying.next_segments import uncopied
 from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,
@@ -116,9 +116,9 @@ class Known(Partial):
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         return self._stopped
 
-    def topic(self, topic_id: Uuid) -> TopicFacts:
+    def topic(self, topic_id: Uuid) -> TopicMetadata:
         configs = {} if self._retention_ms is None else {"retention.ms": self._retention_ms}
-        return TopicFacts("t", topic_id, configs)
+        return TopicMetadata("t", topic_id, configs)
 
 
 def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None = None, **more: Any):

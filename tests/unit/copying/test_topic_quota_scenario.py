@@ -24,7 +24,7 @@ from include.tiering.copying.report import CopyRun, present_copy
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
@@ -85,7 +85,11 @@ class Deployment:
     def plan(self) -> None:
         report = self.source.scan()
         register_owners(report, self.registry)
-        known: dict[str, Any] = {"metadata": self.metadata, "registry": self.registry, "facts": UnknownFacts()}
+        known: dict[str, Any] = {
+            "metadata": self.metadata,
+            "registry": self.registry,
+            "facts": UnknownClusterMetadata(),
+        }
         self.work.save_plan("run", plan_copy("run", report, now_ms=0, **known).partitions)
 
     def batch(

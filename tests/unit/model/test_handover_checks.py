@@ -7,7 +7,7 @@ import pytest
 from include.tiering.handover.checks import (
     CheckOutcome,
     FrozenPartition,
-    MetadataTopicFacts,
+    MetadataTopicState,
     PublishedSegment,
     results_of,
     worst,
@@ -17,9 +17,9 @@ from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import Verdict
-from tests.doubles.handover_facts import (
+from tests.doubles.handover_evidence import (
     ORDERS,
-    sound_facts,
+    sound_evidence,
     with_broker,
     with_configs,
     with_offsets,
@@ -33,19 +33,19 @@ from tests.doubles.segments import FINISHED, segment_of, uuid
 NOTE, WAITING, REFUSED = CheckOutcome.NOTE, CheckOutcome.WAITING, CheckOutcome.REFUSED
 BEFORE, GATE, LAST = HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK
 WATCH = HandoverStep.WATCH
-SOUND = sound_facts()
+SOUND = sound_evidence()
 BEGUN = replace(SOUND, owner=TopicOwner.PLATFORM, frozen={})
 SWITCHED = with_configs(with_offsets(SOUND, latest_tiered=299), remote_storage_enable="true")
 
 
 def published(**values):
     known = PublishedSegment(0, SOUND.partitions[0].seed[0].metadata.remote_log_segment_id.id, 0, 99, True)
-    return MetadataTopicFacts(SOUND.metadata_topic.configs, (), (replace(known, **values),))
+    return MetadataTopicState(SOUND.metadata_topic.configs, (), (replace(known, **values),))
 
 
 def metadata_topic(**configs):
     changed = {**SOUND.metadata_topic.configs, **{name.replace("_", "."): value for name, value in configs.items()}}
-    return MetadataTopicFacts(changed)
+    return MetadataTopicState(changed)
 
 
 PROVOKED = [
@@ -73,7 +73,7 @@ PROVOKED = [
         BEFORE,
         "metadata-topic-is-readable",
         REFUSED,
-        replace(BEGUN, metadata_topic=MetadataTopicFacts({}, ("partition 3, offset 17: unknown api key 9",))),
+        replace(BEGUN, metadata_topic=MetadataTopicState({}, ("partition 3, offset 17: unknown api key 9",))),
         "offset 17",
     ),
     (BEFORE, "layout-is-the-brokers", REFUSED, with_broker(BEGUN, storage_manager_class="com.example.Rsm"), "example"),
@@ -166,7 +166,7 @@ PROVOKED = [
         "nothing-is-published-twice",
         REFUSED,
         replace(
-            BEGUN, metadata_topic=MetadataTopicFacts({}, (), (), published(is_ours=False, end_offset=77).published)
+            BEGUN, metadata_topic=MetadataTopicState({}, (), (), published(is_ours=False, end_offset=77).published)
         ),
         "up to 77 were tiered by somebody else",
     ),

@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.plan_replacements import plan_replacements
-from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.errors import ClusterMetadataError
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
     BoundsQuality,
     IneligibleReason,
@@ -71,7 +71,7 @@ class Known:
         self.remote: list[TopicIdPartition] = []
         self.stopped: dict[TopicIdPartition, str] = {}
         self.owners: dict[Uuid, TopicOwner] = {}
-        self.topics: Mapping[Uuid, TopicFacts] = {}
+        self.topics: Mapping[Uuid, TopicMetadata] = {}
         self.removed: set[Uuid] = set()
         self.fails: Exception | None = None
 
@@ -87,7 +87,7 @@ class Known:
     def owner(self, topic_id: Uuid) -> TopicOwner:
         return self.owners.get(topic_id, TopicOwner.NONE)
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         if self.fails is not None:
             raise self.fails
         return self.topics.get(topic_id)
@@ -97,7 +97,7 @@ class Known:
             raise self.fails
         return [topic.topic for topic in self.topics.values()]
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         if self.fails is not None:
             raise self.fails
         return next((topic for topic in self.topics.values() if topic.topic == name), None)
@@ -166,9 +166,9 @@ def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -
         known.removed = {partition().topic_id}
     if how == "taken":
         newer = Uuid(b"newer-topic-id-0")
-        known.topics = {newer: TopicFacts("orders", newer)}
+        known.topics = {newer: TopicMetadata("orders", newer)}
     if "nothing" in how:
-        known.fails = ClusterFactsError("gone")
+        known.fails = ClusterMetadataError("gone")
     one = judged(known, deletions=deletions)["orders-0"]
     seen = "seen 2026-01-01 00:00:00 UTC; " if deletions else ""
     assert (one.reason, one.detail) == (NotReady.DELETED, seen + "its archive stays")
@@ -177,7 +177,7 @@ def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -
 
 
 def test_a_topic_that_is_there_is_not_deleted_whatever_was_recorded(known: Known) -> None:
-    known.topics = {partition().topic_id: TopicFacts("orders", partition().topic_id)}
+    known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id)}
     assert judged(known, replica(), deletions={partition().topic_id: SEEN})["orders-0"].ready
 
 
@@ -203,8 +203,8 @@ def test_only_followers_are_found(known: Known) -> None:
 
 def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: Known) -> None:
     known.remote = [partition(1), partition(0, "audit"), partition(0, "unasked")]
-    facts = {2: PartitionFacts(2, 1, 0, (1,), (1,))}
-    known.topics = {partition().topic_id: TopicFacts("orders", partition().topic_id, {}, facts)}
+    facts = {2: PartitionMetadata(2, 1, 0, (1,), (1,))}
+    known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id, {}, facts)}
     found = judged(known, replica(), errors=(ERROR, ERROR), topics=("orders", "audit"))
     assert list(found) == ["audit-0", "orders-0", "orders-1", "orders-2"]
     missing = [name for name, one in found.items() if one.reason is NotReady.NO_LEADER_REPLICA]
@@ -213,7 +213,7 @@ def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: K
 
 
 def test_facts_that_cannot_be_read_add_nothing(known: Known) -> None:
-    known.fails = ClusterFactsError("gone")
+    known.fails = ClusterMetadataError("gone")
     assert list(judged(known, replica())) == ["orders-0"]
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.errors import ClusterMetadataError
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport
 from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
@@ -71,13 +71,13 @@ class Facts:
 
     def refresh(self) -> None:
         if not self._answers:
-            raise ClusterFactsError("no snapshot")
+            raise ClusterMetadataError("no snapshot")
 
     def cluster_id(self) -> str:
         return self._cluster_id
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
-        return TopicFacts("orders", topic_id, {"remote.storage.enable": "true"}, {}) if topic_id == TIERED else None
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
+        return TopicMetadata("orders", topic_id, {"remote.storage.enable": "true"}, {}) if topic_id == TIERED else None
 
 
 class Recorded:

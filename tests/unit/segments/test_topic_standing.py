@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterMetadataError
 from include.tiering.expiration.plan import deletion_demands
-from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import PlannedExpiration
@@ -29,28 +29,28 @@ EVIDENCE = "RemoveTopicRecord in a log"
 class Facts(Partial):
     """`topics` are there, of `removed` a removal was seen; without a cluster nothing can be asked."""
 
-    topics: dict[Uuid, TopicFacts] = field(default_factory=dict)
+    topics: dict[Uuid, TopicMetadata] = field(default_factory=dict)
     removed: set[Uuid] = field(default_factory=set)
     cluster: str | None = CLUSTER
     is_away: bool = False
     hidden: set[Uuid] = field(default_factory=set)
 
     def have(self, partition: TopicIdPartition, **configs: str) -> None:
-        self.topics[partition.topic_id] = TopicFacts(partition.topic, partition.topic_id, configs)
+        self.topics[partition.topic_id] = TopicMetadata(partition.topic, partition.topic_id, configs)
 
     def refresh(self) -> None:
         if self.is_away:
-            raise ClusterFactsError("the metadata log is away")
+            raise ClusterMetadataError("the metadata log is away")
 
     def cluster_id(self) -> str | None:
         return self.cluster
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         if topic_id in self.hidden:
             raise BrokersForbiddenError("not authorised for this topic")
         return self.topics.get(topic_id)
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         return next((topic for topic in self.topics.values() if topic.topic == name), None)
 
     def removal_evidence(self, topic_id: Uuid) -> str | None:
@@ -217,7 +217,7 @@ class TestANameOfTwoTopics:
         """Brokers that do not know an id are no evidence of a deletion, so none is recorded."""
         brokers = ModelBrokers(CLUSTER)
         brokers.create_topic("orders", topic_id=AGAIN.topic_id)
-        watch = TopicWatch(CLUSTER, AdminFacts(brokers, UnknownFacts()), deletions)
+        watch = TopicWatch(CLUSTER, AdminClusterMetadata(brokers, UnknownClusterMetadata()), deletions)
         watch.record([ORDERS, AGAIN], author="me")
         assert deletions.known == {}
         assert standing(watch, ORDERS, AGAIN).is_name_taken

@@ -13,9 +13,9 @@ from include.tiering.model.ids import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 from spark_jobs.audit import PARTS, attempt, parse_arguments
 from spark_jobs.audit_frames import (
-    FACTS_SCHEMA,
     FINDINGS_SCHEMA,
     LISTED_SCHEMA,
+    SEGMENTS_SCHEMA,
     batch_of,
     finding_batches,
     finding_of,
@@ -62,7 +62,7 @@ def test_listed_objects_and_uploads_come_back_from_their_columns() -> None:
     assert [object_of(row) for row in rows[:2]] == objects
     assert [upload_of(row) for row in rows[2:]] == uploads
     assert [row["segment_id"] for row in rows] == ["__79_Pv6-fj39vX08_Lx8A", None, "__79_Pv6-fj39vX08_Lx8A"]
-    assert batch_of([], FACTS_SCHEMA).num_rows == 0
+    assert batch_of([], SEGMENTS_SCHEMA).num_rows == 0
 
 
 def test_findings_come_back_from_their_columns_and_what_was_passed_over_is_added_up() -> None:

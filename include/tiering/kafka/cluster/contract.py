@@ -1,6 +1,6 @@
 """What is true about topics, and what the brokers themselves say and are told.
 
-`ClusterFacts` holds ids, configs and leaders of topics: never guessed, unknown is None.
+`ClusterMetadata` holds ids, configs and leaders of topics: never guessed, unknown is None.
 
 `Brokers` says offsets, transactions and configs. Questions change nothing and may be repeated. Every call ends in
 bounded time: with an answer, or with a `BrokersError` that says whether to try again. An answer is what the brokers
@@ -21,7 +21,7 @@ from include.tiering.model.segment_data import SeenRecord
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class PartitionMetadata:
     """`leader` is -1 while there is none. `directories` holds one directory id per replica, if known."""
 
     partition: int
@@ -33,14 +33,14 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
+class TopicMetadata:
     """`configs` holds topic configs and the dynamic broker defaults below them; a key that is
     absent has the broker's static default, which only the broker knows."""
 
     topic: str
     topic_id: Uuid
     configs: Mapping[str, str] = field(default_factory=dict)
-    partitions: Mapping[int, PartitionFacts] = field(default_factory=dict)
+    partitions: Mapping[int, PartitionMetadata] = field(default_factory=dict)
 
     @property
     def is_compacted(self) -> bool:
@@ -58,24 +58,24 @@ class TopicFacts:
         return self.configs.get("remote.storage.enable", "false").lower() == "true"
 
 
-class ClusterFacts(Protocol):
+class ClusterMetadata(Protocol):
     """One consistent view of the cluster; `refresh` replaces it by a newer one."""
 
     def refresh(self) -> None:
         """Read what changed since the last call. Cheap when nothing did.
 
         Raises:
-            ClusterFactsError: the source of the facts is gone or cannot be read.
+            ClusterMetadataError: the source of the facts is gone or cannot be read.
         """
         ...
 
     def cluster_id(self) -> str | None: ...
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         """None if this id is unknown or its topic was removed."""
         ...
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         """The topic that has this name NOW; a re-created topic is another topic."""
         ...
 
@@ -93,7 +93,7 @@ class ClusterFacts(Protocol):
         Looks further back than `is_removed`, as far as anything is kept, and so may take a second.
 
         Raises:
-            ClusterFactsError: nothing can be asked.
+            ClusterMetadataError: nothing can be asked.
         """
         ...
 
@@ -221,11 +221,11 @@ class Brokers(Protocol):
         """As one broker says, whichever answers first."""
         ...
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         """The topic that has this id; None if there is none, which does not say that there was one."""
         ...
 
-    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
         """Id, partitions and every config in force, by name; of `names`, or of all topics that this user may see.
 
         A name without a topic is absent; that says nothing about whether there was one.
@@ -280,7 +280,7 @@ class Brokers(Protocol):
         ...
 
 
-def known_topic(brokers: Brokers, topic: str) -> TopicFacts:
+def known_topic(brokers: Brokers, topic: str) -> TopicMetadata:
     """Raises UnknownTopicError, BrokersError."""
     found = brokers.topics([topic]).get(topic)
     if found is None:

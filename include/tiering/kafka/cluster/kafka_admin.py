@@ -23,9 +23,9 @@ from include.tiering.kafka.cluster.contract import (
     ConfigSource,
     OffsetsAnswer,
     OpenTransaction,
-    PartitionFacts,
+    PartitionMetadata,
     PartitionOffsets,
-    TopicFacts,
+    TopicMetadata,
 )
 from include.tiering.kafka.protocol.cluster_requests import (
     AlterAnswer,
@@ -34,8 +34,8 @@ from include.tiering.kafka.protocol.cluster_requests import (
     IncrementalAlterConfigs,
     Metadata,
     MetadataAnswer,
+    MetadataResponseTopic,
     Resource,
-    TopicMetadata,
 )
 from include.tiering.kafka.protocol.connections import ClusterConnections
 from include.tiering.kafka.protocol.login import BrokerLogin
@@ -179,12 +179,12 @@ class KafkaBrokers:
                 )
             return ClusterDescription(_cluster_id(metadata), tuple(brokers), finalized)
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         with self._lock:
             metadata = self._connections.metadata(Metadata(topic_ids=[topic_id]))
             return next(iter(self._with_configs(metadata).values()), None)
 
-    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicFacts]:
+    def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
         if names is not None and not names:
             return {}
         with self._lock:
@@ -262,9 +262,9 @@ class KafkaBrokers:
             return {config.name: _config(config) for config in answer.configs}
         raise BrokersRefusedError(f"{what}: the answer is empty")
 
-    def _with_configs(self, metadata: MetadataAnswer) -> dict[str, TopicFacts]:
+    def _with_configs(self, metadata: MetadataAnswer) -> dict[str, TopicMetadata]:
         """Of the topics that are there. Raises the refusal of the first that may not be seen."""
-        found: dict[str, TopicMetadata] = {}
+        found: dict[str, MetadataResponseTopic] = {}
         for topic in metadata.topics:
             if topic.error and topic.error not in _ABSENT:
                 raise refusal(topic.error, f"topic {topic.name or topic.topic_id}")
@@ -288,7 +288,7 @@ def _cluster_id(metadata: MetadataAnswer) -> str:
     return metadata.cluster_id
 
 
-def _leader_of(partition: TopicIdPartition, topic: TopicMetadata | None) -> LeaderPartition:
+def _leader_of(partition: TopicIdPartition, topic: MetadataResponseTopic | None) -> LeaderPartition:
     """Raises BrokersError if the topic is another one by now, or its partition has no leader."""
     if topic is None or topic.error:
         code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
@@ -305,13 +305,13 @@ def _leader_of(partition: TopicIdPartition, topic: TopicMetadata | None) -> Lead
     return LeaderPartition(partition, found.leader, found.leader_epoch)
 
 
-def _facts(name: str, topic: TopicMetadata, configs: Sequence[FoundConfig]) -> TopicFacts:
-    return TopicFacts(
+def _facts(name: str, topic: MetadataResponseTopic, configs: Sequence[FoundConfig]) -> TopicMetadata:
+    return TopicMetadata(
         name,
         topic.topic_id,
         {config.name: config.value for config in configs if config.value is not None},
         {
-            one.partition: PartitionFacts(one.partition, one.leader, one.leader_epoch, one.replicas, one.isr)
+            one.partition: PartitionMetadata(one.partition, one.leader, one.leader_epoch, one.replicas, one.isr)
             for one in topic.partitions
         },
     )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from include.tiering.errors import ClusterFactsError
+from include.tiering.errors import ClusterMetadataError
 from include.tiering.formats.cluster_metadata import (
     ConfigRecord,
     MetadataRecord,
@@ -19,7 +19,7 @@ from include.tiering.formats.cluster_metadata import (
     ResourceType,
     TopicRecord,
 )
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.model.ids import Uuid
 
 ALL_BROKERS: Final = ""
@@ -44,13 +44,13 @@ class ClusterImage:
     def __init__(self) -> None:
         self._topics: dict[Uuid, str] = {}
         self._ids: dict[str, Uuid] = {}
-        self._partitions: dict[Uuid, dict[int, PartitionFacts]] = {}
+        self._partitions: dict[Uuid, dict[int, PartitionMetadata]] = {}
         self._topic_configs: dict[str, dict[str, str]] = {}
         self._broker_configs: dict[str, dict[str, str]] = {}
         self._removed: set[Uuid] = set()
 
     def apply(self, record: MetadataRecord) -> None:
-        """Raises ClusterFactsError if the record contradicts what came before."""
+        """Raises ClusterMetadataError if the record contradicts what came before."""
         match record:
             case TopicRecord():
                 self._topics[record.topic_id] = record.topic
@@ -65,15 +65,15 @@ class ClusterImage:
             case RemoveTopicRecord():
                 self._remove(record.topic_id)
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         name = self._topics.get(topic_id)
         if name is None:
             return None
         partitions = dict(self._partitions[topic_id])
         brokers = {broker for facts in partitions.values() for broker in facts.replicas}
-        return TopicFacts(name, topic_id, self._defaults(brokers) | self._topic_configs.get(name, {}), partitions)
+        return TopicMetadata(name, topic_id, self._defaults(brokers) | self._topic_configs.get(name, {}), partitions)
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         topic_id = self._ids.get(name)
         return None if topic_id is None else self.topic(topic_id)
 
@@ -83,17 +83,17 @@ class ClusterImage:
     def is_removed(self, topic_id: Uuid) -> bool:
         return topic_id in self._removed
 
-    def _partitions_of(self, topic_id: Uuid) -> dict[int, PartitionFacts]:
+    def _partitions_of(self, topic_id: Uuid) -> dict[int, PartitionMetadata]:
         try:
             return self._partitions[topic_id]
         except KeyError:
-            raise ClusterFactsError(f"metadata log speaks of topic id {topic_id} before it was created") from None
+            raise ClusterMetadataError(f"metadata log speaks of topic id {topic_id} before it was created") from None
 
     def _change(self, change: PartitionChangeRecord) -> None:
         partitions = self._partitions_of(change.topic_id)
         facts = partitions.get(change.partition)
         if facts is None:
-            raise ClusterFactsError(
+            raise ClusterMetadataError(
                 f"metadata log changes {change.topic_id}-{change.partition}, which it never created"
             )
         if change.isr is not None:
@@ -146,8 +146,8 @@ def _count(configs: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() else 1
 
 
-def _facts(record: PartitionRecord) -> PartitionFacts:
-    return PartitionFacts(
+def _facts(record: PartitionRecord) -> PartitionMetadata:
+    return PartitionMetadata(
         partition=record.partition,
         leader=record.leader,
         leader_epoch=record.leader_epoch,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     CorruptFileError,
     FormatError,
     SourceError,
@@ -35,7 +35,7 @@ from include.tiering.formats import indexes
 from include.tiering.formats.cluster_metadata import RemoveTopicRecord, decode, record_values
 from include.tiering.formats.log_batches import BatchStream
 from include.tiering.formats.record_batch import HEADER, HEADER_SIZE, MAX_OFFSET, BatchHeader, ControlType, control_type
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.cluster.metadata_image import ClusterImage
 from include.tiering.kafka.log_dirs.dirs import Tail, in_file, last_index_entry, read_meta_properties
 from include.tiering.kafka.log_dirs.files import (
@@ -92,7 +92,7 @@ class MetadataReplica:
         Raises:
             SourceVanishedError: there is no metadata log here.
             SourceError: it cannot be read, or is corrupt before its end.
-            ClusterFactsError: its records contradict each other.
+            ClusterMetadataError: its records contradict each other.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -104,7 +104,7 @@ class MetadataReplica:
                 # A segment or snapshot was cleaned up between listing and opening.
                 if attempt == _ATTEMPTS:
                     raise
-            except (SourceError, ClusterFactsError):
+            except (SourceError, ClusterMetadataError):
                 self._start_anew()
                 raise
         return None
@@ -130,7 +130,9 @@ class MetadataReplica:
         first = max((base for base in listing.base_offsets if base <= start), default=None)
         if first is None:
             if listing.base_offsets or not listing.checkpoints:
-                raise ClusterFactsError(f"{directory.path}: no segment and no complete snapshot covers offset {start}")
+                raise ClusterMetadataError(
+                    f"{directory.path}: no segment and no complete snapshot covers offset {start}"
+                )
             return
         wanted = [base for base in listing.base_offsets if base >= first]
         for base, successor in pairwise([*wanted, None]):
@@ -285,7 +287,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class MetadataLog:
-    """`ClusterFacts` over log directories. Reads at the first question or `refresh`, never at construction.
+    """`ClusterMetadata` over log directories. Reads at the first question or `refresh`, never at construction.
 
     After a `refresh` that failed nothing is known, until one succeeds: old facts could hide that a topic was deleted.
 
@@ -306,12 +308,12 @@ class MetadataLog:
     def refresh(self) -> None:
         self._was_refreshed = True
         readable = []
-        refused: list[tuple[MetadataReplica, SourceError | ClusterFactsError]] = []
+        refused: list[tuple[MetadataReplica, SourceError | ClusterMetadataError]] = []
         for replica in self._replicas:
             try:
                 replica.refresh()
                 readable.append(replica)
-            except (SourceError, ClusterFactsError) as error:
+            except (SourceError, ClusterMetadataError) as error:
                 refused.append((replica, error))
         if not readable:
             self._newest = None
@@ -324,10 +326,10 @@ class MetadataLog:
         self._image()
         return self._newest.cluster_id if self._newest else None
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         return self._image().topic(topic_id)
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         return self._image().topic_named(name)
 
     def topic_names(self) -> Collection[str]:
@@ -357,12 +359,12 @@ class MetadataLog:
         return self._newest.image if self._newest else ClusterImage()
 
     def _nothing_readable(
-        self, refused: Sequence[tuple[MetadataReplica, SourceError | ClusterFactsError]]
-    ) -> ClusterFactsError:
+        self, refused: Sequence[tuple[MetadataReplica, SourceError | ClusterMetadataError]]
+    ) -> ClusterMetadataError:
         if not refused:
-            return ClusterFactsError("no log directory given that could hold a metadata log")
+            return ClusterMetadataError("no log directory given that could hold a metadata log")
         dirs = ", ".join(printable(replica.log_dir) for replica, _ in refused)
-        error = ClusterFactsError(f"no readable metadata log in {dirs}: {refused[0][1]}")
+        error = ClusterMetadataError(f"no readable metadata log in {dirs}: {refused[0][1]}")
         error.__cause__ = refused[0][1]
         return error
 

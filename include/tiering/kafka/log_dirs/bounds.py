@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.errors import printable
-from include.tiering.kafka.cluster.contract import OffsetsAnswer, PartitionFacts, PartitionOffsets
+from include.tiering.kafka.cluster.contract import OffsetsAnswer, PartitionMetadata, PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, ScanError
 from include.tiering.kafka.log_dirs.dirs import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, Checkpoint, Checkpoints
 from include.tiering.kafka.log_dirs.files import DirectoryState
@@ -143,7 +143,7 @@ class BoundedReplica:
 
 def bounded(
     found: FoundReplica,
-    facts: PartitionFacts | None,
+    facts: PartitionMetadata | None,
     answer: OffsetsAnswer | None,
     replicas: Sequence[FoundReplica] = (),
 ) -> BoundedReplica:
@@ -181,7 +181,7 @@ def bounded(
 
 
 def ahead_of_leader(
-    found: FoundReplica, facts: PartitionFacts | None, replicas: Iterable[FoundReplica]
+    found: FoundReplica, facts: PartitionMetadata | None, replicas: Iterable[FoundReplica]
 ) -> FoundReplica | None:
     """The follower that knows a high watermark above the end of this log, which is the leader's; None if none does.
 
@@ -217,7 +217,7 @@ def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
 
 
 def _by_directories(
-    found: FoundReplica, facts: PartitionFacts | None, replicas: Sequence[FoundReplica]
+    found: FoundReplica, facts: PartitionMetadata | None, replicas: Sequence[FoundReplica]
 ) -> BoundedReplica:
     if found.doubt is not None:
         return BoundedReplica(found, refusal=found.doubt.reason, finding=found.doubt.what)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-from include.tiering.errors import ClusterFactsError, SourceError, SourceUnreadableError, printable
+from include.tiering.errors import ClusterMetadataError, SourceError, SourceUnreadableError, printable
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.reasons import Reason
@@ -321,7 +321,7 @@ def matches(topic: str, patterns: Collection[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
-def scan_error(error: SourceError | ClusterFactsError, default_path: str, partition: str | None = None) -> ScanError:
+def scan_error(error: SourceError | ClusterMetadataError, default_path: str, partition: str | None = None) -> ScanError:
     """Facts have no path of their own, but the file that broke them has. `partition`: see `ScanError`."""
     source = error if isinstance(error, SourceError) else error.__cause__
     if isinstance(source, SourceError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     CorruptFileError,
     FormatError,
     HostileNameError,
@@ -108,7 +108,7 @@ def identify(log_dir: LogDirLocation) -> DirIdentity:
 
     Raises:
         SourceError: it or its meta.properties cannot be read here; the message names the host.
-        ClusterFactsError: it is another broker's than the user said.
+        ClusterMetadataError: it is another broker's than the user said.
     """
     path = str(log_dir.path)
     with open_root(path) as root:
@@ -116,7 +116,7 @@ def identify(log_dir: LogDirLocation) -> DirIdentity:
     if meta.cluster_id is None or meta.node_id is None:
         raise CorruptFileError(f"{path}/{META_PROPERTIES}", "lacks the cluster id or the node id")
     if log_dir.broker_id is not None and meta.node_id != log_dir.broker_id:
-        raise ClusterFactsError(
+        raise ClusterMetadataError(
             f"{printable(path)} belongs to broker {meta.node_id}, the settings say broker {log_dir.broker_id}"
         )
     return DirIdentity(path, meta.cluster_id, meta.node_id, str(meta.directory_id or path))
@@ -137,25 +137,25 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
         cluster_id: of the topic facts; None = unknown, then the others' cluster counts.
 
     Raises:
-        ClusterFactsError: another cluster, or another directory has its id.
+        ClusterMetadataError: another cluster, or another directory has its id.
     """
     where = printable(identity.path)
     for other in others:
         cluster_id = cluster_id or other.cluster_id
         if (identity.broker_id, identity.directory_id) == (other.broker_id, other.directory_id):
-            raise ClusterFactsError(
+            raise ClusterMetadataError(
                 f"{where} and {printable(other.path)} both are directory {identity.directory_id}"
                 f" of broker {identity.broker_id}"
             )
     if cluster_id is not None and identity.cluster_id != cluster_id:
-        raise ClusterFactsError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
+        raise ClusterMetadataError(f"{where} belongs to cluster {printable(identity.cluster_id)}, not {cluster_id}")
 
 
 def identified_dirs(
     log_dirs: Iterable[LogDirLocation], cluster_id: str | None
-) -> list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterFactsError]]:
+) -> list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]]:
     """Each directory in the order given: whose it is, or why it may not be read."""
-    found: list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterFactsError]] = []
+    found: list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]] = []
     seen: list[DirIdentity] = []
     for log_dir in log_dirs:
         try:
@@ -163,7 +163,7 @@ def identified_dirs(
             require_agreement(identity, seen, cluster_id)
             seen.append(identity)
             found.append((log_dir, identity))
-        except (SourceError, ClusterFactsError) as error:
+        except (SourceError, ClusterMetadataError) as error:
             found.append((log_dir, error))
     return found
 

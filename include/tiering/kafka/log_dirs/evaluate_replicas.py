@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from include.tiering.errors import ClusterFactsError, CorruptFileError, printable
-from include.tiering.kafka.cluster.contract import ClusterFacts, OffsetsAnswer, PartitionFacts, TopicFacts
+from include.tiering.errors import ClusterMetadataError, CorruptFileError, printable
+from include.tiering.kafka.cluster.contract import ClusterMetadata, OffsetsAnswer, PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.bounds import BoundedReplica, bounded, scan_errors
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError
 from include.tiering.kafka.log_dirs.files import DirectoryState, FileKind, offset_file
@@ -25,11 +25,11 @@ from include.tiering.kafka.log_dirs.found_replica import (
 from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_replicated, segment_reasons, topic_refusal
 from include.tiering.model.ids import TopicIdPartition, Uuid
 
-Retention = Callable[[TopicFacts | None], int | None]
+Retention = Callable[[TopicMetadata | None], int | None]
 """The timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
 
 
-def no_retention(_topic: TopicFacts | None) -> None:
+def no_retention(_topic: TopicMetadata | None) -> None:
     """For topics whose retention is not the broker's."""
 
 
@@ -42,7 +42,7 @@ class Ownership:
     refusal: IneligibleReason | None
 
 
-def ownership(partition: TopicIdPartition, facts: ClusterFacts | None, *, named: bool, cleaned: bool) -> Ownership:
+def ownership(partition: TopicIdPartition, facts: ClusterMetadata | None, *, named: bool, cleaned: bool) -> Ownership:
     """`facts` None: they could not be read, and nobody's word stands in for them.
 
     A removal must be seen; absence alone says nothing.
@@ -81,7 +81,7 @@ class EvaluatedReplicas:
 
 def judge(
     replicas: Sequence[FoundReplica],
-    facts: ClusterFacts | None,
+    facts: ClusterMetadata | None,
     offsets: OffsetsAnswer | None,
     *,
     named_topics: Collection[str],
@@ -135,12 +135,12 @@ def judge(
     )
 
 
-def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterFacts | None) -> bool:
+def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterMetadata | None) -> bool:
     """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
     leads its partition, whose replica is among the `judged` ones.
 
     Raises:
-        ClusterFactsError: nothing can be asked just now.
+        ClusterMetadataError: nothing can be asked just now.
     """
     name = unread.name
     if name.state is not DirectoryState.LIVE:
@@ -155,11 +155,11 @@ def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterFact
     return any(one.chosen and one.topic_id_partition == read for one in judged)
 
 
-def _named(facts: ClusterFacts | None, name: str) -> TopicFacts | None:
+def _named(facts: ClusterMetadata | None, name: str) -> TopicMetadata | None:
     """None if nothing may be asked about it."""
     try:
         return None if facts is None else facts.topic_named(name)
-    except ClusterFactsError as error:
+    except ClusterMetadataError as error:
         if error.retriable:
             raise
         return None
@@ -182,8 +182,8 @@ def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
 
 def _judged(
     bounded_replica: BoundedReplica,
-    topic: TopicFacts | None,
-    partition_facts: PartitionFacts | None,
+    topic: TopicMetadata | None,
+    partition_facts: PartitionMetadata | None,
     refusal: IneligibleReason | None,
     chosen: bool,
     retention: Retention,
@@ -263,7 +263,7 @@ _RESERVED_DIRECTORY_IDS: Final = 100
 """Ids below this number say that a directory is not assigned, lost or changing."""
 
 
-def refusals(replicas: Sequence[FoundReplica], facts: PartitionFacts | None) -> list[IneligibleReason | None]:
+def refusals(replicas: Sequence[FoundReplica], facts: PartitionMetadata | None) -> list[IneligibleReason | None]:
     """For each replica of one partition why it may not be read; None for at most one of them.
 
     Where a broker holds the partition in two directories, the directory id decides, else all of them are refused.
@@ -280,7 +280,7 @@ def refusals(replicas: Sequence[FoundReplica], facts: PartitionFacts | None) -> 
 
 
 def _own_reason(
-    replica: FoundReplica, replicas: Sequence[FoundReplica], facts: PartitionFacts | None
+    replica: FoundReplica, replicas: Sequence[FoundReplica], facts: PartitionMetadata | None
 ) -> IneligibleReason | None:
     if replica.state is DirectoryState.FUTURE:
         return IneligibleReason.BEING_MOVED
@@ -300,7 +300,7 @@ def _own_reason(
     return IneligibleReason.AMBIGUOUS_REPLICA if twins else None
 
 
-def _assigned_directory(facts: PartitionFacts | None, broker_id: int) -> Uuid | None:
+def _assigned_directory(facts: PartitionMetadata | None, broker_id: int) -> Uuid | None:
     """None if the facts do not say."""
     if facts is None or len(facts.directories) != len(facts.replicas) or broker_id not in facts.replicas:
         return None
@@ -308,7 +308,7 @@ def _assigned_directory(facts: PartitionFacts | None, broker_id: int) -> Uuid | 
     return None if int.from_bytes(directory.value) < _RESERVED_DIRECTORY_IDS else directory
 
 
-def _leader(standing: Sequence[FoundReplica], facts: PartitionFacts | None) -> FoundReplica | None:
+def _leader(standing: Sequence[FoundReplica], facts: PartitionMetadata | None) -> FoundReplica | None:
     if facts is None:
         order = sorted(replica.identity.broker_id for replica in standing)
     elif facts.leader >= 0:

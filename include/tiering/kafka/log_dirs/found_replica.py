@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from include.tiering.errors import MetadataUnavailableError, printable
-from include.tiering.kafka.cluster.contract import TopicFacts
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanError
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.files import PARTITION_METADATA, DirectoryState, PartitionDirectoryName
@@ -153,7 +153,7 @@ class KnownName:
     by: str
 
 
-def known_name(topic_id: Uuid, topic: TopicFacts | None, recorded: RecordedName) -> KnownName | None:
+def known_name(topic_id: Uuid, topic: TopicMetadata | None, recorded: RecordedName) -> KnownName | None:
     """As the cluster says, or if it does not know the id (`topic` None), as it was recorded."""
     if topic is not None:
         return KnownName(topic.topic, "the cluster calls")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     CompactedSegmentError,
     CorruptFileError,
     OldMagicError,
@@ -76,7 +76,7 @@ class OpenLogSegment:
         opened: the replica.
         segment: the segment as the scan gave it.
         files: its files, held open by the caller.
-        ownership_now: asks the refreshed topic facts; raises ClusterFactsError if they cannot be read.
+        ownership_now: asks the refreshed topic facts; raises ClusterMetadataError if they cannot be read.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class OpenLogSegment:
             raise
         except SourceError as error:
             raise SourceChangedError(error.path, f"could be read before, now: {error.message}") from error
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             raise SourceChangedError(self._opened.directory.path, f"cannot be judged now: {error}") from error
 
     def _recheck_all(self) -> None:

@@ -22,7 +22,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.log_batches import iter_headers
 from include.tiering.formats.record_batch import NO_TIMESTAMP
-from include.tiering.kafka.cluster.contract import ClusterFacts
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.bounds import LogOrigin, OwnOffsets, ahead_of_leader, own_offsets, times_are_kept
 from include.tiering.kafka.log_dirs.contract import ScanError, matches, scan_error
 from include.tiering.kafka.log_dirs.dirs import (
@@ -147,12 +147,12 @@ class DirReader:
 
 
 def with_leader_read_last(
-    group: Sequence[FoundReplica], facts: ClusterFacts, known: KnownTimestamps, *, deep: bool
+    group: Sequence[FoundReplica], facts: ClusterMetadata, known: KnownTimestamps, *, deep: bool
 ) -> Sequence[FoundReplica]:
     """The replicas of one partition in the same order. A follower that is ahead of the leader now is so in truth.
 
     Raises:
-        ClusterFactsError: nothing may be asked about the topic.
+        ClusterMetadataError: nothing may be asked about the topic.
     """
     partition = group[0].topic_id_partition
     topic = facts.topic(partition.topic_id)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica
 from include.tiering.units import format_bytes
 
@@ -65,7 +65,7 @@ class Candidate:
 
 
 def topic_refusal(
-    topic: str, facts: TopicFacts | None, *, removed: bool, named: bool, cleaned: bool
+    topic: str, facts: TopicMetadata | None, *, removed: bool, named: bool, cleaned: bool
 ) -> IneligibleReason | None:
     """Why no segment of a topic may be copied.
 
@@ -91,7 +91,7 @@ def topic_refusal(
     return IneligibleReason.BROKER_TIERED if facts.is_remote_storage_enabled else None
 
 
-def is_replicated(facts: TopicFacts | None, partition: PartitionFacts | None) -> bool:
+def is_replicated(facts: TopicMetadata | None, partition: PartitionMetadata | None) -> bool:
     """Every acknowledged write is on two brokers or more, by configuration and right now."""
     if facts is None or partition is None:
         return False

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     SettingError,
     SourceChangedError,
     SourceError,
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts, OffsetsAnswer, TopicFacts
+from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata, OffsetsAnswer, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
     LogSegment,
     OpenSegment,
@@ -93,7 +93,7 @@ class LogDirSource:
     def __init__(
         self,
         log_dirs: Sequence[LogDirLocation],
-        facts: ClusterFacts,
+        facts: ClusterMetadata,
         *,
         named_topics: Collection[str] = (),
         retention: Retention = no_retention,
@@ -111,13 +111,13 @@ class LogDirSource:
         self._rules = partial(judge, named_topics=self._named_topics, retention=retention)
         self._recorded = recorded
         self._brokers = brokers
-        self._facts_lock = threading.Lock()
+        self._cluster_metadata_lock = threading.Lock()
         self._known = KnownTimestamps()
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        with self._facts_lock:
+        with self._cluster_metadata_lock:
             errors: list[ScanError] = []
-            facts = self._facts_or_none(errors)
+            facts = self._cluster_metadata_or_none(errors)
             cluster_id = facts.cluster_id() if facts else None
             groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
             unread: list[UnreadReplica] = []
@@ -148,7 +148,7 @@ class LogDirSource:
             return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
-        with self._facts_lock:
+        with self._cluster_metadata_lock:
             return self._locate(replica_id)[1]
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
@@ -161,7 +161,7 @@ class LogDirSource:
         return (one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity))
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
-        with self._facts_lock:
+        with self._cluster_metadata_lock:
             located, replica = self._locate(replica_id)
         found = located.found
         with open_root(found.identity.path) as root, root.directory(found.directory_name) as directory:
@@ -172,7 +172,7 @@ class LogDirSource:
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
         try:
-            with self._facts_lock:
+            with self._cluster_metadata_lock:
                 located, replica = self._locate(replica_id)
                 owned = self._ownership(located.found)
         except SourceUnreadableError as error:
@@ -203,10 +203,10 @@ class LogDirSource:
             )
             yield OpenLogSegment(opened, segment, files, lambda: self._ownership_now(found))
 
-    def _facts_or_none(self, errors: list[ScanError]) -> ClusterFacts | None:
+    def _cluster_metadata_or_none(self, errors: list[ScanError]) -> ClusterMetadata | None:
         try:
             self._facts.refresh()
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             if error.retriable:
                 raise
             errors.append(scan_error(error, _UNKNOWN_PATH))
@@ -231,7 +231,7 @@ class LogDirSource:
         Raises:
             SourceVanishedError: it is not there, or its directory belongs to another topic id.
             SourceError: it cannot be read.
-            ClusterFactsError: the facts cannot be read, or the directories contradict each other.
+            ClusterMetadataError: the facts cannot be read, or the directories contradict each other.
         """
         self._facts.refresh()
         partition = replica_id.topic_id_partition
@@ -268,7 +268,7 @@ class LogDirSource:
     def _judge_or_tell(
         self,
         group: Sequence[FoundReplica],
-        facts: ClusterFacts | None,
+        facts: ClusterMetadata | None,
         offsets: OffsetsAnswer | None,
         errors: list[ScanError],
         recorded: RecordedName,
@@ -278,7 +278,7 @@ class LogDirSource:
         """A topic about which nothing may be asked is judged as one that is unknown."""
         try:
             return self._judge(group, facts, offsets, deep=deep, recorded=recorded)
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             if error.retriable:
                 raise
             errors.append(scan_error(error, group[0].directory_name, str(group[0].topic_id_partition)))
@@ -287,7 +287,7 @@ class LogDirSource:
     def _judge(
         self,
         group: Sequence[FoundReplica],
-        facts: ClusterFacts | None,
+        facts: ClusterMetadata | None,
         offsets: OffsetsAnswer | None,
         *,
         deep: bool = False,
@@ -302,7 +302,7 @@ class LogDirSource:
         return ownership(partition, self._facts, named=partition.topic in self._named_topics, cleaned=found.cleaned)
 
     def _ownership_now(self, found: FoundReplica) -> Ownership:
-        with self._facts_lock:
+        with self._cluster_metadata_lock:
             self._facts.refresh()
             return self._ownership(found)
 
@@ -313,7 +313,7 @@ def _ignore(_error: SourceError) -> None:
 
 def offsets_of_live(
     brokers: Brokers | None,
-    facts: ClusterFacts | None,
+    facts: ClusterMetadata | None,
     identities: Iterable[DirIdentity],
     topics: Collection[str] | None,
 ) -> OffsetsAnswer | None:
@@ -345,7 +345,7 @@ def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> se
     }
 
 
-def offsets_by_name(brokers: Brokers, facts: ClusterFacts, names: Collection[tuple[str, int]]) -> OffsetsAnswer:
+def offsets_by_name(brokers: Brokers, facts: ClusterMetadata, names: Collection[tuple[str, int]]) -> OffsetsAnswer:
     """Of the topics that have these names now; a directory of an older topic is not among them, nor a topic about which
     nothing may be asked.
 
@@ -362,10 +362,10 @@ def offsets_by_name(brokers: Brokers, facts: ClusterFacts, names: Collection[tup
     )
 
 
-def _named(facts: ClusterFacts, name: str) -> TopicFacts | None:
+def _named(facts: ClusterMetadata, name: str) -> TopicMetadata | None:
     try:
         return facts.topic_named(name)
-    except ClusterFactsError as error:
+    except ClusterMetadataError as error:
         if error.retriable:
             raise
         return None

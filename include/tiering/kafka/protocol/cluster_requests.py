@@ -92,7 +92,7 @@ class BrokerAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class MetadataResponsePartition:
     error: int
     partition: int
     leader: int
@@ -102,20 +102,20 @@ class PartitionMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class MetadataResponseTopic:
     """`name` is None only where a topic id is unknown."""
 
     error: int
     name: str | None
     topic_id: Uuid
-    partitions: tuple[PartitionMetadata, ...]
+    partitions: tuple[MetadataResponsePartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer:
     brokers: tuple[BrokerAddress, ...]
     cluster_id: str | None
-    topics: tuple[TopicMetadata, ...]
+    topics: tuple[MetadataResponseTopic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,21 +183,21 @@ def _broker(reader: Reader) -> BrokerAddress:
     return broker
 
 
-def _topic(reader: Reader) -> TopicMetadata:
+def _topic(reader: Reader) -> MetadataResponseTopic:
     error, name, topic_id = read_int16(reader), read_text(reader, "topic"), reader.uuid()
     read_boolean(reader)
     partitions = reader.array(_partition, "partitions")
     reader.int32()
     reader.tags()
-    return TopicMetadata(error, name, topic_id, partitions)
+    return MetadataResponseTopic(error, name, topic_id, partitions)
 
 
-def _partition(reader: Reader) -> PartitionMetadata:
+def _partition(reader: Reader) -> MetadataResponsePartition:
     error, partition, leader, leader_epoch = read_int16(reader), reader.int32(), reader.int32(), reader.int32()
     replicas, isr = read_int32s(reader, "replicas"), read_int32s(reader, "in-sync replicas")
     read_int32s(reader, "offline replicas")
     reader.tags()
-    return PartitionMetadata(error, partition, leader, leader_epoch, replicas, isr)
+    return MetadataResponsePartition(error, partition, leader, leader_epoch, replicas, isr)
 
 
 _SET: Final = 0

@@ -63,7 +63,7 @@ from include.tiering.remote_storage.object_store import (
     KeyInterval,
     ListedObject,
     ListedUpload,
-    ListingFacts,
+    ListingProperties,
     ObjectEntry,
     ObjectStat,
     OpenUpload,
@@ -344,8 +344,8 @@ class FileListing:
     def describe(self) -> str:
         return self._root.as_uri()
 
-    def facts(self) -> ListingFacts:
-        return ListingFacts(shows_versions=False, shows_open_uploads=True)
+    def facts(self) -> ListingProperties:
+        return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:
         return cut(self._directories, wanted)

@@ -43,7 +43,7 @@ from include.tiering.remote_storage.object_store import (
     KeyInterval,
     ListedObject,
     ListedUpload,
-    ListingFacts,
+    ListingProperties,
     cut,
     decoded_key,
     milliseconds,
@@ -271,8 +271,8 @@ class S3Listing:
     def describe(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}"
 
-    def facts(self) -> ListingFacts:
-        return ListingFacts(shows_versions=self._keeps_versions, shows_open_uploads=True)
+    def facts(self) -> ListingProperties:
+        return ListingProperties(shows_versions=self._keeps_versions, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:
         return cut(self._directories, wanted)

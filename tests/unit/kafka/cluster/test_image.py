@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.errors import ClusterFactsError
+from include.tiering.errors import ClusterMetadataError
 from include.tiering.formats.cluster_metadata import (
     ConfigRecord,
     MetadataRecord,
@@ -11,7 +11,7 @@ from include.tiering.formats.cluster_metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from include.tiering.kafka.cluster.contract import PartitionFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata
 from include.tiering.kafka.cluster.metadata_image import ClusterImage
 from include.tiering.model.ids import Uuid
 
@@ -28,7 +28,7 @@ def _image(*records: MetadataRecord) -> ClusterImage:
     return image
 
 
-def _partition(*changes: MetadataRecord) -> PartitionFacts:
+def _partition(*changes: MetadataRecord) -> PartitionMetadata:
     topic = _image(*CREATED, *changes).topic(ORDERS)
     assert topic is not None
     return topic.partitions[0]
@@ -45,11 +45,11 @@ def test_a_topic_is_found_by_id_and_name() -> None:
     assert image.topic(ORDERS) == image.topic_named("orders")
     assert image.topic(AGAIN) is None
     assert image.topic_named("other") is None
-    assert _partition() == PartitionFacts(0, 1, 5, (1, 2), (1, 2), (DIRECTORY, DIRECTORY))
+    assert _partition() == PartitionMetadata(0, 1, 5, (1, 2), (1, 2), (DIRECTORY, DIRECTORY))
 
 
 def test_a_change_sets_only_what_it_carries() -> None:
-    assert _partition(PartitionChangeRecord(0, ORDERS, isr=(2,))) == PartitionFacts(
+    assert _partition(PartitionChangeRecord(0, ORDERS, isr=(2,))) == PartitionMetadata(
         0, 1, 5, (1, 2), (2,), (DIRECTORY,) * 2
     )
 
@@ -89,7 +89,7 @@ def test_removing_the_first_of_two_with_one_name_leaves_the_second() -> None:
     [PartitionRecord(0, AGAIN, (1,), (1,), 1, 0), PartitionChangeRecord(0, AGAIN), PartitionChangeRecord(7, ORDERS)],
 )
 def test_contradictions_are_refused(record: MetadataRecord) -> None:
-    with pytest.raises(ClusterFactsError):
+    with pytest.raises(ClusterMetadataError):
         _image(*CREATED, record)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.errors import ClusterFactsError, CorruptFileError
+from include.tiering.errors import ClusterMetadataError, CorruptFileError
 from include.tiering.kafka.cluster import metadata_log
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.ids import Uuid
 from tests.doubles.broker_data import broker_data, expected
@@ -147,7 +147,7 @@ def test_damage_before_the_end_is_no_torn_tail(log_dir: BrokerLogDir) -> None:
     data = bytearray(_log(log_dir).read_bytes())
     data[position + 65] ^= 1
     _log(log_dir).write_bytes(data)
-    with pytest.raises(ClusterFactsError, match="CRC-32C") as raised:
+    with pytest.raises(ClusterMetadataError, match="CRC-32C") as raised:
         MetadataLog([log_dir.path]).refresh()
     assert isinstance(raised.value.__cause__, CorruptFileError)
     assert raised.value.__cause__.position == position
@@ -161,7 +161,7 @@ def test_a_damaged_length_is_betrayed_by_the_index(log_dir: BrokerLogDir) -> Non
     _log(log_dir).write_bytes(data)
     assert MetadataLog([log_dir.path]).log_end_offset == 2
     _log(log_dir).with_suffix(".index").write_bytes(struct.pack(">ii", 2, position) + bytes(80))
-    with pytest.raises(ClusterFactsError, match="ends at offset 2, its index knows 2"):
+    with pytest.raises(ClusterMetadataError, match="ends at offset 2, its index knows 2"):
         MetadataLog([log_dir.path]).refresh()
 
 
@@ -202,13 +202,13 @@ def test_a_snapshot_alone_is_enough(log_dir: BrokerLogDir) -> None:
 
 def test_a_log_whose_beginning_is_missing_says_nothing(log_dir: BrokerLogDir) -> None:
     _log(log_dir).rename(_log(log_dir, 5))
-    with pytest.raises(ClusterFactsError, match="no segment and no complete snapshot covers offset 0"):
+    with pytest.raises(ClusterMetadataError, match="no segment and no complete snapshot covers offset 0"):
         MetadataLog([log_dir.path]).refresh()
 
 
 def test_a_gap_between_segments_is_damage(log_dir: BrokerLogDir) -> None:
     _log(log_dir, 2).write_bytes(metadata_batch(3, [topic_record("other", OTHER)]))
-    with pytest.raises(ClusterFactsError, match="offset 3 follows 1"):
+    with pytest.raises(ClusterMetadataError, match="offset 3 follows 1"):
         MetadataLog([log_dir.path]).refresh()
 
 
@@ -240,7 +240,7 @@ def test_after_a_failed_refresh_nothing_is_known_until_one_succeeds(log_dir: Bro
     facts = MetadataLog([log_dir.path])
     assert facts.topic(ORDERS) is not None
     aside = _log(log_dir).parent.rename(log_dir.path / "aside")
-    with pytest.raises(ClusterFactsError):
+    with pytest.raises(ClusterMetadataError):
         facts.refresh()
     assert facts.topic(ORDERS) is None
     assert facts.cluster_id() is None
@@ -253,16 +253,16 @@ def test_after_a_failed_refresh_nothing_is_known_until_one_succeeds(log_dir: Bro
 def test_a_directory_that_cannot_be_looked_into_may_have_a_metadata_log(tmp_path: Path) -> None:
     unreadable = tmp_path / ("x" * 300)
     assert MetadataLog.is_in([unreadable])
-    with pytest.raises(ClusterFactsError, match="no readable metadata log in"):
+    with pytest.raises(ClusterMetadataError, match="no readable metadata log in"):
         MetadataLog([unreadable]).refresh()
 
 
 def test_no_directory_has_a_metadata_log(tmp_path: Path) -> None:
     without = BrokerLogDir(tmp_path / "data")
     assert not MetadataLog.is_in([without.path])
-    with pytest.raises(ClusterFactsError, match="no readable metadata log in"):
+    with pytest.raises(ClusterMetadataError, match="no readable metadata log in"):
         MetadataLog([without.path]).refresh()
-    with pytest.raises(ClusterFactsError, match="no log directory given"):
+    with pytest.raises(ClusterMetadataError, match="no log directory given"):
         MetadataLog([]).refresh()
 
 
@@ -275,14 +275,14 @@ def test_values_are_never_logged_nor_in_errors(log_dir: BrokerLogDir, caplog: py
     facts = MetadataLog([log_dir.path])
     facts.refresh()
     log_dir.append_metadata(config_record("orders", "k", secret) + b"left over")
-    with pytest.raises(ClusterFactsError, match="bytes behind the last field") as raised:
+    with pytest.raises(ClusterMetadataError, match="bytes behind the last field") as raised:
         facts.refresh()
     assert secret not in str(raised.value)
     assert secret not in caplog.text
 
 
 def test_without_any_source_nothing_is_known() -> None:
-    facts = UnknownFacts()
+    facts = UnknownClusterMetadata()
     facts.refresh()
     assert facts.cluster_id() is None
     assert facts.topic(ORDERS) is None

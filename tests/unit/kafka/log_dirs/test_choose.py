@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.kafka.cluster.contract import PartitionFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.evaluate_replicas import refusals
@@ -44,8 +44,8 @@ def _replica(
 
 def _facts(
     leader: int, *, replicas: tuple[int, ...] = (1, 2), isr: tuple[int, ...] = (), directories: tuple[Uuid, ...] = ()
-) -> PartitionFacts:
-    return PartitionFacts(0, leader, 7, replicas, isr, directories)
+) -> PartitionMetadata:
+    return PartitionMetadata(0, leader, 7, replicas, isr, directories)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,9 @@ def _facts(
     ],
     ids=["leader", "leader though behind", "leader elsewhere", "leader is believed"],
 )
-def test_the_leader_of_the_facts(replicas: list[FoundReplica], facts: PartitionFacts, expected: list[object]) -> None:
+def test_the_leader_of_the_facts(
+    replicas: list[FoundReplica], facts: PartitionMetadata, expected: list[object]
+) -> None:
     assert refusals(replicas, facts) == expected
 
 
@@ -75,7 +77,7 @@ def test_the_leader_of_the_facts(replicas: list[FoundReplica], facts: PartitionF
     ],
     ids=["epoch first", "then log end", "then replica order", "in sync only", "assigned only", "no epoch", "none"],
 )
-def test_without_a_leader(replicas: list[FoundReplica], facts: PartitionFacts, expected: list[object]) -> None:
+def test_without_a_leader(replicas: list[FoundReplica], facts: PartitionMetadata, expected: list[object]) -> None:
     assert refusals(replicas, facts) == expected
 
 

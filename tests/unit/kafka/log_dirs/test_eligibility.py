@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.kafka.cluster.contract import PartitionFacts, TopicFacts
+from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.log_dirs.rules import (
     INTERNAL_TOPICS,
@@ -24,8 +24,8 @@ OPEN = ReplicaBounds(0, 1000, 1000, 1000, is_replicated=False)
 GOOD = Candidate(100, 200, 5_000, active=False, has_leader_epoch=True, has_producer_snapshot=True)
 
 
-def _facts(**configs: str) -> TopicFacts:
-    return TopicFacts("orders", TOPIC_ID, {key.replace("_", "."): value for key, value in configs.items()})
+def _facts(**configs: str) -> TopicMetadata:
+    return TopicMetadata("orders", TOPIC_ID, {key.replace("_", "."): value for key, value in configs.items()})
 
 
 def _reason(candidate: Candidate, bounds: ReplicaBounds = OPEN) -> IneligibleReason | None:
@@ -195,7 +195,7 @@ def test_internal_topics_are_never_copied(topic: str) -> None:
         (None, {"named": True, "removed": True}, IneligibleReason.TOPIC_REMOVED),
     ],
 )
-def test_topics(facts: TopicFacts | None, flags: dict[str, bool], reason: IneligibleReason | None) -> None:
+def test_topics(facts: TopicMetadata | None, flags: dict[str, bool], reason: IneligibleReason | None) -> None:
     wanted = {"removed": False, "named": False, "cleaned": False} | flags
     assert topic_refusal("orders", facts, **wanted) is reason
 
@@ -208,5 +208,5 @@ def test_replicated_by_configuration_and_right_now(
     demanded: str | None, isr: tuple[int, ...], replicated: bool
 ) -> None:
     facts = _facts() if demanded is None else _facts(min_insync_replicas=demanded)
-    assert is_replicated(facts, PartitionFacts(0, 1, 0, (1, 2), isr)) is replicated
+    assert is_replicated(facts, PartitionMetadata(0, 1, 0, (1, 2), isr)) is replicated
     assert not is_replicated(None, None)

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.errors import SourceVanishedError
 from include.tiering.formats.segment_check import check_segment
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
@@ -46,7 +46,7 @@ class Log:
         broker = BrokerLogDir(tmp_path / "broker")
         self.partition = broker.partition()
         broker.all_current({"orders-0": self.partition.filled(0, 10, 20, 30, 40)})
-        self.source = LogDirSource([LogDirLocation(1, broker.path)], UnknownFacts(), named_topics=["orders"])
+        self.source = LogDirSource([LogDirLocation(1, broker.path)], UnknownClusterMetadata(), named_topics=["orders"])
 
     def leave(self, base: int, *batches: int) -> None:
         """Only the batches of five that begin at these offsets."""

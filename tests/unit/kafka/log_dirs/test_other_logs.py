@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation
@@ -182,7 +182,7 @@ def test_the_first_uncleaned_offset_makes_a_topic_wait_whatever_its_age(tmp_path
     """It can only keep a topic from being copied, of which nothing else is known."""
     made = Recreated(tmp_path)
     made.wrote(CLEANED, 3_000, -5)
-    named = LogDirSource([LogDirLocation(None, made.log_dir.path)], UnknownFacts(), named_topics=["orders"])
+    named = LogDirSource([LogDirLocation(None, made.log_dir.path)], UnknownClusterMetadata(), named_topics=["orders"])
     assert set(reasons(named.scan().replicas[0])) == {IneligibleReason.COMPACTED}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceVanishedError
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs import segment_checks
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
@@ -26,7 +26,9 @@ class Log:
         self.partition: PartitionDirectory = self.broker.partition()
         end = self.partition.filled(0, 10, 20, 30)
         self.broker.all_current({"orders-0": end})
-        self.source = LogDirSource([LogDirLocation(1, self.broker.path)], UnknownFacts(), named_topics=["orders"])
+        self.source = LogDirSource(
+            [LogDirLocation(1, self.broker.path)], UnknownClusterMetadata(), named_topics=["orders"]
+        )
 
     @property
     def replica(self) -> Replica:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import (
-    ClusterFactsError,
+    ClusterMetadataError,
     MetadataUnavailableError,
     SettingError,
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.cluster.contract import ClusterFacts
-from include.tiering.kafka.cluster.facts import UnknownFacts
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
+from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
@@ -37,7 +37,7 @@ AGAIN = Uuid(b"orders-topic-id1")
 ACTIVE = IneligibleReason.ACTIVE
 
 
-def _source(*log_dirs: BrokerLogDir, facts: ClusterFacts | None = None, **options: Any) -> LogDirSource:
+def _source(*log_dirs: BrokerLogDir, facts: ClusterMetadata | None = None, **options: Any) -> LogDirSource:
     paths = [log_dir.path for log_dir in log_dirs]
     return LogDirSource([LogDirLocation(None, path) for path in paths], facts or MetadataLog(paths), **options)
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_opened_names_the_host(log_dir: BrokerLogDir) -> None:
 
 
 def test_a_path_that_is_not_there_names_the_host(tmp_path: Path) -> None:
-    report = LogDirSource([LogDirLocation(1, tmp_path / "nowhere")], UnknownFacts()).scan()
+    report = LogDirSource([LogDirLocation(1, tmp_path / "nowhere")], UnknownClusterMetadata()).scan()
     (error,) = report.errors
     assert error.error == "SourceVanishedError"
     assert "on host" in error.message
@@ -133,7 +133,11 @@ def test_a_path_that_is_not_there_names_the_host(tmp_path: Path) -> None:
         (None, "SourceVanishedError", "no such file"),
         ("version=1\nnode.id=1\n", "CorruptFileError", "lacks cluster.id"),
         ("broker.id=1\n", "CorruptFileError", "lacks the cluster id"),
-        ("version=1\nnode.id=8\ncluster.id=c\n", "ClusterFactsError", "belongs to broker 8, the settings say broker 1"),
+        (
+            "version=1\nnode.id=8\ncluster.id=c\n",
+            "ClusterMetadataError",
+            "belongs to broker 8, the settings say broker 1",
+        ),
     ],
 )
 def test_a_directory_is_believed_after_its_meta_properties(
@@ -143,7 +147,7 @@ def test_a_directory_is_believed_after_its_meta_properties(
     path.unlink()
     if meta is not None:
         path.write_text(meta)
-    report = LogDirSource([LogDirLocation(1, log_dir.path)], UnknownFacts()).scan()
+    report = LogDirSource([LogDirLocation(1, log_dir.path)], UnknownClusterMetadata()).scan()
     assert report.replicas == ()
     assert [(e.error, message in e.message) for e in report.errors] == [(error, True)]
     assert report.errors[0].path.startswith(str(log_dir.path))
@@ -152,7 +156,7 @@ def test_a_directory_is_believed_after_its_meta_properties(
 def test_directories_of_two_clusters_are_not_mixed(tmp_path: Path, log_dir: BrokerLogDir) -> None:
     other = BrokerLogDir(tmp_path / "other", broker_id=2, cluster_id="another-cluster")
     other.partition("orders-1").filled(0, 10)
-    for facts in (UnknownFacts(), MetadataLog([log_dir.path])):
+    for facts in (UnknownClusterMetadata(), MetadataLog([log_dir.path])):
         report = _source(log_dir, other, facts=facts).scan()
         assert len(report.replicas) == 1
         assert [error.path for error in report.errors] == [str(other.path)]
@@ -171,11 +175,11 @@ def test_a_directory_and_its_copy_are_not_both_read(tmp_path: Path, log_dir: Bro
 
 def test_a_directory_given_twice_is_a_wrong_setting(log_dir: BrokerLogDir) -> None:
     with pytest.raises(SettingError, match="given twice"):
-        _source(log_dir, log_dir, facts=UnknownFacts())
+        _source(log_dir, log_dir, facts=UnknownClusterMetadata())
 
 
 def test_unknown_topics_must_be_named(log_dir: BrokerLogDir) -> None:
-    facts = UnknownFacts()
+    facts = UnknownClusterMetadata()
     assert _reasons(_source(log_dir, facts=facts).scan()) == [IneligibleReason.TOPIC_UNKNOWN] * 3
     assert _reasons(_source(log_dir, facts=facts, named_topics=["*"]).scan()) == [IneligibleReason.TOPIC_UNKNOWN] * 3
     assert _reasons(_source(log_dir, facts=facts, named_topics=["orders"]).scan()) == [None, None, ACTIVE]
@@ -187,10 +191,10 @@ def test_unreadable_facts_make_topics_unknown_but_a_scan_goes_on(log_dir: Broker
     log_dir.append_metadata(b"\x02garbage")
     log_dir.append_metadata(topic_record("other", AGAIN))
     report = source.scan()
-    assert [(e.error, e.path.rpartition("/")[2]) for e in report.errors] == [("ClusterFactsError", f"{0:020d}.log")]
+    assert [(e.error, e.path.rpartition("/")[2]) for e in report.errors] == [("ClusterMetadataError", f"{0:020d}.log")]
     assert report.errors[0].position is not None
     assert _reasons(report) == [IneligibleReason.TOPIC_UNKNOWN] * 3
-    with pytest.raises(ClusterFactsError):
+    with pytest.raises(ClusterMetadataError):
         source.replica(report.replicas[0].replica_id)
 
 
@@ -411,14 +415,14 @@ def test_without_facts_two_names_of_one_id_are_both_refused(tmp_path: Path) -> N
     first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
     first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
     second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
-    source = _source(first, second, facts=UnknownFacts(), named_topics=["orders", "trimmed"])
+    source = _source(first, second, facts=UnknownClusterMetadata(), named_topics=["orders", "trimmed"])
     report = source.scan()
     assert {segment.reason for replica in report.replicas for segment in replica.segments} == {CONTRADICTED}
     assert [error.message.rpartition(", ")[2] for error in report.errors] == ["which directories of two names have"] * 2
 
 
 def _archived_as(name: str) -> dict[str, Any]:
-    return {"facts": UnknownFacts(), "recorded": {ORDERS: name}.get, "named_topics": ["orders", "trimmed"]}
+    return {"facts": UnknownClusterMetadata(), "recorded": {ORDERS: name}.get, "named_topics": ["orders", "trimmed"]}
 
 
 def test_without_facts_a_directory_whose_topic_id_was_archived_under_another_name(tmp_path: Path) -> None:
@@ -468,16 +472,16 @@ def test_a_scan_without_a_database_compares_no_archived_name_and_opening_a_segme
     def recorded(_: Uuid) -> str:
         raise MetadataUnavailableError("away")
 
-    source = _source(log_dir, facts=UnknownFacts(), recorded=recorded, named_topics=["orders"])
+    source = _source(log_dir, facts=UnknownClusterMetadata(), recorded=recorded, named_topics=["orders"])
     report = source.scan()
     assert _reasons(report) == [None, None, ACTIVE]
     with pytest.raises(MetadataUnavailableError), source.open_segment(report.replicas[0].replica_id, 0):
         pass
 
 
-@pytest.mark.parametrize("facts", [None, UnknownFacts()])
+@pytest.mark.parametrize("facts", [None, UnknownClusterMetadata()])
 def test_a_directory_that_is_being_deleted_under_a_shortened_name_is_no_contradiction(
-    log_dir: BrokerLogDir, facts: ClusterFacts | None
+    log_dir: BrokerLogDir, facts: ClusterMetadata | None
 ) -> None:
     log_dir.partition(f"ord-0.{HEX}-delete").filled(0, 10, 20)
     report = _source(log_dir, facts=facts, recorded={ORDERS: "orders"}.get, named_topics=["orders"]).scan()

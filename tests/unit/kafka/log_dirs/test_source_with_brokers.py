@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import BrokersLoginError, BrokersUnavailableError, SourceChangedError
-from include.tiering.kafka.cluster.facts import AdminFacts
+from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, Replica, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
@@ -40,7 +40,7 @@ class World:
 
     def source(self) -> LogDirSource:
         paths = [self.log_dir.path]
-        facts = AdminFacts(self.brokers, MetadataLog(paths))
+        facts = AdminClusterMetadata(self.brokers, MetadataLog(paths))
         return LogDirSource(
             [LogDirLocation(1, path) for path in paths], facts, brokers=self.brokers, named_topics=["orders"]
         )

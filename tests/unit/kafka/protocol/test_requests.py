@@ -22,9 +22,9 @@ from include.tiering.kafka.protocol.cluster_requests import (
     IncrementalAlterConfigs,
     Metadata,
     MetadataAnswer,
-    PartitionMetadata,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
     Resource,
-    TopicMetadata,
 )
 from include.tiering.kafka.protocol.login import AuthenticateAnswer, HandshakeAnswer, SaslAuthenticate, SaslHandshake
 from include.tiering.kafka.protocol.messages import Request, framed, parsed
@@ -96,7 +96,7 @@ ANSWERS: Final[list[tuple[Request[Any], str, Any]]] = [
         MetadataAnswer(
             (BrokerAddress(1, "a", 9092, "r"), BrokerAddress(2, "b", 9093, None)),
             "cid",
-            (TopicMetadata(0, "orders", ID, (PartitionMetadata(0, 0, 2, 5, (1, 2), (2,)),)),),
+            (MetadataResponseTopic(0, "orders", ID, (MetadataResponsePartition(0, 0, 2, 5, (1, 2), (2,)),)),),
         ),
     ),
     (

@@ -1,10 +1,10 @@
-"""`ClusterFacts` from the brokers themselves, and where there is nothing to ask.
+"""`ClusterMetadata` from the brokers themselves, and where there is nothing to ask.
 
-- `AdminFacts`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`, where a log
+- `AdminClusterMetadata`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`, where a log
   directory shows it: that a topic was deleted (an id that brokers do not know says nothing), and in which directory of
   a broker a replica lies.
-- `UnknownFacts`: without a connection and without a metadata log nothing is known; topics must be named.
-- `MissedFacts`: nothing is known where something was once, so nothing may be decided on the user's word any more.
+- `UnknownClusterMetadata`: without a connection and without a metadata log nothing is known; topics must be named.
+- `LostClusterMetadata`: nothing is known where something was once, so nothing may be decided on the user's word any more.
 
 `metadata_log` has the facts that log directories alone tell.
 """
@@ -13,29 +13,29 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.contract import Brokers, ClusterFacts, PartitionFacts, TopicFacts
+from include.tiering.errors import ClusterMetadataError
+from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata, PartitionMetadata, TopicMetadata
 from include.tiering.model.ids import Uuid
 
 _LOG = logging.getLogger(__name__)
 
 
-class AdminFacts:
-    """`ClusterFacts` that asks once about each topic after a `refresh`, at the first question about it.
+class AdminClusterMetadata:
+    """`ClusterMetadata` that asks once about each topic after a `refresh`, at the first question about it.
 
-    A question raises BrokersError (a ClusterFactsError) if the brokers do not answer: nothing is answered from before.
+    A question raises BrokersError (a ClusterMetadataError) if the brokers do not answer: nothing is answered from before.
 
     Args:
         metadata_log: what log directories tell of the same cluster. It is never believed against the brokers, and does
             without it where it cannot be read or is another cluster's.
     """
 
-    def __init__(self, brokers: Brokers, metadata_log: ClusterFacts) -> None:
+    def __init__(self, brokers: Brokers, metadata_log: ClusterMetadata) -> None:
         self._brokers = brokers
         self._metadata_log = metadata_log
         self._cluster_id: str | None = None
         self._log_is_ours = False
-        self._topics: dict[Uuid, TopicFacts | None] = {}
+        self._topics: dict[Uuid, TopicMetadata | None] = {}
         self._ids: dict[str, Uuid | None] = {}
         self._names: Collection[str] | None = None
 
@@ -49,7 +49,7 @@ class AdminFacts:
         try:
             self._metadata_log.refresh()
             self._log_is_ours = self._metadata_log.cluster_id() == self._cluster_id
-        except ClusterFactsError as error:
+        except ClusterMetadataError as error:
             _LOG.debug("the metadata log says nothing: %s", error)
 
     def cluster_id(self) -> str | None:
@@ -57,12 +57,12 @@ class AdminFacts:
             self.refresh()
         return self._cluster_id
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         if topic_id not in self._topics:
             self._remember(topic_id, self._brokers.topic(topic_id))
         return self._topics[topic_id]
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         if name not in self._ids:
             found = self._brokers.topics([name]).get(name)
             self._ids[name] = None if found is None else found.topic_id
@@ -84,12 +84,12 @@ class AdminFacts:
             return None
         return self._metadata_log.removal_evidence(topic_id)
 
-    def _remember(self, topic_id: Uuid, found: TopicFacts | None) -> None:
+    def _remember(self, topic_id: Uuid, found: TopicMetadata | None) -> None:
         self._topics[topic_id] = None if found is None else replace(found, partitions=self._with_directories(found))
         if found is not None:
             self._ids[found.topic] = topic_id
 
-    def _with_directories(self, found: TopicFacts) -> Mapping[int, PartitionFacts]:
+    def _with_directories(self, found: TopicMetadata) -> Mapping[int, PartitionMetadata]:
         """As the log has them, where it has the same replicas."""
         logged = self._metadata_log.topic(found.topic_id) if self._log_is_ours else None
         if logged is None:
@@ -102,8 +102,8 @@ class AdminFacts:
         }
 
 
-class UnknownFacts:
-    """Answers None to everything: `ClusterFacts` where neither an admin API nor a metadata log can be asked."""
+class UnknownClusterMetadata:
+    """Answers None to everything: `ClusterMetadata` where neither an admin API nor a metadata log can be asked."""
 
     def refresh(self) -> None:
         """Nothing can change."""
@@ -111,10 +111,10 @@ class UnknownFacts:
     def cluster_id(self) -> str | None:
         return None
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         return None
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         return None
 
     def topic_names(self) -> Collection[str]:
@@ -127,7 +127,7 @@ class UnknownFacts:
         return None
 
 
-class MissedFacts(UnknownFacts):
+class LostClusterMetadata(UnknownClusterMetadata):
     """Knows nothing either, and refuses to say so where `were_known` says that this cluster's facts were known.
 
     Then they are missed: a mount that went away must not turn a deleted, compacted or broker-tiered topic into one that
@@ -139,7 +139,7 @@ class MissedFacts(UnknownFacts):
 
     def refresh(self) -> None:
         if self._were_known():
-            raise ClusterFactsError(
+            raise ClusterMetadataError(
                 "no directory of log_dirs shows __cluster_metadata-0, which was read for this cluster before: mount it "
                 "again, or add the log directory of a broker that has it"
             )

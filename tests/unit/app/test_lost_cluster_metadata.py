@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.database.store_identity import FactsMemory
+from include.tiering.database.store_identity import SeenClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data
@@ -52,7 +52,7 @@ def test_without_facts_from_the_beginning_the_users_word_counts(settings: Tierin
     with open_app(settings) as app:
         app.set_up.migrate()
         assert app.copying.plan("run-1").segments > 0
-        assert not app.adapters.stores.facts_memory.were_known()
+        assert not app.adapters.stores.seen_cluster_metadata.were_known()
     assert None in _reasons(settings)[0]
 
 
@@ -63,26 +63,26 @@ def test_once_facts_were_known_their_absence_refuses(settings: TieringSettings) 
         assert planned.segments > 0
     _hide_facts(settings)
     reasons, errors = _reasons(settings)
-    assert (reasons, errors) == ({IneligibleReason.TOPIC_UNKNOWN}, ["ClusterFactsError"])
+    assert (reasons, errors) == ({IneligibleReason.TOPIC_UNKNOWN}, ["ClusterMetadataError"])
     with open_app(settings) as app:
         assert app.copying.plan("run-2").partitions == ()
         # What was planned before they went away is not copied either.
         copied = app.copying.run_batch("run-1", "run-1/0")
     assert copied.copied == ()
-    assert {failure.item.error for failure in copied.failed} == {"ClusterFactsError"}
+    assert {failure.item.error for failure in copied.failed} == {"ClusterMetadataError"}
 
 
 def test_a_dry_run_remembers_nothing(settings: TieringSettings) -> None:
     with open_app(settings) as app:
         app.set_up.migrate()
         app.copying.plan("run-1", dry_run=True)
-        assert not app.adapters.stores.facts_memory.were_known()
+        assert not app.adapters.stores.seen_cluster_metadata.were_known()
 
 
 def test_it_is_remembered_once_and_for_one_cluster(settings: TieringSettings) -> None:
     with open_app(settings) as app:
         app.set_up.migrate()
         for _ in range(2):
-            app.adapters.stores.facts_memory.remember()
-        assert app.adapters.stores.facts_memory.were_known()
-        assert not FactsMemory(app.adapters.engine, "another cluster").were_known()
+            app.adapters.stores.seen_cluster_metadata.remember()
+        assert app.adapters.stores.seen_cluster_metadata.were_known()
+        assert not SeenClusterMetadata(app.adapters.engine, "another cluster").were_known()

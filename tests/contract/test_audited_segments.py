@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.audit.finding import AuditedTopic, SegmentFact, epochs_of_text
+from include.tiering.audit.finding import AuditedSegment, AuditedTopic, epochs_of_text
 from include.tiering.audit.store import SqlAuditedMetadata
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ONE_HOST, scope="module")
 ORDERS = partition_of("orders", 3)
 
 
-def facts_of(engine: Engine, now: AdjustableNow) -> dict[str, SegmentFact]:
+def facts_of(engine: Engine, now: AdjustableNow) -> dict[str, AuditedSegment]:
     stored = SqlAuditedMetadata(engine, CLUSTER_ID, now_ms=now)
     rows = [fact for keys in stored.split(3) for page in stored.export(keys) for fact in page]
     assert len({fact.segment_id for fact in rows}) == len(rows)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterFactsError
-from include.tiering.kafka.cluster.contract import TopicFacts
-from include.tiering.kafka.cluster.facts import AdminFacts, UnknownFacts
+from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterMetadataError
+from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
+from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ids import Uuid
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers
 
@@ -15,25 +15,25 @@ DIRECTORY = Uuid(b"one-directory-id")
 
 
 @dataclass
-class LoggedFacts:
+class LoggedClusterMetadata:
     """A metadata log that says what a test wants."""
 
     id: str | None = CLUSTER_ID
     removed: set[Uuid] = field(default_factory=set)
-    topics: dict[Uuid, TopicFacts] = field(default_factory=dict)
+    topics: dict[Uuid, TopicMetadata] = field(default_factory=dict)
     broken: bool = False
 
     def refresh(self) -> None:
         if self.broken:
-            raise ClusterFactsError("no readable metadata log")
+            raise ClusterMetadataError("no readable metadata log")
 
     def cluster_id(self) -> str | None:
         return self.id
 
-    def topic(self, topic_id: Uuid) -> TopicFacts | None:
+    def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         return self.topics.get(topic_id)
 
-    def topic_named(self, name: str) -> TopicFacts | None:
+    def topic_named(self, name: str) -> TopicMetadata | None:
         return None
 
     def topic_names(self) -> list[str]:
@@ -49,7 +49,7 @@ class LoggedFacts:
 def test_topics_are_known_by_id_and_by_name_with_configs_and_leaders() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders", partitions=2, configs={"retention.ms": "5"})
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     assert facts.cluster_id() == CLUSTER_ID
     by_id, by_name = facts.topic(orders), facts.topic_named("orders")
@@ -63,7 +63,7 @@ def test_topics_are_known_by_id_and_by_name_with_configs_and_leaders() -> None:
 def test_a_topic_is_asked_for_once_until_a_refresh() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     for _ in range(3):
         facts.topic_named("orders")
@@ -82,7 +82,7 @@ def test_a_topic_is_asked_for_once_until_a_refresh() -> None:
 def test_without_an_answer_nothing_is_told_from_before() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     assert facts.topic(orders) is not None
     brokers.fail("cluster_id", BrokersUnavailableError("no answer"), times=None)
@@ -96,8 +96,8 @@ def test_without_an_answer_nothing_is_told_from_before() -> None:
 
 
 def test_absence_is_no_removal_but_a_record_of_it_is() -> None:
-    log = LoggedFacts()
-    facts = AdminFacts(ModelBrokers(), log)
+    log = LoggedClusterMetadata()
+    facts = AdminClusterMetadata(ModelBrokers(), log)
     facts.refresh()
     assert not facts.is_removed(GONE)
     assert facts.removal_evidence(GONE) is None
@@ -109,15 +109,17 @@ def test_absence_is_no_removal_but_a_record_of_it_is() -> None:
 def test_a_log_is_not_believed_against_the_brokers() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminFacts(brokers, LoggedFacts(removed={orders}))
+    facts = AdminClusterMetadata(brokers, LoggedClusterMetadata(removed={orders}))
     facts.refresh()
     assert not facts.is_removed(orders)
     assert facts.removal_evidence(orders) is None
 
 
-@pytest.mark.parametrize("log", [LoggedFacts("another-cluster", {GONE}), LoggedFacts(removed={GONE}, broken=True)])
-def test_a_log_of_another_cluster_or_one_that_cannot_be_read_says_nothing(log: LoggedFacts) -> None:
-    facts = AdminFacts(ModelBrokers(), log)
+@pytest.mark.parametrize(
+    "log", [LoggedClusterMetadata("another-cluster", {GONE}), LoggedClusterMetadata(removed={GONE}, broken=True)]
+)
+def test_a_log_of_another_cluster_or_one_that_cannot_be_read_says_nothing(log: LoggedClusterMetadata) -> None:
+    facts = AdminClusterMetadata(ModelBrokers(), log)
     facts.refresh()
     assert facts.cluster_id() == CLUSTER_ID
     assert not facts.is_removed(GONE)
@@ -129,8 +131,8 @@ def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
     orders = brokers.create_topic("orders")
     told = brokers.topics()["orders"]
     logged = replace(told.partitions[0], directories=(DIRECTORY,), leader=7)
-    log = LoggedFacts(topics={orders: replace(told, partitions={0: logged})})
-    facts = AdminFacts(brokers, log)
+    log = LoggedClusterMetadata(topics={orders: replace(told, partitions={0: logged})})
+    facts = AdminClusterMetadata(brokers, log)
     facts.refresh()
     known = facts.topic(orders)
     assert known is not None
@@ -145,7 +147,7 @@ def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
 def test_names_of_topics_are_asked_once_after_a_refresh() -> None:
     brokers = ModelBrokers()
     brokers.create_topic("orders")
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     assert list(facts.topic_names()) == ["orders"]
     brokers.create_topic("audit")
@@ -157,7 +159,7 @@ def test_names_of_topics_are_asked_once_after_a_refresh() -> None:
 def test_a_topic_that_was_asked_about_by_id_is_known_by_name_too() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminFacts(brokers, UnknownFacts())
+    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
     facts.refresh()
     found = facts.topic(orders)
     asked = list(brokers.calls)

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from include.tiering.handover.checks import (
-    BrokerFacts,
-    DiskFacts,
+    BrokerCapabilities,
+    BrokerDiskSpace,
     FrozenPartition,
-    HandoverFacts,
+    HandoverEvidence,
     HandoverPartition,
+    LeaderOffsets,
     LeaderReplica,
-    MetadataTopicFacts,
-    PartitionOffsetsFacts,
+    MetadataTopicState,
     SeededSegment,
-    StoreFacts,
+    StoreProperties,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
@@ -26,57 +26,59 @@ ORDERS: Final = partition_of("orders")
 EPOCHS: Final = LeaderEpochs.of([(0, 0), (3, 150)])
 NOW_MS: Final = 1_600_000_500_000
 _MANAGER: Final = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
-_OFFSETS: Final = PartitionOffsetsFacts(1, 4, 1, 0, None, 320, 320)
+_OFFSETS: Final = LeaderOffsets(1, 4, 1, 0, None, 320, 320)
 
 
-def sound_facts() -> HandoverFacts:
+def sound_evidence() -> HandoverEvidence:
     """One broker, one partition: segments 0..99, 100..199, 200..299 are remote, the active one begins at 300."""
     spans = ((0, 99, {0: 0}), (100, 199, {0: 100, 3: 150}), (200, 299, {3: 200}))
     seed = tuple(
         SeededSegment(segment_of(ORDERS, number, start, end, epochs, state=FINISHED), Verdict.PASSED)
         for number, (start, end, epochs) in enumerate(spans)
     )
-    return HandoverFacts(
+    return HandoverEvidence(
         topic=ORDERS.topic,
         topic_id=ORDERS.topic_id,
         topic_id_now=ORDERS.topic_id,
         owner=TopicOwner.HANDING_OVER,
-        brokers=(BrokerFacts(1, True, _MANAGER, "/srv/remote", True),),
+        brokers=(BrokerCapabilities(1, True, _MANAGER, "/srv/remote", True),),
         configs={"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "local.retention.ms": "-2"},
         old_configs={"retention.ms": "604800000", "retention.bytes": "900000"},
         partitions=(HandoverPartition(0, _OFFSETS, LeaderReplica(1, EPOCHS, 300, 300, (), 1_000.0), seed),),
-        metadata_topic=MetadataTopicFacts({"retention.ms": "-1", "cleanup.policy": "delete"}),
-        store=StoreFacts("local_tiered_storage", "/srv/remote", False),
-        disks=(DiskFacts(1, 10**9),),
+        metadata_topic=MetadataTopicState({"retention.ms": "-1", "cleanup.policy": "delete"}),
+        store=StoreProperties("local_tiered_storage", "/srv/remote", False),
+        disks=(BrokerDiskSpace(1, 10**9),),
         frozen={0: FrozenPartition(0, 0, 299, 0, 1, 4)},
         now_ms=NOW_MS,
         hold_seconds=3_600,
     )
 
 
-def with_partition(facts: HandoverFacts, change: Callable[[HandoverPartition], HandoverPartition]) -> HandoverFacts:
+def with_partition(
+    facts: HandoverEvidence, change: Callable[[HandoverPartition], HandoverPartition]
+) -> HandoverEvidence:
     return replace(facts, partitions=tuple(map(change, facts.partitions)))
 
 
-def with_offsets(facts: HandoverFacts, **values: Any) -> HandoverFacts:
+def with_offsets(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
     return with_partition(facts, lambda one: replace(one, offsets=replace(present(one.offsets), **values)))
 
 
-def with_replica(facts: HandoverFacts, **values: Any) -> HandoverFacts:
+def with_replica(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
     return with_partition(facts, lambda one: replace(one, replica=replace(present(one.replica), **values)))
 
 
-def with_broker(facts: HandoverFacts, **values: Any) -> HandoverFacts:
+def with_broker(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
     return replace(facts, brokers=tuple(replace(broker, **values) for broker in facts.brokers))
 
 
-def with_configs(facts: HandoverFacts, **values: str) -> HandoverFacts:
+def with_configs(facts: HandoverEvidence, **values: str) -> HandoverEvidence:
     return replace(
         facts, configs={**facts.configs, **{name.replace("_", "."): value for name, value in values.items()}}
     )
 
 
-def with_segment(facts: HandoverFacts, number: int, **values: Any) -> HandoverFacts:
+def with_segment(facts: HandoverEvidence, number: int, **values: Any) -> HandoverEvidence:
     """Another verdict or list of broken rules, or another value of its metadata."""
     own = {name: values.pop(name) for name in ("verdict", "broken") if name in values}
 
@@ -88,7 +90,7 @@ def with_segment(facts: HandoverFacts, number: int, **values: Any) -> HandoverFa
     return with_partition(facts, changed)
 
 
-def without_segments(facts: HandoverFacts, *numbers: int) -> HandoverFacts:
+def without_segments(facts: HandoverEvidence, *numbers: int) -> HandoverEvidence:
     def changed(one: HandoverPartition) -> HandoverPartition:
         return replace(one, seed=tuple(each for number, each in enumerate(one.seed) if number not in numbers))
 

@@ -2,28 +2,28 @@
 
 import pytest
 
-from include.tiering.errors import ClusterFactsError
-from include.tiering.kafka.cluster.facts import MissedFacts
+from include.tiering.errors import ClusterMetadataError
+from include.tiering.kafka.cluster.cluster_metadata import LostClusterMetadata
 from include.tiering.model.ids import Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
 def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
-    facts = MissedFacts(lambda: False)
+    facts = LostClusterMetadata(lambda: False)
     facts.refresh()
     assert (facts.cluster_id(), facts.topic(TOPIC_ID), facts.topic_named("a")) == (None, None, None)
     assert not facts.is_removed(TOPIC_ID)
 
 
 def test_facts_that_were_read_before_are_missed_with_the_way_out() -> None:
-    with pytest.raises(ClusterFactsError, match=r"__cluster_metadata-0, which was read .* mount it again"):
-        MissedFacts(lambda: True).refresh()
+    with pytest.raises(ClusterMetadataError, match=r"__cluster_metadata-0, which was read .* mount it again"):
+        LostClusterMetadata(lambda: True).refresh()
 
 
 def test_the_memory_is_asked_each_time() -> None:
     answers = iter([False, True])
-    facts = MissedFacts(lambda: next(answers))
+    facts = LostClusterMetadata(lambda: next(answers))
     facts.refresh()
-    with pytest.raises(ClusterFactsError):
+    with pytest.raises(ClusterMetadataError):
         facts.refresh()

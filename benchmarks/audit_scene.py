@@ -44,10 +44,10 @@ def healthy_segments(world: World, keys: int) -> Iterator[tuple[AuditedSegment, 
         topic_id = topic_ids[number % TOPICS]
         partition, start_offset = number // TOPICS % PARTITIONS, 10_000_000_000 + number * 1_000
         segment_id = text_id(f"healthy {number}")
-        fact = AuditedSegment(
+        segment = AuditedSegment(
             segment_id, topic_id, partition, FINISHED, start_offset, start_offset + 999, _LOG_BYTES, OLD_MS, 0, "0:0"
         )
-        yield fact, f"{world.topics[topic_id].name}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
+        yield segment, f"{world.topics[topic_id].name}-{topic_id}/{partition}/{start_offset:020d}-{segment_id}"
 
 
 def healthy_objects(world: World, keys: int) -> Iterator[ListedObject]:

@@ -117,7 +117,7 @@ def inventory(server: VersityGateway, directory: Path, keys: int, *, parquet: bo
     begun = time.monotonic()
     database = f"sqlite:///{directory / 'tiering.sqlite'}"
     marker = write_database(
-        database, world, (fact for fact, _ in healthy_segments(world, healthy)), store_url=STORE_URL
+        database, world, (segment for segment, _ in healthy_segments(world, healthy)), store_url=STORE_URL
     )
     planted = (listed._replace(key=PREFIX + listed.key) for listed in world.objects)
     rows = (listed for some in (planted, healthy_objects(world, healthy)) for listed in some)
@@ -150,13 +150,13 @@ def live(server: VersityGateway, directory: Path, keys: int) -> dict[str, Any]:
         old_seconds = OLD_MS / 1000
         for listed in world.objects:
             os.utime(store(root, listed.key, world.content_of(listed)), (old_seconds, old_seconds))
-        facts = [fact._replace(size_bytes=8) for fact, _ in healthy_segments(world, healthy)]
+        segments = [segment._replace(size_bytes=8) for segment, _ in healthy_segments(world, healthy)]
         for _, stem in healthy_segments(world, healthy):
             for kind, _ in KIND_BYTES:
                 os.utime(store(root, f"{stem}.{kind}", b"12345678"), (old_seconds, old_seconds))
         plant_versions(server, world)
         plant_uploads(server, root, world, old_seconds)
-        marker = write_database(database, world, facts, store_url=STORE_URL)
+        marker = write_database(database, world, segments, store_url=STORE_URL)
         store(root, MARKER_KEY, marker_to_bytes(marker))
         job = run_job(directory, database, server.endpoint_url)
     result = {**job, **compared(directory, world)}

@@ -57,9 +57,9 @@ def main(arguments: Sequence[str]) -> int:
     names = parser.parse_args(arguments).names or NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"no such benchmark: {', '.join(unknown)}")
-    facts = machine_description()
+    machine = machine_description()
     results = {name: run_one(name) for name in names}
-    print(json.dumps({"machine": facts, "benchmarks": results}, indent=2))
+    print(json.dumps({"machine": machine, "benchmarks": results}, indent=2))
     return int(any("error" in result for result in results.values()))
 
 

@@ -107,7 +107,7 @@ def record(
     app: App,
     run_id: str,
     output: Path,
-    facts: ListingProperties,
+    properties: ListingProperties,
     *,
     began_at_ms: int,
     objects: int,
@@ -123,11 +123,11 @@ def record(
     stored = read_findings(output)
     findings = tuple(islice(stored, MOST_RECORDED))
     left_out = sum(1 for _ in stored)
-    covers: frozenset[FindingKind] = frozenset() if left_out else covered_kinds(facts)
+    covers: frozenset[FindingKind] = frozenset() if left_out else covered_kinds(properties)
     report = app.audit.conclude(
         SeenByAudit(
             run_id=run_id,
-            source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,
+            source=AuditSource.LISTING if properties.taken_at_ms is None else AuditSource.INVENTORY,
             began_at_ms=began_at_ms,
             objects=objects,
             rows=rows,
@@ -136,7 +136,7 @@ def record(
             listing_ended_ms=listing_ended_ms,
             rows_began_ms=rows_began_ms,
             covers=covers,
-            seen_at_ms=seen_at_ms(facts),
+            seen_at_ms=seen_at_ms(properties),
         )
     )
     return {
@@ -192,7 +192,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     session.conf.set("spark.sql.shuffle.partitions", str(options.ranges))
     app.ownership.require()
     listing = app.audit.listing_of(options.inventory)
-    properties_of_listing, began_at_ms = listing.facts(), app.adapters.stores.audited_metadata.now_ms()
+    properties_of_listing, began_at_ms = listing.properties(), app.adapters.stores.audited_metadata.now_ms()
     moment = app.audit.moment(properties_of_listing, began_at_ms)
     parts = listing.parts(options.parts)
     listed = write_listing(session, parts, options.inventory, options.output / "listing", config=options.config)
@@ -201,17 +201,17 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     listing_ended_ms = int(time.monotonic() * 1000)
     steps.done("listing")
     rows_began_ms = int(time.monotonic() * 1000)
-    facts = write_segments(session, app, options.ranges, options.output / "segments", config=options.config)
+    segments = write_segments(session, app, options.ranges, options.output / "segments", config=options.config)
     context = replace(app.audit.context(moment), read_manifest=no_manifest)
-    rows = facts.count()
+    rows = segments.count()
     steps.done("rows")
     manifests = manifests_of_the_store(options.config)
     judged = judged_alone(listed, context).unionByName(
-        judged_segments(listed, facts, context, manifests, tasks=options.ranges)
+        judged_segments(listed, segments, context, manifests, tasks=options.ranges)
     )
     provisional = written(judged, options.output / "judged")
     target = options.output / "findings"
-    judged_ranges(facts, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
+    judged_ranges(segments, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
     findings = session.read.parquet(str(target))
     kinds, passed_over = kinds_of(findings), passed_over_of(findings)
     steps.done("judging")

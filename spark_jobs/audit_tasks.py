@@ -67,7 +67,7 @@ def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
 
 
 def judged_segments(
-    listed: DataFrame, facts: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
+    listed: DataFrame, segments: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
 ) -> DataFrame:
     """`FINDINGS` about objects and uploads that name a segment id, and about the segments of the metadata, with the
     columns of `ERROR_COLUMNS`. What is adoptable is so provisionally: see `judged_ranges`.
@@ -81,12 +81,12 @@ def judged_segments(
 
     of_segments = listed.where(_is_object_of_a_segment() | _is_upload_of_a_segment())
     together = of_segments.withColumn(_IS_SEGMENT, functions.lit(False)).unionByName(
-        facts.withColumn(_IS_SEGMENT, functions.lit(True)), allowMissingColumns=True
+        segments.withColumn(_IS_SEGMENT, functions.lit(True)), allowMissingColumns=True
     )
     return _grouped(together, tasks, "segment_id").mapInArrow(_telling(judge), _TOLD)
 
 
-def judged_ranges(facts: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
+def judged_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
     """`findings` with duplicates: two segments of the same offsets, known or adoptable, are looked at together."""
 
     def judge(batches: Batches) -> Batches:
@@ -94,7 +94,7 @@ def judged_ranges(facts: DataFrame, findings: DataFrame, context: AuditContext, 
         return finding_batches(_outcome_of_range(rows, context) for _, rows in groups)
 
     is_provisional = (functions.col("kind") == FindingKind.ADOPTABLE.value) & functions.col("end_offset").isNotNull()
-    finished = facts.where(functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    finished = segments.where(functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
     together = finished.withColumn(_IS_SEGMENT, functions.lit(True)).unionByName(
         findings.where(is_provisional).withColumn(_IS_SEGMENT, functions.lit(False)), allowMissingColumns=True
     )
@@ -136,25 +136,25 @@ def _outcome_alone(row: Row, context: AuditContext) -> AuditOutcome:
 
 
 def _outcome_of_segment(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
-    facts, objects, uploads = [], [], []
+    segments, objects, uploads = [], [], []
     for row in rows:
         if row[_IS_SEGMENT]:
-            facts.append(segment_of_row(row))
+            segments.append(segment_of_row(row))
         elif row["upload_id"] is not None:
             uploads.append(upload_of(row))
         else:
             objects.append(object_of(row))
-    return judge_segment(facts, objects, uploads, context)
+    return judge_segment(segments, objects, uploads, context)
 
 
 def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
-    facts, adoptable = [], []
+    segments, adoptable = [], []
     for row in rows:
         if row[_IS_SEGMENT]:
-            facts.append(segment_of_row(row))
+            segments.append(segment_of_row(row))
         else:
             adoptable.append(finding_of(row))
-    return AuditOutcome(tuple(judge_same_range(facts, adoptable, context)))
+    return AuditOutcome(tuple(judge_same_range(segments, adoptable, context)))
 
 
 _UPLOADS: Final = None

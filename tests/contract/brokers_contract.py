@@ -52,12 +52,20 @@ class BrokersContract:
         topic_id = world.create_topic(name, 2)
         found = world.brokers.topics([name, absent])
         assert found.keys() == {name}
-        facts = found[name]
-        assert (facts.topic, facts.topic_id, sorted(facts.partitions)) == (name, topic_id, [0, 1])
-        assert (facts.partitions[1].leader, facts.partitions[1].replicas, facts.partitions[1].isr) == (1, (1,), (1,))
-        assert facts.configs["cleanup.policy"] == "delete"
-        assert world.brokers.topic(topic_id) == facts
-        assert world.brokers.topics()[name] == facts
+        topic_metadata = found[name]
+        assert (topic_metadata.topic, topic_metadata.topic_id, sorted(topic_metadata.partitions)) == (
+            name,
+            topic_id,
+            [0, 1],
+        )
+        assert (
+            topic_metadata.partitions[1].leader,
+            topic_metadata.partitions[1].replicas,
+            topic_metadata.partitions[1].isr,
+        ) == (1, (1,), (1,))
+        assert topic_metadata.configs["cleanup.policy"] == "delete"
+        assert world.brokers.topic(topic_id) == topic_metadata
+        assert world.brokers.topics()[name] == topic_metadata
         assert world.brokers.topic(NOBODY) is None
         assert world.brokers.topics([]) == {}
         assert name in world.brokers.topic_names()

@@ -31,9 +31,9 @@ ORDERS = partition_of("orders", 3)
 
 def facts_of(engine: Engine, now: AdjustableNow) -> dict[str, AuditedSegment]:
     stored = SqlAuditedMetadata(engine, CLUSTER_ID, now_ms=now)
-    rows = [fact for keys in stored.split(3) for page in stored.export(keys) for fact in page]
-    assert len({fact.segment_id for fact in rows}) == len(rows)
-    return {fact.segment_id: fact for fact in rows}
+    rows = [audited for keys in stored.split(3) for page in stored.export(keys) for audited in page]
+    assert len({audited.segment_id for audited in rows}) == len(rows)
+    return {audited.segment_id: audited for audited in rows}
 
 
 def test_each_state_is_told_with_the_time_at_which_it_began(
@@ -61,15 +61,15 @@ def test_each_state_is_told_with_the_time_at_which_it_began(
     metadata.update_segment(update_of(deleting, DELETE_STARTED), expected=FINISHED, fence=fence)
     expected[str(deleting.remote_log_segment_id.id)] = now.now_ms
 
-    facts = facts_of(engine, now)
-    assert {segment_id: fact.changed_at_ms for segment_id, fact in facts.items()} == expected
-    states = [facts[str(one.remote_log_segment_id.id)].state for one in segments]
+    audited_segments = facts_of(engine, now)
+    assert {segment_id: audited.changed_at_ms for segment_id, audited in audited_segments.items()} == expected
+    states = [audited_segments[str(one.remote_log_segment_id.id)].state for one in segments]
     assert states == [int(FINISHED), int(DELETE_STARTED), 3, int(STARTED)]
-    fact = facts[str(finished.remote_log_segment_id.id)]
-    assert (fact.topic_id, fact.partition) == (str(ORDERS.topic_id), 3)
-    assert (fact.start_offset, fact.end_offset, fact.size_bytes) == (0, 9, 1_000)
-    assert epochs_of_text(fact.leader_epochs) == finished.segment_leader_epochs
-    arrivals = [facts[str(one.remote_log_segment_id.id)].arrival for one in segments]
+    audited = audited_segments[str(finished.remote_log_segment_id.id)]
+    assert (audited.topic_id, audited.partition) == (str(ORDERS.topic_id), 3)
+    assert (audited.start_offset, audited.end_offset, audited.size_bytes) == (0, 9, 1_000)
+    assert epochs_of_text(audited.leader_epochs) == finished.segment_leader_epochs
+    arrivals = [audited_segments[str(one.remote_log_segment_id.id)].arrival for one in segments]
     assert arrivals == sorted(set(arrivals))
 
 

@@ -158,7 +158,7 @@ class TestVersityListing(ObjectListingContract):
         client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
         for parts in (1, 2):
             found = {(one.key, one.version_id): one for one in listed(listing, parts)}
-            assert listing.facts().shows_versions
+            assert listing.properties().shows_versions
             assert len(found) == 5
             assert [found["t/0/twice", version].is_latest for version in (first, second)] == [False, True]
             assert found["t/0/twice", second].size_bytes == 3

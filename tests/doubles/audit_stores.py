@@ -69,13 +69,13 @@ def write_database(
             ],
         )
         known: set[tuple[str, int]] = set()
-        rows = (fact for facts in (world.facts, more) for fact in facts)
+        rows = (audited for audited_segments in (world.audited_segments, more) for audited in audited_segments)
         while page := list(islice(rows, _PAGE)):
-            new = {(fact.topic_id, fact.partition) for fact in page} - known
+            new = {(audited.topic_id, audited.partition) for audited in page} - known
             known |= new
             if new:
                 connection.execute(insert(partitions), [of_cluster | _partition_row(*one) for one in sorted(new)])
-            connection.execute(insert(segments), [of_cluster | _segment_row(fact, shift_ms) for fact in page])
+            connection.execute(insert(segments), [of_cluster | _segment_row(audited, shift_ms) for audited in page])
         for topic_id, partition in world.worked_on:
             connection.execute(insert(leases), of_cluster | _lease_row(topic_id, partition))
     marker = StoreIdentities(engine, CLUSTER_ID).accepted().current
@@ -157,28 +157,28 @@ def _partition_row(topic_id: str, partition: int) -> dict[str, Any]:
     return {"topic_id": topic_id, "partition": partition, "log_start_offset": 0, "leader_epochs": ""}
 
 
-def _segment_row(fact: AuditedSegment, shift_ms: int) -> dict[str, Any]:
-    at_ms = fact.changed_at_ms + shift_ms
+def _segment_row(audited: AuditedSegment, shift_ms: int) -> dict[str, Any]:
+    at_ms = audited.changed_at_ms + shift_ms
     return {
-        "topic_id": fact.topic_id,
-        "partition": fact.partition,
-        "segment_id": fact.segment_id,
-        "start_offset": fact.start_offset,
-        "end_offset": fact.end_offset,
+        "topic_id": audited.topic_id,
+        "partition": audited.partition,
+        "segment_id": audited.segment_id,
+        "start_offset": audited.start_offset,
+        "end_offset": audited.end_offset,
         "max_timestamp_ms": at_ms,
         "broker_id": 1,
         "event_timestamp_ms": at_ms,
-        "size_bytes": fact.size_bytes,
-        "leader_epochs": f"0:{fact.start_offset}",
+        "size_bytes": audited.size_bytes,
+        "leader_epochs": f"0:{audited.start_offset}",
         "txn_index_empty": True,
-        "state": fact.state,
+        "state": audited.state,
         "verdict": "none",
         "verdict_detail": "",
         "fencing_token": 1,
         "started_at_ms": at_ms,
-        "finished_at_ms": at_ms if fact.state == FINISHED else None,
-        "delete_started_at_ms": at_ms if fact.state in (DELETE_STARTED, TOMBSTONE) else None,
-        "deleted_at_ms": at_ms if fact.state == TOMBSTONE else None,
+        "finished_at_ms": at_ms if audited.state == FINISHED else None,
+        "delete_started_at_ms": at_ms if audited.state in (DELETE_STARTED, TOMBSTONE) else None,
+        "deleted_at_ms": at_ms if audited.state == TOMBSTONE else None,
     }
 
 

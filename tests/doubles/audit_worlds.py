@@ -113,7 +113,7 @@ class World:
     current_version: str = ""
     objects: list[ListedObject] = field(default_factory=list)
     uploads: list[ListedUpload] = field(default_factory=list)
-    facts: list[AuditedSegment] = field(default_factory=list)
+    segments: list[AuditedSegment] = field(default_factory=list)
     manifests: dict[str, bytes] = field(default_factory=dict)
     worked_on: set[tuple[str, int]] = field(default_factory=set)
     expected: list[Identity] = field(default_factory=list)
@@ -155,7 +155,7 @@ class World:
                 self.manifests[attempt.key(kind)] = attempt.manifest()
 
     def know(self, attempt: Attempt, state: int = FINISHED, changed_at_ms: int = OLD_MS) -> None:
-        self.facts.append(
+        self.segments.append(
             AuditedSegment(
                 attempt.segment_id,
                 attempt.topic_id,
@@ -165,7 +165,7 @@ class World:
                 attempt.end_offset,
                 attempt.log_bytes,
                 changed_at_ms,
-                len(self.facts) + 1,
+                len(self.segments) + 1,
                 f"{attempt.leader_epoch}:{attempt.start_offset}",
             )
         )

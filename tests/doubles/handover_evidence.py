@@ -55,30 +55,30 @@ def sound_evidence() -> HandoverEvidence:
 
 
 def with_partition(
-    facts: HandoverEvidence, change: Callable[[HandoverPartition], HandoverPartition]
+    evidence: HandoverEvidence, change: Callable[[HandoverPartition], HandoverPartition]
 ) -> HandoverEvidence:
-    return replace(facts, partitions=tuple(map(change, facts.partitions)))
+    return replace(evidence, partitions=tuple(map(change, evidence.partitions)))
 
 
-def with_offsets(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
-    return with_partition(facts, lambda one: replace(one, offsets=replace(present(one.offsets), **values)))
+def with_offsets(evidence: HandoverEvidence, **values: Any) -> HandoverEvidence:
+    return with_partition(evidence, lambda one: replace(one, offsets=replace(present(one.offsets), **values)))
 
 
-def with_replica(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
-    return with_partition(facts, lambda one: replace(one, replica=replace(present(one.replica), **values)))
+def with_replica(evidence: HandoverEvidence, **values: Any) -> HandoverEvidence:
+    return with_partition(evidence, lambda one: replace(one, replica=replace(present(one.replica), **values)))
 
 
-def with_broker(facts: HandoverEvidence, **values: Any) -> HandoverEvidence:
-    return replace(facts, brokers=tuple(replace(broker, **values) for broker in facts.brokers))
+def with_broker(evidence: HandoverEvidence, **values: Any) -> HandoverEvidence:
+    return replace(evidence, brokers=tuple(replace(broker, **values) for broker in evidence.brokers))
 
 
-def with_configs(facts: HandoverEvidence, **values: str) -> HandoverEvidence:
+def with_configs(evidence: HandoverEvidence, **values: str) -> HandoverEvidence:
     return replace(
-        facts, configs={**facts.configs, **{name.replace("_", "."): value for name, value in values.items()}}
+        evidence, configs={**evidence.configs, **{name.replace("_", "."): value for name, value in values.items()}}
     )
 
 
-def with_segment(facts: HandoverEvidence, number: int, **values: Any) -> HandoverEvidence:
+def with_segment(evidence: HandoverEvidence, number: int, **values: Any) -> HandoverEvidence:
     """Another verdict or list of broken rules, or another value of its metadata."""
     own = {name: values.pop(name) for name in ("verdict", "broken") if name in values}
 
@@ -87,11 +87,11 @@ def with_segment(facts: HandoverEvidence, number: int, **values: Any) -> Handove
         seed[number] = replace(seed[number], metadata=replace(seed[number].metadata, **values), **own)
         return replace(one, seed=tuple(seed))
 
-    return with_partition(facts, changed)
+    return with_partition(evidence, changed)
 
 
-def without_segments(facts: HandoverEvidence, *numbers: int) -> HandoverEvidence:
+def without_segments(evidence: HandoverEvidence, *numbers: int) -> HandoverEvidence:
     def changed(one: HandoverPartition) -> HandoverPartition:
         return replace(one, seed=tuple(each for number, each in enumerate(one.seed) if number not in numbers))
 
-    return with_partition(facts, changed)
+    return with_partition(evidence, changed)

@@ -155,7 +155,7 @@ class HandoverWorld:
     def undo(self) -> Any:
         return undo_handover(self.ports, HANDOVER_ID, "driver", told=self.told.append)
 
-    def facts(self) -> Any:
+    def evidence(self) -> Any:
         return gather(self.ports, TOPIC, TOPIC_ID, self.handover)
 
     def roll(self, partition: int, **changes: Any) -> None:

@@ -178,13 +178,15 @@ class ModelBrokers:
 
     def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         with self._call("topic"):
-            return next((self._facts(name) for name, one in self._topics.items() if one.topic_id == topic_id), None)
+            return next(
+                (self._topic_metadata(name) for name, one in self._topics.items() if one.topic_id == topic_id), None
+            )
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
         with self._call("topics"):
             all_seen = [name for name in self._topics if name not in self.forbidden_topics]
             wanted = all_seen if names is None else [name for name in names if name in self._topics]
-            return {name: self._facts(name) for name in wanted}
+            return {name: self._topic_metadata(name) for name in wanted}
 
     def topic_names(self) -> Collection[str]:
         with self._call("topic_names"):
@@ -281,7 +283,7 @@ class ModelBrokers:
             raise BrokersRefusedError(f"there is no broker {broker_id}")
         return self.nodes[broker_id]
 
-    def _facts(self, name: str) -> TopicMetadata:
+    def _topic_metadata(self, name: str) -> TopicMetadata:
         topic = self._topic(name)
         partitions = {
             number: PartitionMetadata(number, one.leader, one.leader_epoch, one.replicas, one.isr)

@@ -61,12 +61,14 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
 
     rows = [*map(listed_row, world.objects), *map(upload_row, world.uploads)]
     listed = spark.createDataFrame(pa.Table.from_batches([batch_of(rows, LISTED_SCHEMA)]), LISTED)
-    facts = spark.createDataFrame(pa.Table.from_batches([batch_of(world.facts, SEGMENTS_SCHEMA)]), FACTS)
-    judged = judged_alone(listed, context).unionByName(judged_segments(listed, facts, context, manifests, tasks=3))
-    found = judged_ranges(facts, without_errors(judged.cache()), context, tasks=3).cache()
+    cluster_metadata = spark.createDataFrame(pa.Table.from_batches([batch_of(world.segments, SEGMENTS_SCHEMA)]), FACTS)
+    judged = judged_alone(listed, context).unionByName(
+        judged_segments(listed, cluster_metadata, context, manifests, tasks=3)
+    )
+    found = judged_ranges(cluster_metadata, without_errors(judged.cache()), context, tasks=3).cache()
     expected = judge(
         gather([world.objects], [world.uploads], context),
-        world.facts,
+        world.segments,
         AuditContext(context.moment, context.layout, context.topics, context.worked_on, stored.get),
     )
     findings = [finding_of(row.asDict()) for row in found.where("kind is not null").collect()]
@@ -103,7 +105,7 @@ def test_the_job_audits_a_store_and_records_what_it_found(spark: SparkSession, t
     assert found == sorted(world.expected)
     assert summary["exit_code"] == int(ExitCode.FINDINGS)
     assert summary["objects"] == len(world.objects) + 1
-    assert summary["rows"] == len(world.facts)
+    assert summary["rows"] == len(world.segments)
     assert summary["recorded"] == len(found)
     assert sum(kind["findings"] for kind in summary["findings"].values()) == len(found)
     assert json.loads((out / "summary.json").read_text()) == summary

@@ -34,8 +34,8 @@ def rolled_partitions() -> list[str]:
         {
             name
             for broker in brokers
-            for name, facts in broker["partitions"].items()
-            if not name.startswith("__") and not name.startswith(COMPACTED) and len(facts["segments"]) > 1
+            for name, partition_metadata in broker["partitions"].items()
+            if not name.startswith("__") and not name.startswith(COMPACTED) and len(partition_metadata["segments"]) > 1
         }
     )
 

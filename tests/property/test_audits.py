@@ -24,13 +24,13 @@ def test_what_was_planted_is_found_in_any_mixture_and_order(
     world = World.empty(current_version=version)
     for name in names:
         ALL[name](world)
-    for rows in (world.objects, world.uploads, world.facts):
+    for rows in (world.objects, world.uploads, world.segments):
         order.shuffle(rows)
     context = AuditContext(
         AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on), world.read_manifest
     )
     halves = [world.objects[::2], world.objects[1::2]]
-    found = judge(gather(halves, [world.uploads], context), world.facts, context)
+    found = judge(gather(halves, [world.uploads], context), world.segments, context)
     assert sorted(finding.identity for finding in found.findings) == sorted(world.expected)
 
 
@@ -54,7 +54,7 @@ def test_objects_of_a_known_id_are_untouchable(
     if worked_on:
         world.worked_on.add((attempt.topic_id, attempt.partition))
     context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on))
-    found = judge(gather([world.objects], [], context), world.facts, context)
+    found = judge(gather([world.objects], [], context), world.segments, context)
     if any(state != TOMBSTONE for state, _ in states):
         removable = {FindingKind.ORPHAN, FindingKind.ADOPTABLE, FindingKind.FOREIGN_OBJECT}
         assert not removable & {finding.kind for finding in found.findings}

@@ -51,8 +51,8 @@ def _histories(draw: st.DrawFn) -> list[bytes]:
     return records
 
 
-def _told(facts: MetadataLog) -> list[tuple[TopicMetadata | None, bool]]:
-    return [(facts.topic(topic_id), facts.is_removed(topic_id)) for topic_id in IDS]
+def _told(cluster_metadata: MetadataLog) -> list[tuple[TopicMetadata | None, bool]]:
+    return [(cluster_metadata.topic(topic_id), cluster_metadata.is_removed(topic_id)) for topic_id in IDS]
 
 
 @settings(max_examples=50)

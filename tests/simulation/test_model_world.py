@@ -17,8 +17,8 @@ def cluster_of_two_brokers() -> tuple[Cluster, PartitionLog]:
 
 
 def source_of(cluster: Cluster, feed: ClusterMetadataFeed) -> tuple[ModelSource, ClusterMetadataView]:
-    facts = ClusterMetadataView(cluster, feed)
-    return ModelSource(cluster, facts, feed), facts
+    cluster_metadata = ClusterMetadataView(cluster, feed)
+    return ModelSource(cluster, cluster_metadata, feed), cluster_metadata
 
 
 def test_what_a_process_knows_of_before_an_election_is_not_what_others_are_told() -> None:

@@ -224,7 +224,7 @@ class Adapters:
     # Log directories and brokers.
 
     @cached_property
-    def facts(self) -> ClusterMetadata:
+    def cluster_metadata(self) -> ClusterMetadata:
         """From the brokers where they can be asked, else from what log dirs show."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
@@ -237,7 +237,7 @@ class Adapters:
         """Raises SettingError without log dirs."""
         return LogDirSource(
             named_log_dirs(self.settings),
-            self.facts,
+            self.cluster_metadata,
             named_topics=self.settings.topics.include,
             recorded=kept(lambda topic_id: self.stores.registry.recorded_name(topic_id)),
             brokers=self.brokers if self.has_brokers else None,

@@ -291,19 +291,19 @@ def rehearse(
 def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSample, ...], dict[str, str]]:
     if not is_legal_topic_name(topic):
         raise SettingError(f"not the name of a topic: {topic!r}")
-    cluster = _facts(app)
+    cluster = _cluster_metadata(app)
     brokers = app.adapters.brokers if app.adapters.has_brokers else None
     source = LogDirSource(named_log_dirs(app.settings), cluster, named_topics=[topic], brokers=brokers)
-    facts = cluster.topic_named(topic)
-    samples = samples_of(topic, source.scan(topics=[topic]), facts, max_bytes)
-    known: Mapping[str, str] = {} if facts is None else facts.configs
+    topic_metadata = cluster.topic_named(topic)
+    samples = samples_of(topic, source.scan(topics=[topic]), topic_metadata, max_bytes)
+    known: Mapping[str, str] = {} if topic_metadata is None else topic_metadata.configs
     return samples, {key: known[key] for key in RETENTION_CONFIGS if key in known}
 
 
-def _facts(app: App) -> ClusterMetadata:
+def _cluster_metadata(app: App) -> ClusterMetadata:
     """Where nobody tells facts, nothing is asked of what the database remembers: it may not be there yet."""
-    facts = app.adapters.facts
-    return UnknownClusterMetadata() if isinstance(facts, LostClusterMetadata) else facts
+    cluster_metadata = app.adapters.cluster_metadata
+    return UnknownClusterMetadata() if isinstance(cluster_metadata, LostClusterMetadata) else cluster_metadata
 
 
 def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:

@@ -46,7 +46,7 @@ _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
 def judge_segment(
-    facts: Sequence[AuditedSegment],
+    segments: Sequence[AuditedSegment],
     objects: Sequence[ListedObject],
     uploads: Sequence[ListedUpload],
     context: AuditContext,
@@ -57,11 +57,11 @@ def judge_segment(
         RemoteStorageUnavailableError: a manifest had to be read and the store did not answer.
         RemoteMetadataError: the metadata contradicts itself.
     """
-    known = [fact for fact in facts if fact.state != _TOMBSTONE]
+    known = [segment for segment in segments if segment.state != _TOMBSTONE]
     if known:
         outcome = judge_known(known, objects, context)
     elif objects:
-        outcome = judge_unknown(facts, objects, context)
+        outcome = judge_unknown(segments, objects, context)
     else:
         outcome = NOTHING_FOUND
     return _joined(outcome, judge_uploads(known, uploads, context)) if uploads else outcome
@@ -129,8 +129,8 @@ _Records = tuple[tuple[int, int], ...]
 """Each leader epoch that wrote some of a range, with its first offset there."""
 
 
-def range_of_segment(fact: AuditedSegment) -> StoredRange:
-    return (fact.topic_id, fact.partition, fact.start_offset, fact.end_offset)
+def range_of_segment(segment: AuditedSegment) -> StoredRange:
+    return (segment.topic_id, segment.partition, segment.start_offset, segment.end_offset)
 
 
 def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
@@ -150,15 +150,15 @@ def judge_same_range(
     `finished` are FINISHED segments, `adoptable` provisional findings: one stays what it was only if no FINISHED
     segment and no newer adoptable one has the range under the same leader epochs.
     """
-    facts: dict[_Records, list[AuditedSegment]] = defaultdict(list)
+    segments: dict[_Records, list[AuditedSegment]] = defaultdict(list)
     findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
-    for fact in finished:
-        facts[_records(fact.leader_epochs, fact.start_offset, fact.end_offset)].append(fact)
+    for segment in finished:
+        segments[_records(segment.leader_epochs, segment.start_offset, segment.end_offset)].append(segment)
     for finding in adoptable:
         start_offset, end_offset = finding.start_offset or 0, finding.end_offset or 0
         findings[_records(finding.leader_epochs, start_offset, end_offset)].append(finding)
-    for one in facts.keys() | findings.keys():
-        yield from _judge_same_records(facts.get(one, ()), findings.get(one, ()), context)
+    for one in segments.keys() | findings.keys():
+        yield from _judge_same_records(segments.get(one, ()), findings.get(one, ()), context)
 
 
 def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
@@ -171,16 +171,16 @@ def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _
 def _judge_same_records(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    by_arrival = sorted(finished, key=lambda fact: fact.arrival)
-    for fact in by_arrival[:-1]:
+    by_arrival = sorted(finished, key=lambda segment: segment.arrival)
+    for segment in by_arrival[:-1]:
         message = f"segment {by_arrival[-1].segment_id} has the same records and answers lookups"
         yield segment_finding(
             FindingKind.DUPLICATE,
-            next(iter(expected_objects(fact, context))),
+            next(iter(expected_objects(segment, context))),
             message,
-            fact,
+            segment,
             context,
-            size_bytes=fact.size_bytes,
+            size_bytes=segment.size_bytes,
         )
     by_age = sorted(adoptable, key=lambda finding: (finding.last_modified_ms or 0, finding.key))
     if by_arrival:
@@ -194,18 +194,18 @@ def judge_ranges(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     """`judge_same_range` of each range, in memory."""
-    facts: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
+    segments: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
     findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
-    for fact in finished:
-        facts[range_of_segment(fact)].append(fact)
+    for segment in finished:
+        segments[range_of_segment(segment)].append(segment)
     for finding in adoptable:
         of = range_of_adoptable(finding)
         if of is None:
             yield finding
         else:
             findings[of].append(finding)
-    for of in facts.keys() | findings.keys():
-        yield from judge_same_range(facts.get(of, ()), findings.get(of, ()), context)
+    for of in segments.keys() | findings.keys():
+        yield from judge_same_range(segments.get(of, ()), findings.get(of, ()), context)
 
 
 def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
@@ -257,7 +257,7 @@ def gather(
     return gathered
 
 
-def judge(gathered: Gathered, facts: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
+def judge(gathered: Gathered, segments: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
     """Every finding, by kind and key.
 
     Raises:
@@ -267,9 +267,9 @@ def judge(gathered: Gathered, facts: Iterable[AuditedSegment], context: AuditCon
     require_marker(gathered.has_marker)
     by_segment: dict[str, list[AuditedSegment]] = defaultdict(list)
     rows = 0
-    for fact in facts:
+    for segment in segments:
         rows += 1
-        by_segment[fact.segment_id].append(fact)
+        by_segment[segment.segment_id].append(segment)
     passed_over: Counter[PassedOver] = Counter()
     findings = list(gathered.alone)
     nameless = judge_uploads((), gathered.uploads.pop(None, ()), context)
@@ -286,10 +286,10 @@ def judge(gathered: Gathered, facts: Iterable[AuditedSegment], context: AuditCon
         findings += outcome.findings
         passed_over.update(outcome.passed_over)
     finished = (
-        fact
+        segment
         for known in by_segment.values()
-        for fact in known
-        if fact.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+        for segment in known
+        if segment.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     )
     adoptable = [finding for finding in findings if finding.kind is FindingKind.ADOPTABLE]
     settled = [finding for finding in findings if finding.kind is not FindingKind.ADOPTABLE]

@@ -119,67 +119,70 @@ _NOTHING: Final = AuditOutcome()
 
 
 def judge_known(
-    facts: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
+    segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
     """`facts` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are the
     current objects that name this id."""
-    if any((fact.topic_id, fact.partition) in context.unread for fact in facts):
+    if any((segment.topic_id, segment.partition) in context.unread for segment in segments):
         return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
     by_key = {listed.key: listed for listed in objects}
     findings: list[AuditFinding] = []
     expected_keys: set[str] = set()
-    for fact in facts:
-        expected = expected_objects(fact, context)
+    for segment in segments:
+        expected = expected_objects(segment, context)
         expected_keys.update(expected)
-        if fact.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-            findings += _of_finished(fact, expected, by_key, context)
+        if segment.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
+            findings += _of_finished(segment, expected, by_key, context)
         else:
-            findings += _of_unfinished(fact, expected, by_key, context)
+            findings += _of_unfinished(segment, expected, by_key, context)
     if len(expected_keys) == len(by_key) and not findings and by_key.keys() == expected_keys:
         return _NOTHING
-    findings += [_misplaced(facts[0], listed, context) for key, listed in by_key.items() if key not in expected_keys]
+    findings += [_misplaced(segments[0], listed, context) for key, listed in by_key.items() if key not in expected_keys]
     return AuditOutcome(tuple(findings))
 
 
-def expected_objects(fact: AuditedSegment, context: AuditContext) -> Mapping[str, ObjectKind]:
+def expected_objects(segment: AuditedSegment, context: AuditContext) -> Mapping[str, ObjectKind]:
     """Every key that the segment may have, in the order of writing."""
-    name = context.topic(fact.topic_id).name
-    keys = context.layout.keys_of(name, fact.topic_id, fact.partition, fact.start_offset, fact.segment_id)
+    name = context.topic(segment.topic_id).name
+    keys = context.layout.keys_of(name, segment.topic_id, segment.partition, segment.start_offset, segment.segment_id)
     return {key: kind for kind, key in keys}
 
 
 def segment_finding(
-    kind: FindingKind, key: str, message: str, fact: AuditedSegment, context: AuditContext, **members: Any
+    kind: FindingKind, key: str, message: str, segment: AuditedSegment, context: AuditContext, **members: Any
 ) -> AuditFinding:
     """A finding with all that the metadata tells of its segment."""
     return AuditFinding(
         kind=kind,
         key=key,
         message=message,
-        segment_id=Uuid.parse(fact.segment_id),
-        topic_id=Uuid.parse(fact.topic_id),
-        topic=context.topic(fact.topic_id).name,
-        partition=fact.partition,
-        start_offset=fact.start_offset,
-        end_offset=fact.end_offset,
+        segment_id=Uuid.parse(segment.segment_id),
+        topic_id=Uuid.parse(segment.topic_id),
+        topic=context.topic(segment.topic_id).name,
+        partition=segment.partition,
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
         **members,
     )
 
 
 def _of_finished(
-    fact: AuditedSegment, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+    segment: AuditedSegment,
+    expected: Mapping[str, ObjectKind],
+    by_key: Mapping[str, ListedObject],
+    context: AuditContext,
 ) -> Iterator[AuditFinding]:
     for key, kind in expected.items():
         listed = by_key.get(key)
         if listed is None:
-            if kind in context.layout.required_kinds and context.moment.was_settled(fact.changed_at_ms):
-                yield _dangling(fact, key, kind, context)
-        elif (wrong := _wrong_length(fact, kind, listed, context)) is not None:
+            if kind in context.layout.required_kinds and context.moment.was_settled(segment.changed_at_ms):
+                yield _dangling(segment, key, kind, context)
+        elif (wrong := _wrong_length(segment, kind, listed, context)) is not None:
             yield segment_finding(
                 FindingKind.SIZE_MISMATCH,
                 key,
                 wrong,
-                fact,
+                segment,
                 context,
                 size_bytes=listed.size_bytes,
                 last_modified_ms=listed.last_modified_ms,
@@ -187,19 +190,19 @@ def _of_finished(
             )
 
 
-def _dangling(fact: AuditedSegment, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
+def _dangling(segment: AuditedSegment, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
     message = (
-        f"FINISHED since {format_utc(fact.changed_at_ms)} and its {kind.value} object is missing:"
-        f" offsets {fact.start_offset} to {fact.end_offset} cannot be read"
+        f"FINISHED since {format_utc(segment.changed_at_ms)} and its {kind.value} object is missing:"
+        f" offsets {segment.start_offset} to {segment.end_offset} cannot be read"
     )
-    return segment_finding(FindingKind.DANGLING_REFERENCE, key, message, fact, context)
+    return segment_finding(FindingKind.DANGLING_REFERENCE, key, message, segment, context)
 
 
-def _wrong_length(fact: AuditedSegment, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
+def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObject, context: AuditContext) -> str | None:
     if kind is ObjectKind.LOG:
-        if listed.size_bytes == fact.size_bytes or _is_transformed(fact, listed, context):
+        if listed.size_bytes == segment.size_bytes or _is_transformed(segment, listed, context):
             return None
-        return f"the log has {listed.size_bytes} bytes, the metadata says {fact.size_bytes}"
+        return f"the log has {listed.size_bytes} bytes, the metadata says {segment.size_bytes}"
     if not listed.size_bytes and kind in _NEVER_EMPTY:
         return f"the {kind.value} object is empty"
     if kind is ObjectKind.MANIFEST and listed.size_bytes > MAX_MANIFEST_BYTES:
@@ -207,18 +210,18 @@ def _wrong_length(fact: AuditedSegment, kind: ObjectKind, listed: ListedObject, 
     return None
 
 
-def _is_transformed(fact: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
+def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
     """Whether this log is compressed or encrypted, and as long as its manifest says."""
-    manifest = _manifest_of(fact, context)
+    manifest = _manifest_of(segment, context)
     if manifest is None or manifest.is_plain:
         return False
     chunks = manifest.chunk_index
-    return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (fact.size_bytes, listed.size_bytes)
+    return (chunks.original_file_size_bytes, chunks.stored_size_bytes) == (segment.size_bytes, listed.size_bytes)
 
 
-def _manifest_of(fact: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
+def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
     """None if there is none that can be used."""
-    for key, kind in expected_objects(fact, context).items():
+    for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
                 content = context.read_manifest(key)
@@ -233,42 +236,45 @@ def _manifest_of(fact: AuditedSegment, context: AuditContext) -> SegmentManifest
 
 
 def _of_unfinished(
-    fact: AuditedSegment, expected: Mapping[str, ObjectKind], by_key: Mapping[str, ListedObject], context: AuditContext
+    segment: AuditedSegment,
+    expected: Mapping[str, ObjectKind],
+    by_key: Mapping[str, ListedObject],
+    context: AuditContext,
 ) -> Iterator[AuditFinding]:
     """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
     lease of ours, and what they began to delete they go on with by themselves."""
-    is_ours = context.topic(fact.topic_id).is_ours
-    if is_ours and (fact.topic_id, fact.partition) in context.worked_on:
+    is_ours = context.topic(segment.topic_id).is_ours
+    if is_ours and (segment.topic_id, segment.partition) in context.worked_on:
         return
-    state = RemoteLogSegmentState(fact.state)
+    state = RemoteLogSegmentState(segment.state)
     if not is_ours and state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         return
     if state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
-        abandoned = not context.moment.is_young(fact.changed_at_ms)
+        abandoned = not context.moment.is_young(segment.changed_at_ms)
     else:
-        abandoned = context.moment.is_past_hold(fact.changed_at_ms)
+        abandoned = context.moment.is_past_hold(segment.changed_at_ms)
     if abandoned:
         there = [listed for key in expected if (listed := by_key.get(key)) is not None]
         nobody = "nobody works on it" if is_ours else "no broker went on with it"
-        message = f"{state.name} since {format_utc(fact.changed_at_ms)}, {nobody}; it has {len(there)} objects"
+        message = f"{state.name} since {format_utc(segment.changed_at_ms)}, {nobody}; it has {len(there)} objects"
         yield segment_finding(
             FindingKind.ABANDONED_COPY,
             next(iter(expected)),
             message,
-            fact,
+            segment,
             context,
             size_bytes=sum(listed.size_bytes for listed in there),
             last_modified_ms=max((listed.last_modified_ms for listed in there), default=None),
         )
 
 
-def _misplaced(fact: AuditedSegment, listed: ListedObject, context: AuditContext) -> AuditFinding:
-    place = next(iter(expected_objects(fact, context)))
+def _misplaced(segment: AuditedSegment, listed: ListedObject, context: AuditContext) -> AuditFinding:
+    place = next(iter(expected_objects(segment, context)))
     return segment_finding(
         FindingKind.WRONG_LAYOUT,
         listed.key,
-        f"the key names segment {fact.segment_id}, whose keys are like {place}",
-        fact,
+        f"the key names segment {segment.segment_id}, whose keys are like {place}",
+        segment,
         context,
         size_bytes=listed.size_bytes,
         last_modified_ms=listed.last_modified_ms,
@@ -362,7 +368,7 @@ def _judge_settled(
 ) -> list[AuditFinding] | PassedOver:
     partition = attempt.segment_id.topic_id_partition
     if tombstones:
-        deleted_at_ms = max(fact.changed_at_ms for fact in tombstones)
+        deleted_at_ms = max(segment.changed_at_ms for segment in tombstones)
         if not context.moment.was_settled(deleted_at_ms):
             return PassedOver.CHANGING
         return _orphans(stored, f"its segment was deleted at {format_utc(deleted_at_ms)}", context)

@@ -83,7 +83,7 @@ class AuditService:
         ingestion: MetadataIngestion,
         ingest: IngestionService,
         work: WorkStore,
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],
         clocks: Callable[[], ClockGuard],
@@ -103,7 +103,7 @@ class AuditService:
         self._ingestion = ingestion
         self._ingest = ingest
         self._work = work
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._ownership = ownership
         self._effective = effective
         self._clocks = clocks
@@ -114,24 +114,24 @@ class AuditService:
         """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
         return self._listing() if inventory is None else self._inventory(inventory)
 
-    def moment(self, facts: ListingProperties, began_at_ms: int) -> AuditMoment:
+    def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before. `began_at_ms` is the database's time of now:
         one reading for all that goes by it, as a clock may jump between two."""
         settings = self._effective()
-        listed_at_ms = began_at_ms if facts.taken_at_ms is None else min(facts.taken_at_ms, began_at_ms)
-        return AuditMoment(listed_at_ms, facts.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
+        listed_at_ms = began_at_ms if properties.taken_at_ms is None else min(properties.taken_at_ms, began_at_ms)
+        return AuditMoment(listed_at_ms, properties.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
 
     def context(self, moment: AuditMoment) -> AuditContext:
         """What is known beside objects and segments; to be asked after the segments were read."""
-        facts, owners = self._audited_metadata, self._seen_owners
+        segments, owners = self._audited_metadata, self._seen_owners
         topics = {
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
-            for topic_id, topic in facts.topics().items()
+            for topic_id, topic in segments.topics().items()
         }
         unread = frozenset((str(one.topic_id), one.partition) for one in self._ingestion.unread())
         read_ms = {(str(one.topic_id), one.partition): at_ms for one, at_ms in self._ingest.read_of_brokers().items()}
         return AuditContext(
-            moment, self._strays().layout, topics, facts.worked_on(), self._strays().manifest, unread, read_ms
+            moment, self._strays().layout, topics, segments.worked_on(), self._strays().manifest, unread, read_ms
         )
 
     def run(
@@ -153,8 +153,8 @@ class AuditService:
         if of_our_store:
             self._ownership.require()
         listed = listing if listing is not None else self._listing()
-        facts, began_at_ms = listed.facts(), self._audits.now_ms()
-        moment = self.moment(facts, began_at_ms)
+        properties, began_at_ms = listed.properties(), self._audits.now_ms()
+        moment = self.moment(properties, began_at_ms)
         unread = AuditContext(moment, self._strays().layout, {}, frozenset())
         gathered = gather(_counted(listed, on_listed), listed.open_uploads(), unread)
         listing_ended_ms = self._monotonic_ms()
@@ -164,7 +164,7 @@ class AuditService:
         return self.conclude(
             SeenByAudit(
                 run_id=run_id,
-                source=AuditSource.LISTING if facts.taken_at_ms is None else AuditSource.INVENTORY,
+                source=AuditSource.LISTING if properties.taken_at_ms is None else AuditSource.INVENTORY,
                 began_at_ms=began_at_ms,
                 objects=result.objects,
                 rows=result.rows,
@@ -172,8 +172,8 @@ class AuditService:
                 passed_over=result.passed_over,
                 listing_ended_ms=listing_ended_ms,
                 rows_began_ms=rows_began_ms,
-                covers=covered_kinds(facts),
-                seen_at_ms=seen_at_ms(facts),
+                covers=covered_kinds(properties),
+                seen_at_ms=seen_at_ms(properties),
             )
         )
 
@@ -314,7 +314,7 @@ class AuditService:
 
     @property
     def _seen_owners(self) -> SeenOwners:
-        return SeenOwners(self._registry, self._facts(), self._cluster_id)
+        return SeenOwners(self._registry, self._cluster_metadata(), self._cluster_id)
 
     def _is_known(self, segment_id: RemoteLogSegmentId) -> bool:
         row = self._metadata.segment(segment_id)
@@ -329,19 +329,19 @@ class AuditService:
         return int(self._clock.monotonic() * 1000)
 
 
-def covered_kinds(facts: ListingProperties) -> frozenset[FindingKind]:
+def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
     """What a listing like this can show."""
     hidden: set[FindingKind] = set()
-    if not facts.shows_versions:
+    if not properties.shows_versions:
         hidden |= {FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER}
-    if not facts.shows_open_uploads:
+    if not properties.shows_open_uploads:
         hidden.add(FindingKind.OPEN_MULTIPART_UPLOAD)
     return frozenset(FindingKind) - hidden
 
 
-def seen_at_ms(facts: ListingProperties) -> int | None:
+def seen_at_ms(properties: ListingProperties) -> int | None:
     """Since when all that a listing of an earlier time shows is so for sure; None for a listing of now."""
-    return None if facts.taken_at_ms is None else facts.taken_at_ms - facts.settled_ms
+    return None if properties.taken_at_ms is None else properties.taken_at_ms - properties.settled_ms
 
 
 def _counted(listing: ObjectListing[Any], on_listed: Callable[[int], None]) -> Iterator[Sequence[ListedObject]]:

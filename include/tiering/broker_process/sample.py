@@ -94,7 +94,7 @@ class PartitionSample:
 
 
 def samples_of(
-    topic: str, report: ScanReport, facts: TopicMetadata | None, max_bytes: int
+    topic: str, report: ScanReport, topic_metadata: TopicMetadata | None, max_bytes: int
 ) -> tuple[PartitionSample, ...]:
     """One for each partition of the topic, by number.
 
@@ -106,7 +106,7 @@ def samples_of(
         UnknownTopicError: no log directory holds it.
         RehearsalError: a partition cannot be read here, or no hand-over could copy it; or none has a rolled segment.
     """
-    chosen = _chosen(topic, report, facts)
+    chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
     if not any(sample.rolled for sample in samples):
         raise RehearsalError(f"no partition of {topic} has a rolled segment yet: there is nothing to hand over")
@@ -134,23 +134,23 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
     )
 
 
-def _chosen(topic: str, report: ScanReport, facts: TopicMetadata | None) -> dict[int, Replica]:
+def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None) -> dict[int, Replica]:
     """The leader's replica of each partition. Raises as `samples_of` says."""
     replicas = [
         one
         for one in report.replicas
         if one.topic_id_partition.topic == topic
-        and (facts is None or one.topic_id_partition.topic_id == facts.topic_id)
+        and (topic_metadata is None or one.topic_id_partition.topic_id == topic_metadata.topic_id)
     ]
     chosen = {one.topic_id_partition.partition: one for one in replicas if one.chosen}
-    if not replicas or (facts is None and not chosen):
+    if not replicas or (topic_metadata is None and not chosen):
         raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
     ids = {one.topic_id_partition.topic_id for one in chosen.values()}
     if len(ids) > 1:
         raise RehearsalError(f"{topic}: log directories hold {len(ids)} topics of this name, and nobody says which is")
-    wanted = facts.partitions.keys() if facts is not None else range(max(chosen) + 1)
+    wanted = topic_metadata.partitions.keys() if topic_metadata is not None else range(max(chosen) + 1)
     if missing := sorted(wanted - chosen.keys()):
-        leader = None if facts is None else facts.partitions[missing[0]].leader
+        leader = None if topic_metadata is None else topic_metadata.partitions[missing[0]].leader
         whose = "" if leader is None else f", led by broker {leader},"
         raise RehearsalError(
             f"{topic}: {len(missing)} of {len(wanted)} partitions cannot be read here: partition {missing[0]}{whose} is"

@@ -249,10 +249,10 @@ def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
     from include.tiering.handover.report import present_checks
     from include.tiering.handover.rules import HandoverStep
 
-    facts = app.handover.facts(topic)
-    results = results_of(CHECKS, HandoverStep.PRECONDITIONS, facts)
+    cluster_metadata = app.handover.evidence(topic)
+    results = results_of(CHECKS, HandoverStep.PRECONDITIONS, cluster_metadata)
     guards = wanted_guards(app.adapters.brokers.topic_configs(topic))
-    to_copy = sum(len(one.replica.waiting) for one in facts.partitions if one.replica is not None)
+    to_copy = sum(len(one.replica.waiting) for one in cluster_metadata.partitions if one.replica is not None)
     finish(present_checks(topic, results, guards, to_copy), as_json=as_json)
 
 

@@ -141,7 +141,7 @@ _PATTERN_CHARACTERS: Final = frozenset("*?[")
 
 
 def partitions_of_cluster(
-    report: ScanReport, topics: Collection[str], facts: ClusterMetadata
+    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """All partitions that the cluster has of the topics that match, but for topics that are never tiered or that the
     brokers tier. What cannot be asked adds nothing: the scan has said so.
@@ -155,7 +155,7 @@ def partitions_of_cluster(
         if any(segment.reason in NEVER_TIERED for segment in replica.segments)
     }
     found = {}
-    for topic in _topics(topics, facts):
+    for topic in _topics(topics, cluster_metadata):
         if topic.topic_id not in never and _is_tiered(topic):
             for number, partition in topic.partitions.items():
                 found[TopicIdPartition(topic.topic_id, number, topic.topic)] = partition
@@ -163,12 +163,12 @@ def partitions_of_cluster(
 
 
 def partitions_out_of_sight(
-    report: ScanReport, topics: Collection[str], facts: ClusterMetadata, registry: TopicRegistry
+    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
     """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with where
     it may be, for a person. By topic and partition."""
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
-    expected = partitions_of_cluster(report, topics, facts)
+    expected = partitions_of_cluster(report, topics, cluster_metadata)
     missing = sorted(expected.keys() - chosen, key=lambda one: (one.topic, one.partition))
     return {
         partition: where_it_may_be(partition, report, expected[partition])
@@ -197,27 +197,27 @@ def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> li
     return own + [error for error in errors if error.partition is None]
 
 
-def _topics(patterns: Collection[str], facts: ClusterMetadata) -> Iterator[TopicMetadata]:
+def _topics(patterns: Collection[str], cluster_metadata: ClusterMetadata) -> Iterator[TopicMetadata]:
     if not patterns:
         return
     try:
         names: Collection[str] = patterns
         if any(not _PATTERN_CHARACTERS.isdisjoint(pattern) for pattern in patterns):
-            names = [name for name in facts.topic_names() if matches(name, patterns)]
+            names = [name for name in cluster_metadata.topic_names() if matches(name, patterns)]
     except ClusterMetadataError as error:
         if error.retriable:
             raise
         return
     for name in sorted(set(names)):
-        topic = _named(name, facts)
+        topic = _named(name, cluster_metadata)
         if topic is not None:
             yield topic
 
 
-def _named(name: str, facts: ClusterMetadata) -> TopicMetadata | None:
+def _named(name: str, cluster_metadata: ClusterMetadata) -> TopicMetadata | None:
     """None as well where this user may not ask about it."""
     try:
-        return facts.topic_named(name)
+        return cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
         if error.retriable:
             raise

@@ -65,7 +65,7 @@ def plan_copy(
     *,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
-    facts: ClusterMetadata,
+    cluster_metadata: ClusterMetadata,
     now_ms: int,
     topics: Collection[str] = (),
     limit_bytes: int | None = None,
@@ -95,7 +95,7 @@ def plan_copy(
     be read; the others can be read anywhere.
     """
     wanted: list[PlannedPartition] = []
-    held_back = _out_of_sight(report, topics, facts, metadata, registry)
+    held_back = _out_of_sight(report, topics, cluster_metadata, metadata, registry)
     for replica in report.replicas:
         if not replica.chosen:
             continue
@@ -125,7 +125,7 @@ def plan_copy(
         if to_copy:
             where = placements.get((replica.replica_id.broker_id, replica.replica_id.directory_id), ANYWHERE)
             oldest = replica.segment_at(to_copy[0].base_offset)
-            how_urgent = 0.0 if oldest is None else urgency(replica, oldest, facts, now_ms)
+            how_urgent = 0.0 if oldest is None else urgency(replica, oldest, cluster_metadata, now_ms)
             wanted.append(PlannedPartition(replica.replica_id, how_urgent, tuple(to_copy), where))
     wanted.sort(key=lambda partition: -partition.urgency)
     within, beyond = _within_limit(wanted, limit_bytes)
@@ -155,12 +155,12 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
     return leading
 
 
-def urgency(replica: Replica, oldest: LogSegment, facts: ClusterMetadata, now_ms: int) -> float:
+def urgency(replica: Replica, oldest: LogSegment, cluster_metadata: ClusterMetadata, now_ms: int) -> float:
     """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
 
     An unlimited or unknown retention counts as Kafka's default of seven days; a future timestamp as no age at all.
     """
-    topic = facts.topic(replica.topic_id_partition.topic_id)
+    topic = cluster_metadata.topic(replica.topic_id_partition.topic_id)
     configured = topic.configs.get("retention.ms") if topic is not None else None
     is_limited = configured is not None and _RETENTION.match(configured) is not None
     retention_ms = int(configured) if configured is not None and is_limited else KAFKA_DEFAULT_RETENTION_MS
@@ -171,12 +171,12 @@ def urgency(replica: Replica, oldest: LogSegment, facts: ClusterMetadata, now_ms
 def _out_of_sight(
     report: ScanReport,
     topics: Collection[str],
-    facts: ClusterMetadata,
+    cluster_metadata: ClusterMetadata,
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
 ) -> list[HeldBackPartition]:
     waits = []
-    for partition, where in partitions_out_of_sight(report, topics, facts, registry).items():
+    for partition, where in partitions_out_of_sight(report, topics, cluster_metadata, registry).items():
         highest = metadata.highest_copied_offset(partition)
         next_offset = 0 if highest is None else highest + 1
         waits.append(HeldBackPartition(partition, next_offset, HeldBack.OUT_OF_SIGHT, where))
@@ -331,7 +331,7 @@ class CopyPlanner:
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         failed_copies: FailedCopies,
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         effective: Callable[[], TieringSettings],
@@ -343,7 +343,7 @@ class CopyPlanner:
         self._metadata = metadata
         self._registry = registry
         self._failed_copies = failed_copies
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._log_dirs = log_dirs
         self._names = names
         self._effective = effective
@@ -370,7 +370,7 @@ class CopyPlanner:
             self.with_compacted(report, failed),
             metadata=self._metadata,
             registry=self._registry,
-            facts=self._facts(),
+            cluster_metadata=self._cluster_metadata(),
             now_ms=self._now_ms(),
             topics=topics,
             limit_bytes=limit_bytes,

@@ -74,7 +74,7 @@ class CopyService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         work: WorkStore,
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         record_cluster_metadata: Callable[[], None],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
@@ -94,7 +94,7 @@ class CopyService:
         self._registry = registry
         self._failed_copies = failed_copies
         self._work = work
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._record_cluster_metadata = record_cluster_metadata
         self._log_dirs = log_dirs
         self._names = names
@@ -127,7 +127,7 @@ class CopyService:
             self._ownership.require()
         else:
             self._ownership.claim()
-            if self._facts().cluster_id() is not None:
+            if self._cluster_metadata().cluster_id() is not None:
                 self._record_cluster_metadata()
             register_owners(report, self._registry)
             remember_leader_epochs(report, self._metadata, self._registry)

@@ -231,9 +231,9 @@ class NamedCheck:
     steps: frozenset[HandoverStep]
 
 
-def results_of(checks: Iterable[NamedCheck], step: HandoverStep, facts: HandoverEvidence) -> tuple[CheckResult, ...]:
+def results_of(checks: Iterable[NamedCheck], step: HandoverStep, evidence: HandoverEvidence) -> tuple[CheckResult, ...]:
     """Of all checks that are made at this step, in their order; one that has no remark passed."""
-    return tuple(result for check in checks if step in check.steps for result in _results(check, facts))
+    return tuple(result for check in checks if step in check.steps for result in _results(check, evidence))
 
 
 def worst(results: Iterable[CheckResult]) -> CheckOutcome:
@@ -242,8 +242,8 @@ def worst(results: Iterable[CheckResult]) -> CheckOutcome:
     return max((result.outcome for result in results), key=order.index, default=CheckOutcome.PASSED)
 
 
-def _results(check: NamedCheck, facts: HandoverEvidence) -> Iterator[CheckResult]:
-    remarks = list(check.look(facts))
+def _results(check: NamedCheck, evidence: HandoverEvidence) -> Iterator[CheckResult]:
+    remarks = list(check.look(evidence))
     if all(remark.outcome is CheckOutcome.NOTE for remark in remarks):
         yield CheckResult(check.name, None, CheckOutcome.PASSED, check.promise)
     for remark in remarks:

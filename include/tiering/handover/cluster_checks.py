@@ -18,38 +18,42 @@ _ALWAYS: Final = _BOTH | {HandoverStep.GATE}
 _RESUME: Final = "then ./tiering handover TOPIC --resume"
 
 
-def _same_topic(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.topic_id_now != facts.topic_id:
-        now = "there is none" if facts.topic_id_now is None else f"the topic of this name has id {facts.topic_id_now}"
+def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.topic_id_now != evidence.topic_id:
+        now = (
+            "there is none"
+            if evidence.topic_id_now is None
+            else f"the topic of this name has id {evidence.topic_id_now}"
+        )
         yield Remark(
-            f"{facts.topic} is handed over under id {facts.topic_id}, {now}",
+            f"{evidence.topic} is handed over under id {evidence.topic_id}, {now}",
             "undo it: what is remote belongs to the old topic, which tiering.on.topic.delete decides about",
         )
 
 
-def _ours(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
-        yield Remark(f"its owner is {facts.owner}", "there is nothing to hand over: the brokers tier it already")
+def _ours(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
+        yield Remark(f"its owner is {evidence.owner}", "there is nothing to hand over: the brokers tier it already")
 
 
-def _fenced(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.owner is not TopicOwner.HANDING_OVER:
-        yield Remark(f"its owner is {facts.owner}", f"undo the hand-over, {_RESUME}")
+def _fenced(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.owner is not TopicOwner.HANDING_OVER:
+        yield Remark(f"its owner is {evidence.owner}", f"undo the hand-over, {_RESUME}")
 
 
-def _has_remote_storage(facts: HandoverEvidence) -> Iterator[Remark]:
-    for broker in facts.brokers:
+def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for broker in evidence.brokers:
         if not broker.remote_storage_system:
             yield Remark(
                 f"broker {broker.broker_id} has remote.log.storage.system.enable=false",
                 "set it in server.properties with the storage manager's settings and restart the broker",
             )
-    if not facts.brokers:
+    if not evidence.brokers:
         yield Remark("no broker describes itself", "look at cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
 
 
-def _new_enough(facts: HandoverEvidence) -> Iterator[Remark]:
-    for broker in facts.brokers:
+def _new_enough(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for broker in evidence.brokers:
         if not broker.lists_remote_offsets:
             yield Remark(
                 f"broker {broker.broker_id} cannot say its latest tiered offset: it is older than 3.9",
@@ -57,19 +61,19 @@ def _new_enough(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _deleted_not_compacted(facts: HandoverEvidence) -> Iterator[Remark]:
-    policy = facts.configs.get("cleanup.policy", "delete")
+def _deleted_not_compacted(evidence: HandoverEvidence) -> Iterator[Remark]:
+    policy = evidence.configs.get("cleanup.policy", "delete")
     if policy != "delete":
         yield Remark(f"cleanup.policy is {policy}", "Kafka refuses remote storage for compacted topics")
 
 
-def _not_tiered_yet(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.is_true("remote.storage.enable"):
+def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.is_true("remote.storage.enable"):
         yield Remark("remote.storage.enable is true", "the brokers tier the topic already")
     for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
-        if facts.is_true(key):
+        if evidence.is_true(key):
             yield Remark(f"{key} is true", f"./tiering configs --target brokers: remove it, {_RESUME}")
-    for one in facts.partitions:
+    for one in evidence.partitions:
         if one.offsets is not None and one.offsets.latest_tiered is not None:
             yield Remark(
                 f"the leader has remote offsets up to {one.offsets.latest_tiered}",
@@ -78,15 +82,15 @@ def _not_tiered_yet(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _metadata_topic(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.metadata_topic is None:
+def _metadata_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.metadata_topic is None:
         yield Remark(
             "there is no __remote_log_metadata", "brokers create it when remote storage is on: look at their logs"
         )
 
 
-def _metadata_kept(facts: HandoverEvidence) -> Iterator[Remark]:
-    configs = facts.metadata_topic.configs if facts.metadata_topic is not None else {}
+def _metadata_kept(evidence: HandoverEvidence) -> Iterator[Remark]:
+    configs = evidence.metadata_topic.configs if evidence.metadata_topic is not None else {}
     for key, wanted in (("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")):
         if key in configs and configs[key] != wanted:
             yield Remark(
@@ -95,8 +99,8 @@ def _metadata_kept(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _metadata_readable(facts: HandoverEvidence) -> Iterator[Remark]:
-    for unreadable in facts.metadata_topic.unreadable if facts.metadata_topic is not None else ():
+def _metadata_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for unreadable in evidence.metadata_topic.unreadable if evidence.metadata_topic is not None else ():
         yield Remark(
             unreadable,
             "every broker that reads this partition stops there, after each restart too: only kafka-delete-records on"
@@ -104,26 +108,26 @@ def _metadata_readable(facts: HandoverEvidence) -> Iterator[Remark]:
         )
 
 
-def _layout(facts: HandoverEvidence) -> Iterator[Remark]:
-    expected = STORAGE_MANAGERS.get(facts.store.layout)
-    for broker in facts.brokers:
+def _layout(evidence: HandoverEvidence) -> Iterator[Remark]:
+    expected = STORAGE_MANAGERS.get(evidence.store.layout)
+    for broker in evidence.brokers:
         found = broker.storage_manager_class
         if found is None:
             yield Remark(
-                f"broker {broker.broker_id} does not say its storage manager; our layout is {facts.store.layout}",
+                f"broker {broker.broker_id} does not say its storage manager; our layout is {evidence.store.layout}",
                 "compare remote.log.storage.manager.class.name and its settings with remote_storage.* yourself",
                 outcome=CheckOutcome.NOTE,
             )
         elif found != expected:
             yield Remark(
-                f"broker {broker.broker_id} reads with {found}, our layout {facts.store.layout} is that of {expected}",
+                f"broker {broker.broker_id} reads with {found}, our layout {evidence.store.layout} is that of {expected}",
                 "seeded segments could not be read: use the store and layout that the brokers have",
             )
 
 
-def _directory(facts: HandoverEvidence) -> Iterator[Remark]:
-    shown = {broker.storage_directory for broker in facts.brokers if broker.storage_directory is not None}
-    wanted = facts.store.directory
+def _directory(evidence: HandoverEvidence) -> Iterator[Remark]:
+    shown = {broker.storage_directory for broker in evidence.brokers if broker.storage_directory is not None}
+    wanted = evidence.store.directory
     for directory in sorted(shown):
         if wanted is not None and directory.rstrip("/") != wanted.rstrip("/"):
             yield Remark(
@@ -138,8 +142,8 @@ def _directory(facts: HandoverEvidence) -> Iterator[Remark]:
         )
 
 
-def _exact(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
+def _exact(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
         if one.offsets is None:
             yield Remark(
                 one.problem or "its leader gives no offsets",
@@ -149,8 +153,8 @@ def _exact(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _leader_readable(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
+def _leader_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
         if one.offsets is None:
             continue
         if one.replica is None:
@@ -168,15 +172,15 @@ def _leader_readable(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _room(facts: HandoverEvidence) -> Iterator[Remark]:
-    hours = facts.hold_seconds / 3600
-    for disk in facts.disks:
+def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
+    hours = evidence.hold_seconds / 3600
+    for disk in evidence.disks:
         rate = sum(
             one.replica.bytes_per_second
-            for one in facts.partitions
+            for one in evidence.partitions
             if one.replica is not None and one.replica.broker_id == disk.broker_id
         )
-        needed_bytes = int(rate * facts.hold_seconds)
+        needed_bytes = int(rate * evidence.hold_seconds)
         if disk.free_bytes is None:
             yield Remark(
                 f"nobody here sees the disks of broker {disk.broker_id}; {hours:g} h need {needed_bytes} bytes",
@@ -191,8 +195,8 @@ def _room(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _guarded_size(facts: HandoverEvidence) -> Iterator[Remark]:
-    if (limit := facts.limit("retention.bytes")) != UNLIMITED:
+def _guarded_size(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if (limit := evidence.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
             "somebody changed it: brokers before 4.3.2 count local and remote copies twice at the switch and delete"
@@ -200,16 +204,16 @@ def _guarded_size(facts: HandoverEvidence) -> Iterator[Remark]:
         )
 
 
-def _guarded_time(facts: HandoverEvidence) -> Iterator[Remark]:
-    if (limit := facts.limit("retention.ms")) != UNLIMITED:
+def _guarded_time(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
             f"retention.ms is {limit}", "somebody changed it. ./tiering handover TOPIC --undo, then begin again"
         )
 
 
-def _guarded_local(facts: HandoverEvidence) -> Iterator[Remark]:
+def _guarded_local(evidence: HandoverEvidence) -> Iterator[Remark]:
     for key in ("local.retention.ms", "local.retention.bytes"):
-        if (limit := facts.limit(key)) >= 0:
+        if (limit := evidence.limit(key)) >= 0:
             yield Remark(
                 f"{key} is {limit}",
                 "local segments would be deleted at the switch, before anybody saw that the brokers serve the remote"
@@ -217,8 +221,8 @@ def _guarded_local(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _no_leases(facts: HandoverEvidence) -> Iterator[Remark]:
-    for sentence in facts.leases:
+def _no_leases(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for sentence in evidence.leases:
         yield Remark(sentence, "it ends by itself, or its lease does", outcome=CheckOutcome.WAITING)
 
 

@@ -125,27 +125,27 @@ def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired
 
 def pass_gate(run: HandoverRun) -> StepResult:
     """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
-    facts = verified(run)
-    result = judged(run, HandoverStep.GATE, facts)
+    evidence = verified(run)
+    result = judged(run, HandoverStep.GATE, evidence)
     if result.end is StepEnd.DONE:
-        run.ports.handovers.save_seed(run.drive, seed_of(facts))
+        run.ports.handovers.save_seed(run.drive, seed_of(evidence))
     return result
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
     """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
-    facts = facts_of(run)
+    evidence = facts_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
     size_bytes = 0
-    for one in facts.partitions:
+    for one in evidence.partitions:
         unread = [segment.metadata for segment in one.seed if _is_to_be_read(segment, deep=deep)]
         if unread:
-            partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+            partition = TopicIdPartition(evidence.topic_id, one.partition, evidence.topic)
             wanted[partition] = frozenset(metadata.remote_log_segment_id for metadata in unread)
             size_bytes += sum(metadata.segment_size_bytes for metadata in unread)
     if not wanted:
-        return facts
+        return evidence
     if deep:
         run.told(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
     run.ports.verbs.verify(wanted)
@@ -156,15 +156,15 @@ def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
     return segment.verdict is not Verdict.PASSED or (deep and not segment.passed_deep)
 
 
-def seed_of(facts: HandoverEvidence) -> list[SeededPartition]:
+def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
     """What is handed over as things are; partitions whose leader does not answer are left out."""
     seed = []
-    for one in facts.partitions:
+    for one in evidence.partitions:
         if one.offsets is None:
             continue
         start = one.seed[0].metadata.start_offset if one.seed else one.offsets.earliest
         end = one.seed_end if one.seed_end is not None else start - 1
-        partition = TopicIdPartition(facts.topic_id, one.partition, facts.topic)
+        partition = TopicIdPartition(evidence.topic_id, one.partition, evidence.topic)
         offsets = one.offsets
         seed.append(SeededPartition(partition, start, end, offsets.earliest, offsets.leader, offsets.leader_epoch))
     return seed
@@ -227,12 +227,12 @@ def fence_off(run: HandoverRun) -> StepResult:
     busy = _drain(run)
     if busy is not None:
         return busy
-    facts = verified(run)
+    evidence = verified(run)
     guards = ports.handovers.guards(handover.handover_id)
-    if plan_hash(handover, facts.partitions, run.seed, guards) != handover.plan_hash:
+    if plan_hash(handover, evidence.partitions, run.seed, guards) != handover.plan_hash:
         detail = "what was approved is not what is there now: it is looked at and asked again"
         return StepResult(StepEnd.DONE, detail, HandoverStep.GATE)
-    ports.handovers.save_seed(run.drive, seed_of(facts))
+    ports.handovers.save_seed(run.drive, seed_of(evidence))
     for one in run.seed:
         offsets = "nothing" if one.is_empty else f"offsets {one.start_offset}..{one.end_offset}"
         run.told(f"{one.topic_id_partition}: {offsets}")
@@ -259,8 +259,8 @@ def _drain(run: HandoverRun) -> StepResult | None:
 
 def recheck(run: HandoverRun) -> StepResult:
     """Everything again, as it is now: the last look before anything leaves the platform."""
-    facts = facts_of(run)
-    result = judged(run, HandoverStep.RECHECK, facts)
+    evidence = facts_of(run)
+    result = judged(run, HandoverStep.RECHECK, evidence)
     if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):
         return StepResult(StepEnd.DONE, result.detail, HandoverStep.FENCE)
     return result

@@ -52,7 +52,7 @@ class MetadataScan:
         self._topic_id: Uuid | None = None
         self._read: dict[tuple[int, frozenset[_PartitionKey]], _Read] = {}
 
-    def facts(
+    def evidence(
         self,
         topic: MetadataTopic,
         publications: PublicationStore,

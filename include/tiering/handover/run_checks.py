@@ -76,9 +76,9 @@ def facts_of(run: HandoverRun) -> HandoverEvidence:
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
 
-def judged(run: HandoverRun, step: HandoverStep, facts: HandoverEvidence) -> StepResult:
+def judged(run: HandoverRun, step: HandoverStep, evidence: HandoverEvidence) -> StepResult:
     """Make the checks of a step, keep what they said, and tell what follows from it."""
-    results = results_of(CHECKS, step, facts)
+    results = results_of(CHECKS, step, evidence)
     run.ports.handovers.record_checks(run.drive, step, results)
     return concluded(results)
 
@@ -148,7 +148,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
             for one, known in zip(ids, partitions, strict=True)
         ),
-        metadata_topic=ports.metadata_scan.facts(
+        metadata_topic=ports.metadata_scan.properties(
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,

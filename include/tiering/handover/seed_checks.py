@@ -27,17 +27,17 @@ _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
 
-def _seeded(facts: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
+def _seeded(evidence: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
     """Partitions with something seeded, its segments by offset."""
-    for one in facts.partitions:
+    for one in evidence.partitions:
         if one.seed:
             yield one, one.seed
 
 
-def _begins_at_log_start(facts: HandoverEvidence) -> Iterator[Remark]:
+def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
     """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
-    is_fenced = facts.owner is TopicOwner.HANDING_OVER
-    for one in facts.partitions:
+    is_fenced = evidence.owner is TopicOwner.HANDING_OVER
+    for one in evidence.partitions:
         if one.offsets is None or one.replica is None:
             continue
         start = one.offsets.earliest
@@ -58,8 +58,8 @@ def _begins_at_log_start(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _no_gap(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(facts):
+def _no_gap(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, seed in _seeded(evidence):
         for before, after in pairwise(seed):
             if after.metadata.start_offset > before.metadata.end_offset + 1:
                 yield Remark(
@@ -70,8 +70,8 @@ def _no_gap(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _reaches_active(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
+def _reaches_active(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
         for first, reason in one.replica.waiting if one.replica is not None else ():
             yield Remark(
                 f"the rolled segment at {first} is not remote: {reason or 'it was rolled since'}",
@@ -81,8 +81,8 @@ def _reaches_active(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _below_stable(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, _ in _seeded(facts):
+def _below_stable(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, _ in _seeded(evidence):
         if one.offsets is None or one.seed_end is None:
             continue
         stable = min(one.offsets.high_watermark, one.offsets.last_stable_offset)
@@ -96,8 +96,8 @@ def _below_stable(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _flushed(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, _ in _seeded(facts):
+def _flushed(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, _ in _seeded(evidence):
         if one.replica is None or one.offsets is None or one.seed_end is None:
             continue
         if one.seed_end >= one.replica.recovery_point and one.offsets.in_sync_replicas < 2:
@@ -109,8 +109,8 @@ def _flushed(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _epochs(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(facts):
+def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, seed in _seeded(evidence):
         if one.replica is None or one.offsets is None:
             continue
         history = one.replica.leader_epochs
@@ -130,8 +130,8 @@ def _epochs(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _passed_gate(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(facts):
+def _passed_gate(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, seed in _seeded(evidence):
         refused = [segment for segment in seed if segment.verdict is not Verdict.PASSED]
         for segment in refused[:_MOST_NAMED]:
             broken = "; ".join(segment.broken) or f"its verdict is {segment.verdict}"
@@ -144,8 +144,8 @@ def _passed_gate(facts: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(f"and {len(refused) - _MOST_NAMED} segments more", partition=one.partition)
 
 
-def _fits(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(facts):
+def _fits(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one, seed in _seeded(evidence):
         for segment in seed:
             span = segment.metadata.end_offset - segment.metadata.start_offset
             if span > _MOST_OFFSETS:
@@ -156,10 +156,10 @@ def _fits(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _timestamps(facts: HandoverEvidence) -> Iterator[Remark]:
-    if facts.limit("retention.ms", facts.old_configs) == UNLIMITED:
+def _timestamps(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if evidence.limit("retention.ms", evidence.old_configs) == UNLIMITED:
         return
-    for one, seed in _seeded(facts):
+    for one, seed in _seeded(evidence):
         for segment in seed:
             if segment.metadata.max_timestamp_ms <= 0:
                 yield Remark(
@@ -171,12 +171,12 @@ def _timestamps(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _within_retention(facts: HandoverEvidence) -> Iterator[Remark]:
-    retention_ms = facts.limit("retention.ms", facts.old_configs)
+def _within_retention(evidence: HandoverEvidence) -> Iterator[Remark]:
+    retention_ms = evidence.limit("retention.ms", evidence.old_configs)
     if retention_ms == UNLIMITED:
         return
-    for one, seed in _seeded(facts):
-        past = [s.metadata for s in seed if 0 < s.metadata.max_timestamp_ms < facts.now_ms - retention_ms]
+    for one, seed in _seeded(evidence):
+        past = [s.metadata for s in seed if 0 < s.metadata.max_timestamp_ms < evidence.now_ms - retention_ms]
         if past:
             yield Remark(
                 f"{len(past)} segments, offsets {past[0].start_offset}..{past[-1].end_offset}, are past retention.ms"
@@ -187,13 +187,13 @@ def _within_retention(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _restarts(facts: HandoverEvidence) -> Iterator[Remark]:
-    limit = facts.limit("retention.bytes", facts.old_configs)
+def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
+    limit = evidence.limit("retention.bytes", evidence.old_configs)
     if limit == UNLIMITED:
         return
-    for one, seed in _seeded(facts):
+    for one, seed in _seeded(evidence):
         remote_bytes = sum(segment.metadata.segment_size_bytes for segment in seed)
-        target = facts.local_target_bytes
+        target = evidence.local_target_bytes
         local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
         if remote_bytes + local_bytes > limit:
             yield Remark(
@@ -206,15 +206,15 @@ def _restarts(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _custom_metadata(facts: HandoverEvidence) -> Iterator[Remark]:
-    wanted = facts.store.wants_custom_metadata
-    for one, seed in _seeded(facts):
+def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
+    wanted = evidence.store.wants_custom_metadata
+    for one, seed in _seeded(evidence):
         for segment in seed:
             if (segment.metadata.custom_metadata is not None) is not wanted:
                 has = "no" if wanted else f"{len(segment.metadata.custom_metadata or b'')} bytes of"
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has {has} custom metadata,"
-                    f" the plugin of layout {facts.store.layout} {'reads some' if wanted else 'writes none'}",
+                    f" the plugin of layout {evidence.store.layout} {'reads some' if wanted else 'writes none'}",
                     "copy it with the layout settings that the brokers' plugin has",
                     one.partition,
                 )
@@ -240,8 +240,8 @@ _LAST: Final = frozenset({HandoverStep.RECHECK})
 _ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK})
 
 
-def _published_once(facts: HandoverEvidence) -> Iterator[Remark]:
-    published = facts.metadata_topic.published if facts.metadata_topic is not None else ()
+def _published_once(evidence: HandoverEvidence) -> Iterator[Remark]:
+    published = evidence.metadata_topic.published if evidence.metadata_topic is not None else ()
     for one in published:
         if not one.is_ours:
             yield Remark(
@@ -251,7 +251,7 @@ def _published_once(facts: HandoverEvidence) -> Iterator[Remark]:
                 one.partition,
             )
     ends: dict[int, int] = {}
-    for one in facts.metadata_topic.removed if facts.metadata_topic is not None else ():
+    for one in evidence.metadata_topic.removed if evidence.metadata_topic is not None else ():
         ends[one.partition] = max(one.end_offset, ends.get(one.partition, -1))
     for number, end in sorted(ends.items()):
         yield Remark(
@@ -260,7 +260,7 @@ def _published_once(facts: HandoverEvidence) -> Iterator[Remark]:
             " partition stays an archive",
             number,
         )
-    for partition in facts.partitions:
+    for partition in evidence.partitions:
         seeded_ids = {segment.metadata.remote_log_segment_id.id for segment in partition.seed}
         replaced = {
             one.start_offset: one
@@ -278,9 +278,9 @@ def _published_once(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _as_frozen(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
-        frozen = facts.frozen.get(one.partition)
+def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
+        frozen = evidence.frozen.get(one.partition)
         if one.offsets is None:
             continue
         if frozen is None:
@@ -315,8 +315,8 @@ def _as_frozen(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _one_history(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
+def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
         if one.histories:
             yield Remark(
                 one.histories,
@@ -339,9 +339,9 @@ _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
 _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
-def _earliest(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
-        frozen = facts.frozen.get(one.partition)
+def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
+        frozen = evidence.frozen.get(one.partition)
         if frozen is not None and one.offsets is not None and one.offsets.earliest > frozen.log_start_offset:
             yield Remark(
                 f"the broker's log start rose from {frozen.log_start_offset} to {one.offsets.earliest}",
@@ -352,9 +352,9 @@ def _earliest(facts: HandoverEvidence) -> Iterator[Remark]:
             )
 
 
-def _covered(facts: HandoverEvidence) -> Iterator[Remark]:
-    for one in facts.partitions:
-        frozen = facts.frozen.get(one.partition)
+def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for one in evidence.partitions:
+        frozen = evidence.frozen.get(one.partition)
         if frozen is None or frozen.end_offset < frozen.start_offset:
             continue
         if one.offsets is None:
@@ -371,17 +371,17 @@ def _covered(facts: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _known_to_brokers(facts: HandoverEvidence) -> Iterator[Remark]:
+def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
     """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
-    for one in facts.partitions:
-        if one.partition in facts.frozen or one.replica is None or one.offsets is None:
+    for one in evidence.partitions:
+        if one.partition in evidence.frozen or one.replica is None or one.offsets is None:
             continue
         if one.replica.active_base > one.offsets.earliest and one.offsets.latest_tiered is None:
             yield Remark("nothing is tiered yet", "the brokers upload it", one.partition, CheckOutcome.WAITING)
 
 
-def _enabled(facts: HandoverEvidence) -> Iterator[Remark]:
-    if not facts.is_true("remote.storage.enable"):
+def _enabled(evidence: HandoverEvidence) -> Iterator[Remark]:
+    if not evidence.is_true("remote.storage.enable"):
         yield Remark(
             "remote.storage.enable is false again",
             "somebody took the switch back: see in docs/handover.md what that deletes. --undo puts the configs back;"
@@ -389,9 +389,9 @@ def _enabled(facts: HandoverEvidence) -> Iterator[Remark]:
         )
 
 
-def _no_second_copy(facts: HandoverEvidence) -> Iterator[Remark]:
-    for known in facts.metadata_topic.published if facts.metadata_topic is not None else ():
-        frozen = facts.frozen.get(known.partition)
+def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
+    for known in evidence.metadata_topic.published if evidence.metadata_topic is not None else ():
+        frozen = evidence.frozen.get(known.partition)
         if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:
             yield Remark(
                 f"a broker uploaded offsets {known.start_offset}..{known.end_offset} again as {known.segment_id}",

@@ -130,7 +130,7 @@ class HandoverService:
         """What an undo would do now. Changes nothing."""
         return possible_undo(self._ports(), handover)
 
-    def facts(self, topic: str, handover: Handover | None = None) -> HandoverEvidence:
+    def evidence(self, topic: str, handover: Handover | None = None) -> HandoverEvidence:
         """All that the checks look at, as it is now. Changes nothing."""
         topic_id = self.topic_to_hand_over(topic) if handover is None else handover.topic_id
         return gather(self._ports(), topic, topic_id, handover)

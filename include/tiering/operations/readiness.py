@@ -109,7 +109,7 @@ def partition_readiness(
     topics: Collection[str],
     metadata: RemoteLogMetadata,
     registry: TopicRegistry,
-    facts: ClusterMetadata,
+    cluster_metadata: ClusterMetadata,
     paused: Collection[str],
     plan: CopyPlan = NOTHING_PLANNED,
     deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
@@ -130,7 +130,7 @@ def partition_readiness(
         groups[replica.topic_id_partition].append(replica)
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
     remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
-    known_partitions = {} if report is None else _in_cluster_metadata(report, topics, facts)
+    known_partitions = {} if report is None else _in_cluster_metadata(report, topics, cluster_metadata)
     judged = []
     for partition in sorted(
         {*groups, *remote, *known_partitions}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
@@ -138,7 +138,7 @@ def partition_readiness(
         if partition.topic_id in never:
             continue
         replicas = groups.get(partition, ())
-        if report is not None and _is_deleted(partition, replicas, facts, deletions):
+        if report is not None and _is_deleted(partition, replicas, cluster_metadata, deletions):
             stays = "nothing of it is remote" if partition not in remote else _what_stays(expire_after_days)
             judged.append(_deleted(partition, deletions.get(partition.topic_id), stays))
             continue
@@ -205,7 +205,7 @@ def _pause(partition: TopicIdPartition, paused: Collection[str]) -> Iterator[Obs
 def _is_deleted(
     partition: TopicIdPartition,
     replicas: Sequence[Replica],
-    facts: ClusterMetadata,
+    cluster_metadata: ClusterMetadata,
     deletions: Mapping[Uuid, TopicDeletion],
 ) -> bool:
     """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
@@ -213,10 +213,10 @@ def _is_deleted(
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
     try:
-        if facts.topic(partition.topic_id) is not None:
+        if cluster_metadata.topic(partition.topic_id) is not None:
             return False
-        is_recorded = partition.topic_id in deletions or facts.is_removed(partition.topic_id)
-        return is_recorded or facts.topic_named(partition.topic) is not None
+        is_recorded = partition.topic_id in deletions or cluster_metadata.is_removed(partition.topic_id)
+        return is_recorded or cluster_metadata.topic_named(partition.topic) is not None
     except ClusterMetadataError:
         return partition.topic_id in deletions
 
@@ -238,11 +238,11 @@ def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
 
 
 def _in_cluster_metadata(
-    report: ScanReport, topics: Collection[str], facts: ClusterMetadata
+    report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
     """Facts that cannot be read add nothing: the scan has said so."""
     try:
-        return partitions_of_cluster(report, topics, facts)
+        return partitions_of_cluster(report, topics, cluster_metadata)
     except ClusterMetadataError:
         return {}
 

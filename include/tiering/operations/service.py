@@ -96,7 +96,7 @@ class DeploymentChecks:
         stores: Callable[[], ClusterStores],
         storage: Callable[[], GuardedStorage],
         unguarded: Callable[[], RemoteStorage],
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         has_brokers: bool,
     ) -> None:
@@ -106,7 +106,7 @@ class DeploymentChecks:
         self._stores = stores
         self._storage = storage
         self._unguarded = unguarded
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._log_dirs = log_dirs
         self._has_brokers = has_brokers
 
@@ -174,10 +174,14 @@ class DeploymentChecks:
 
     def _cluster_metadata(self) -> str:
         self._log_dirs.require_cluster()
-        self._facts().refresh()
+        self._cluster_metadata().refresh()
         if self._has_brokers:
             return "the brokers tell them, and exact offsets"
-        return "known" if self._facts().cluster_id() is not None else "none: a topic is copied if it is named exactly"
+        return (
+            "known"
+            if self._cluster_metadata().cluster_id() is not None
+            else "none: a topic is copied if it is named exactly"
+        )
 
     def _pause(self) -> str:
         paused = self._stores().work.paused_topics()
@@ -236,7 +240,7 @@ class OperationsService:
         engine: Callable[[], Engine],
         stores: Callable[[], ClusterStores],
         source: Callable[[], LogSource],
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         brokers: Callable[[], Brokers] | None,
         planner: Callable[[], CopyPlanner],
         checks: DeploymentChecks,
@@ -250,7 +254,7 @@ class OperationsService:
         self._engine = engine
         self._stores = stores
         self._source = source
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._brokers = brokers
         self._planner = planner
         self._checks = checks
@@ -287,7 +291,7 @@ class OperationsService:
             topics=wanted,
             metadata=self._stores().metadata,
             registry=self._stores().registry,
-            facts=self._facts(),
+            cluster_metadata=self._cluster_metadata(),
             paused=self._stores().work.paused_topics(),
             plan=NOTHING_PLANNED if report is None else self._planner().plan(report, "ready", wanted),
             deletions=self._stores().topic_deletions.all(),

@@ -252,7 +252,7 @@ class InventoryListing:
     def describe(self) -> str:
         return f"{self._files.describe()}/{self._manifest_key}"
 
-    def facts(self) -> ListingProperties:
+    def properties(self) -> ListingProperties:
         return ListingProperties(
             shows_versions=self._manifest.shows_versions,
             shows_open_uploads=False,

@@ -92,7 +92,7 @@ class TopicWatch:
     """Asks about topics of one cluster. Facts of another cluster, or none, say nothing."""
 
     cluster_id: str
-    facts: ClusterMetadata
+    cluster_metadata: ClusterMetadata
     deletions: TopicDeletions
 
     def record(self, partitions: Iterable[TopicIdPartition], *, author: str) -> None:
@@ -101,15 +101,15 @@ class TopicWatch:
             return
         recorded = self.deletions.all()
         for topic_id, topic in _names(partitions).items():
-            answered, facts, _ = self._facts_of(topic_id, topic)
-            is_there = facts is not None
+            answered, topic_metadata, _ = self._facts_of(topic_id, topic)
+            is_there = topic_metadata is not None
             if not answered:
                 continue
             if is_there and topic_id in recorded:
                 _log.warning("topic %s (%s) was recorded as deleted, and is there", topic, topic_id)
                 self.deletions.withdraw(topic_id, evidence="the cluster's metadata has the topic", author=author)
             elif not is_there and topic_id not in recorded:
-                evidence = self.facts.removal_evidence(topic_id)
+                evidence = self.cluster_metadata.removal_evidence(topic_id)
                 if evidence is not None:
                     self.deletions.record(topic_id, topic, evidence=evidence, author=author)
 
@@ -136,15 +136,17 @@ class TopicWatch:
         holders = _by_name({**names_in_use, **names})
         standings = {}
         for topic_id, topic in names.items():
-            answered, facts, named = self._facts_of(topic_id, topic) if can_answer else (False, None, None)
+            answered, topic_metadata, named = self._facts_of(topic_id, topic) if can_answer else (False, None, None)
             deletion = recorded.get(topic_id)
             kept_because = ""
             if deletion is not None and expire_after_days is not None:
                 due_ms = deletion.seen_at_ms + expire_after_days * _DAY_MS
                 can_say = answered or not needs_answer
-                kept_because = _kept_because(deletion, due_ms, now_ms, can_answer=can_say, is_there=bool(facts))
+                kept_because = _kept_because(
+                    deletion, due_ms, now_ms, can_answer=can_say, is_there=bool(topic_metadata)
+                )
             standings[topic_id] = TopicStanding(
-                is_broker_tiered=facts is not None and facts.is_remote_storage_enabled,
+                is_broker_tiered=topic_metadata is not None and topic_metadata.is_remote_storage_enabled,
                 name_taken_because=_name_taken_because(topic_id, named, holders[topic]),
                 deletion_due=deletion is not None and expire_after_days is not None and not kept_because,
                 kept_because=kept_because,
@@ -167,15 +169,15 @@ class TopicWatch:
     def _facts_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
         """Whether there is an answer about one topic; what has its id, and what has its name now."""
         try:
-            return True, self.facts.topic(topic_id), self.facts.topic_named(topic)
+            return True, self.cluster_metadata.topic(topic_id), self.cluster_metadata.topic_named(topic)
         except ClusterMetadataError as error:
             _log.info("topic %s cannot be asked about: %s", topic, error)
             return False, None, None
 
     def _can_answer(self) -> bool:
         try:
-            self.facts.refresh()
-            return self.facts.cluster_id() == self.cluster_id
+            self.cluster_metadata.refresh()
+            return self.cluster_metadata.cluster_id() == self.cluster_id
         except ClusterMetadataError as error:
             _log.info("topic facts cannot be asked: %s", error)
             return False
@@ -227,7 +229,7 @@ class TopicLifecycle:
         self,
         *,
         cluster_id: str,
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         metadata: RemoteLogMetadata,
         registry: TopicRegistry,
         deletions: TopicDeletions,
@@ -236,7 +238,7 @@ class TopicLifecycle:
         now_ms: Callable[[], int],
     ) -> None:
         self._cluster_id = cluster_id
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._deletions = deletions
         self._metadata = metadata
         self._registry = registry
@@ -246,7 +248,7 @@ class TopicLifecycle:
 
     @property
     def _watch(self) -> TopicWatch:
-        return TopicWatch(self._cluster_id, self._facts(), self._deletions)
+        return TopicWatch(self._cluster_id, self._cluster_metadata(), self._deletions)
 
     def note_deletions(self) -> None:
         """Record which topics with remote segments the cluster has deleted, as far as that can be seen now."""
@@ -302,7 +304,7 @@ class SeenOwners:
     """
 
     registry: Owners
-    facts: ClusterMetadata
+    cluster_metadata: ClusterMetadata
     cluster_id: str
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
@@ -313,10 +315,10 @@ class SeenOwners:
 
     def _is_broker_tiered(self, topic_id: Uuid) -> bool:
         try:
-            self.facts.refresh()
+            self.cluster_metadata.refresh()
         except ClusterMetadataError:
             return False
-        topic = self.facts.topic(topic_id) if self.facts.cluster_id() == self.cluster_id else None
+        topic = self.cluster_metadata.topic(topic_id) if self.cluster_metadata.cluster_id() == self.cluster_id else None
         return topic is not None and topic.is_remote_storage_enabled
 
 

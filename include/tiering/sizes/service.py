@@ -45,7 +45,7 @@ class SizeService:
         registry: TopicRegistry,
         failed_copies: FailedCopies,
         ingestion: MetadataIngestion,
-        facts: Callable[[], ClusterMetadata],
+        cluster_metadata: Callable[[], ClusterMetadata],
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
@@ -58,7 +58,7 @@ class SizeService:
         self._registry = registry
         self._failed_copies = failed_copies
         self._ingestion = ingestion
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
@@ -137,7 +137,7 @@ class SizeService:
             self._registry,
             self._clock.now_ms(),
             self._names.retentions_of_copies(report),
-            partitions_out_of_sight(report, wanted, self._facts(), self._registry),
+            partitions_out_of_sight(report, wanted, self._cluster_metadata(), self._registry),
         )
 
     def _publish(self, report: SizeReport) -> None:

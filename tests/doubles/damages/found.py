@@ -167,8 +167,8 @@ def _by_an_audit(picture: Picture, store: Store) -> Iterator[str]:
     topics = {str(each.topic_id): AuditedTopic(each.topic, TopicOwner.PLATFORM) for each in partitions}
     context = AuditContext(AuditMoment(_FAR_MS), LAYOUT, topics, frozenset(), read_manifest)
     pages = store.listing.pages(KeyInterval())
-    facts = (_fact(row.metadata, number) for number, (row, _) in enumerate(subjects_of(picture)))
-    result = judge(gather(pages, (), context), facts, context)
+    segments = (_fact(row.metadata, number) for number, (row, _) in enumerate(subjects_of(picture)))
+    result = judge(gather(pages, (), context), segments, context)
     assert not result.passed_over
     yield from (finding.kind.value for finding in result.findings)
 

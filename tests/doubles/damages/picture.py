@@ -62,7 +62,7 @@ def whole_picture() -> Picture:
     """Without damage. Not to be changed: take a copy."""
     rows: dict[str, list[SegmentRow]] = {}
     objects: dict[str, bytes] = {}
-    facts = expected("public")["facts"]["topics"]
+    segments = expected("public")["facts"]["topics"]
     ends = {}
     for name in (PAYMENTS, ORDERS):
         rows[name] = []
@@ -74,7 +74,7 @@ def whole_picture() -> Picture:
                 planned.body.read_into(0, memoryview(content))
                 objects[planned.key] = bytes(content)
         topic, _, partition = name.rpartition("-")
-        ends[name] = facts[topic]["partitions"][partition]["offsets"]["latest"]["offset"]
+        ends[name] = segments[topic]["partitions"][partition]["offsets"]["latest"]["offset"]
     return Picture(rows, objects, dict.fromkeys(rows, 0), ends)
 
 

@@ -23,8 +23,8 @@ class Audits:
 
     def asks(self, process: Process) -> None:
         """It is granted a request, and asks right then whose the topic is."""
-        facts = self._world.facts.visible()[0].values()
-        self._tiered[process] = frozenset(one.topic_id for one in facts if one.is_remote_storage_enabled)
+        cluster_metadata = self._world.segments.visible()[0].values()
+        self._tiered[process] = frozenset(one.topic_id for one in cluster_metadata if one.is_remote_storage_enabled)
 
     def cannot_know(self, key: str, process: Process) -> bool:
         """That a broker wrote it: the metadata log lags by more than a day, or the topic was deleted since."""

@@ -79,8 +79,8 @@ class HandingOver:
             self._known_to[partition, epoch] = highest
 
     def topics_read(self, process: Process, topics: Mapping[str, TopicMetadata]) -> None:
-        for name, facts in topics.items():
-            self._named[process, name] = facts.topic_id
+        for name, topic_metadata in topics.items():
+            self._named[process, name] = topic_metadata.topic_id
 
     def offsets_read(self, process: Process, partition: TopicIdPartition, epoch: int) -> None:
         self._asked[process, partition] = epoch

@@ -118,7 +118,7 @@ class Closing:
     def _calm_down(self) -> None:
         world = self._world
         world.scheduler.quiet = True
-        world.facts.thaw()
+        world.cluster_metadata.thaw()
         self._mend()
         if not world.is_bucket_ours:
             world.bucket_changes_hands()
@@ -155,7 +155,7 @@ class Closing:
     def _mend(self) -> None:
         """Whatever people did wrong is put right."""
         world = self._world
-        world.facts.is_away = False
+        world.cluster_metadata.is_away = False
         # As in `store_comes_back`: what one of these sent elsewhere would be of a copy whose marker, which is read
         # behind its last object, is the store's again.
         for process in world.alive() if not world.places.may_come_back() else ():

@@ -48,8 +48,12 @@ class Sending:
 
     def opened(self, process: Process, opened: Any) -> None:
         replica = opened._replica.replica_id
-        facts = self._world.facts.visible()[0].get(replica.topic_id_partition.topic_id)
-        leader = None if facts is None else facts.partitions[replica.topic_id_partition.partition].leader
+        cluster_metadata = self._world.cluster_metadata.visible()[0].get(replica.topic_id_partition.topic_id)
+        leader = (
+            None
+            if cluster_metadata is None
+            else cluster_metadata.partitions[replica.topic_id_partition.partition].leader
+        )
         if leader is not None and leader >= 0 and leader != replica.broker_id and opened.segment.eligible:
             self._watch.broken("only the leader's replica is read", f"{process.name} opened {replica}, {leader} leads")
 
@@ -164,7 +168,7 @@ class Sending:
         self._owner_at_request[process] = found[0][0] if found else TopicOwner.PLATFORM
 
     def _changed_since_opened(self, opened: Any) -> str | None:
-        if self._world.facts.is_away:
+        if self._world.cluster_metadata.is_away:
             return None
         try:
             opened.recheck()

@@ -117,7 +117,7 @@ def _without(*reasons: IneligibleReason) -> list[Patch]:
 
 
 def _any_replica() -> list[Patch]:
-    def instead(replicas: Any, _facts: Any) -> Any:
+    def instead(replicas: Any, _cluster_metadata: Any) -> Any:
         last = len(replicas) - 1
         return [None if place == last else IneligibleReason.NOT_LEADER for place in range(len(replicas))]
 

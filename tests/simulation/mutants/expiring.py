@@ -205,8 +205,10 @@ def _absence_is_proof() -> list[Patch]:
     records, stands = TopicWatch.record, TopicWatch.standings
 
     def blind(watch: Any) -> Any:
-        hidden = Instead(watch.facts, topic=lambda _topic_id: None, removal_evidence=lambda _topic_id: "not there")
-        return replace(watch, facts=hidden)
+        hidden = Instead(
+            watch.cluster_metadata, topic=lambda _topic_id: None, removal_evidence=lambda _topic_id: "not there"
+        )
+        return replace(watch, cluster_metadata=hidden)
 
     def record(self: Any, partitions: Any, *, author: str) -> None:
         records(blind(self), partitions, author=author)

@@ -74,11 +74,14 @@ class ModelAdmin:
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
         def said() -> Mapping[str, TopicMetadata]:
             found = {METADATA_TOPIC: TopicMetadata(METADATA_TOPIC, self._world.topic.id, dict(_METADATA_CONFIGS), {})}
-            for facts in self._world.cluster.image().values():
-                found[facts.topic] = TopicMetadata(
-                    facts.topic, facts.topic_id, {**TOPIC_DEFAULTS, **facts.configs}, facts.partitions
+            for topic_metadata in self._world.cluster.image().values():
+                found[topic_metadata.topic] = TopicMetadata(
+                    topic_metadata.topic,
+                    topic_metadata.topic_id,
+                    {**TOPIC_DEFAULTS, **topic_metadata.configs},
+                    topic_metadata.partitions,
                 )
-            asked = {name: facts for name, facts in found.items() if names is None or name in names}
+            asked = {name: topic_metadata for name, topic_metadata in found.items() if names is None or name in names}
             self._world.watch.handing_over.topics_read(self._process, asked)
             return asked
 
@@ -86,7 +89,7 @@ class ModelAdmin:
 
     def topic_names(self) -> Collection[str]:
         def said() -> Collection[str]:
-            return [METADATA_TOPIC, *(facts.topic for facts in self._world.cluster.image().values())]
+            return [METADATA_TOPIC, *(topic_metadata.topic for topic_metadata in self._world.cluster.image().values())]
 
         return self._ask("topic_names", "", said)
 

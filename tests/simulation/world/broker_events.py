@@ -246,9 +246,9 @@ class BrokerEvents(EventSource):
             self._tell("a log cleaner runs", log.partition, f"on {replica.broker_id}, from {clean[0].base_offset}")
 
     def facts_lag(self) -> None:
-        if self._world.facts.lags:
-            self._world.facts.thaw()
+        if self._world.cluster_metadata.lags:
+            self._world.cluster_metadata.thaw()
             self._tell("the metadata log catches up", "")
         else:
-            self._world.facts.freeze()
+            self._world.cluster_metadata.freeze()
             self._tell("the metadata log lags", "")

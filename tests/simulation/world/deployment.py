@@ -205,7 +205,7 @@ def deploy(world: Any, process: Process) -> App:
     def now_ms(_connection: object) -> int:
         return scheduler.database_ms
 
-    facts = ClusterMetadataView(world.cluster, world.facts)
+    cluster_metadata = ClusterMetadataView(world.cluster, world.cluster_metadata)
     where: StoreSettings = world.places.settings
     settings = _settings(where)
     model_store = ModelStore(Held(world.places, process, where.url), scheduler, process, world, url=where.url)
@@ -224,9 +224,9 @@ def deploy(world: Any, process: Process) -> App:
         app,
         engine=db.engine,
         cluster_id=CLUSTER_ID,
-        facts=facts,
+        cluster_metadata=cluster_metadata,
         seen_cluster_metadata=SimpleNamespace(remember=lambda: None),
-        source=_Source(calls, ModelSource(world.cluster, facts, world.facts)),
+        source=_Source(calls, ModelSource(world.cluster, cluster_metadata, world.cluster_metadata)),
         unguarded_storage=store,
         generations=Proxy(calls, "generations", StoreIdentities(db.engine, CLUSTER_ID, now_ms=now_ms), GENERATIONS),
         raised_by=lambda: RaisedBy(process.name, str(process.side), scheduler.now_ms),

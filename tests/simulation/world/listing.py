@@ -18,7 +18,7 @@ class ModelListing:
     def describe(self) -> str:
         return self._store.describe()
 
-    def facts(self) -> ListingProperties:
+    def properties(self) -> ListingProperties:
         return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:

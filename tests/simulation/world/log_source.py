@@ -67,10 +67,12 @@ class ClusterMetadataView:
         return self._image.get(topic_id)
 
     def topic_named(self, name: str) -> TopicMetadata | None:
-        return next((facts for facts in self._image.values() if facts.topic == name), None)
+        return next(
+            (cluster_metadata for cluster_metadata in self._image.values() if cluster_metadata.topic == name), None
+        )
 
     def topic_names(self) -> Collection[str]:
-        return [facts.topic for facts in self._image.values()]
+        return [cluster_metadata.topic for cluster_metadata in self._image.values()]
 
     def is_removed(self, topic_id: Uuid) -> bool:
         return topic_id in self._removed
@@ -109,15 +111,15 @@ class ClusterMetadataFeed:
 class ModelSource:
     """`LogSource` of one process."""
 
-    def __init__(self, cluster: Cluster, facts: ClusterMetadataView, feed: ClusterMetadataFeed) -> None:
+    def __init__(self, cluster: Cluster, cluster_metadata: ClusterMetadataView, feed: ClusterMetadataFeed) -> None:
         self._cluster = cluster
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._feed = feed
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         if self._feed.is_away:
             return ScanReport(None, (), ())
-        self._facts.refresh()
+        self._cluster_metadata.refresh()
         report: ScanReport = self._cluster.remembered("scan", self._scanned)
         return report
 
@@ -173,12 +175,12 @@ class ModelSource:
         return self._located(replica_id)
 
     def ownership(self, partition: TopicIdPartition) -> Ownership:
-        return ownership(partition, self._facts, named=False, cleaned=False)
+        return ownership(partition, self._cluster_metadata, named=False, cleaned=False)
 
     def _refresh(self) -> None:
         if self._feed.is_away:
             raise SourceUnreadableError("log directories", "not mounted")
-        self._facts.refresh()
+        self._cluster_metadata.refresh()
 
     def _located(self, replica_id: ReplicaId) -> tuple[PartitionLog, ReplicaLog, Replica]:
         log = self._cluster.logs.get(replica_id.topic_id_partition)
@@ -191,14 +193,14 @@ class ModelSource:
     def _judged(self, log: PartitionLog) -> list[Replica]:
         """By the facts as this process saw them last: not every question refreshes them, and what it knows of before an
         election is not what others are told."""
-        if not self._facts.is_new:
+        if not self._cluster_metadata.is_new:
             return self._judged_anew(log)
         replicas: list[Replica] = self._cluster.remembered(log.partition, lambda: self._judged_anew(log))
         return replicas
 
     def _judged_anew(self, log: PartitionLog) -> list[Replica]:
         found = [_found(self._cluster.cluster_id, log, replica) for replica in log.replicas.values()]
-        return judge(found, self._facts, None, named_topics=(), retention=no_retention).replicas
+        return judge(found, self._cluster_metadata, None, named_topics=(), retention=no_retention).replicas
 
 
 class ModelOpenSegment:

@@ -281,10 +281,10 @@ class MistakeEvents(EventSource):
 
     def facts_go_away(self) -> None:
         """Log directories are not mounted, brokers do not answer; or again they are, and do."""
-        facts = self._world.facts
-        facts.is_away = not facts.is_away
+        cluster_metadata = self._world.cluster_metadata
+        cluster_metadata.is_away = not cluster_metadata.is_away
         self._world.cluster.changed()
-        self._tell("nobody tells about topics" if facts.is_away else "topics can be asked about again", "")
+        self._tell("nobody tells about topics" if cluster_metadata.is_away else "topics can be asked about again", "")
 
     def clock_goes_wrong(self) -> None:
         """That of the database's host, for a while."""

@@ -57,8 +57,8 @@ class World:
         self.coverage[f"about: {self.tempers.focus.name}"] += 1
         self._menus = self.tempers.menus()
         self.cluster = Cluster(CLUSTER_ID, lambda: self.scheduler.now_ms)
-        self.facts = ClusterMetadataFeed(self.cluster)
-        self.facts.forgets_removals = self.tempers.forgets_removals
+        self.cluster_metadata = ClusterMetadataFeed(self.cluster)
+        self.cluster_metadata.forgets_removals = self.tempers.forgets_removals
         self.store = StoreState(choices, confirms=self.tempers.store_confirms, lists_lag=self.tempers.lists_lag)
         self.store.damages = self.tempers.store_damages
         self.store.refuses_keys = self.tempers.store_refuses

@@ -29,7 +29,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 def test_the_brokers_cannot_be_asked(app: App) -> None:
     with pytest.raises(SettingError):
-        _ = app.adapters.facts
+        _ = app.adapters.cluster_metadata
 
 
 def test_runs_are_withdrawn(app: App) -> None:

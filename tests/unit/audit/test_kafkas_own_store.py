@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def facts() -> list[AuditedSegment]:
+def segments() -> list[AuditedSegment]:
     return [
         AuditedSegment(
             segment_id=str(one.remote_log_segment_id.id),
@@ -53,7 +53,7 @@ def facts() -> list[AuditedSegment]:
 def audit(
     root: Path, known: list[AuditedSegment], owner: TopicOwner = TopicOwner.BROKER, **moment: int
 ) -> tuple[AuditFinding, ...]:
-    listed_at_ms = 10 * DAY_MS + max(fact.changed_at_ms for fact in facts())
+    listed_at_ms = 10 * DAY_MS + max(segment.changed_at_ms for segment in segments())
     names = {str(one.topic_id_partition.topic_id): one.topic_id_partition.topic for one in kafkas_segments()}
     topics = {topic_id: AuditedTopic(name, owner) for topic_id, name in names.items()}
     context = AuditContext(AuditMoment(listed_at_ms, **moment), LocalTieredStorageLayout(), topics, frozenset())
@@ -64,7 +64,7 @@ def audit(
 
 @pytest.mark.parametrize("owner", [TopicOwner.BROKER, TopicOwner.PLATFORM])
 def test_one_copy_was_abandoned_and_all_else_is_in_order(root: Path, owner: TopicOwner) -> None:
-    (finding,) = audit(root, facts(), owner)
+    (finding,) = audit(root, segments(), owner)
     assert (finding.kind, str(finding.segment_id)) == (FindingKind.ABANDONED_COPY, ABANDONED)
     assert (finding.topic, finding.partition, finding.start_offset, finding.end_offset) == ("tier-a", 0, 463, 551)
     objects = [path.stat().st_size for path in root.rglob(f"*{ABANDONED}.*")]
@@ -72,11 +72,11 @@ def test_one_copy_was_abandoned_and_all_else_is_in_order(root: Path, owner: Topi
 
 
 def test_a_young_copy_of_a_broker_is_under_way(root: Path) -> None:
-    assert audit(root, facts(), min_age_ms=30 * DAY_MS) == ()
+    assert audit(root, segments(), min_age_ms=30 * DAY_MS) == ()
 
 
 def test_what_is_wrong_in_the_directory_is_named(root: Path) -> None:
-    known = [fact for fact in facts() if fact.segment_id != ABANDONED]
+    known = [segment for segment in segments() if segment.segment_id != ABANDONED]
     for path in root.rglob(f"*{ABANDONED}.*"):
         path.unlink()
     tree = root / "kafka-tiered-storage"
@@ -105,8 +105,16 @@ def test_what_is_wrong_in_the_directory_is_named(root: Path) -> None:
 
 def test_a_complete_copy_that_no_metadata_knows_is_left_alone(root: Path) -> None:
     """Nothing proves that it is one, and nothing that it is not: a database that was set back would call it unknown."""
-    (lost,) = [fact for fact in facts() if (fact.start_offset, fact.topic_id[:5], fact.partition) == (0, "4rc5S", 0)]
-    known = [fact for fact in facts() if fact is not lost and fact.segment_id not in (lost.segment_id, ABANDONED)]
+    (lost,) = [
+        segment
+        for segment in segments()
+        if (segment.start_offset, segment.topic_id[:5], segment.partition) == (0, "4rc5S", 0)
+    ]
+    known = [
+        segment
+        for segment in segments()
+        if segment is not lost and segment.segment_id not in (lost.segment_id, ABANDONED)
+    ]
     for path in root.rglob(f"*{ABANDONED}.log"):
         path.unlink()
     findings = audit(root, known, TopicOwner.PLATFORM, min_age_ms=0)

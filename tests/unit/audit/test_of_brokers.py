@@ -40,7 +40,7 @@ def audit(world: World, left: Attempt, read_ms: int | None = LISTED_AT_MS, *, un
         frozenset({place} if unread else ()),
         {} if read_ms is None else {place: read_ms},
     )
-    return judge(gather([world.objects], [], context), world.facts, context)
+    return judge(gather([world.objects], [], context), world.segments, context)
 
 
 def test_what_is_old_and_unknown_to_all_that_was_read_is_foreign(world: World, left: Attempt) -> None:

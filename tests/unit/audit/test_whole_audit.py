@@ -41,7 +41,7 @@ def audit(world: World, **moment: int) -> AuditResult:
         frozenset(world.worked_on),
         world.read_manifest,
     )
-    return judge(gather([world.objects], [world.uploads], context), world.facts, context)
+    return judge(gather([world.objects], [world.uploads], context), world.segments, context)
 
 
 def identities(result: AuditResult) -> list[tuple[str, str, str, str]]:
@@ -80,7 +80,7 @@ def test_a_mixture_of_everything_in_any_order_gives_the_same_findings() -> None:
     expected = sorted(world.expected)
     for _ in range(3):
         assert identities(audit(world)) == expected
-        for gathered in (world.objects, world.uploads, world.facts):
+        for gathered in (world.objects, world.uploads, world.segments):
             chosen.shuffle(gathered)
 
 
@@ -118,9 +118,9 @@ def test_a_dangling_reference_names_the_offsets_that_are_lost() -> None:
     world = World.empty()
     PLANTS["dangling: log"](world)
     (finding,) = audit(world).findings
-    (fact,) = world.facts
-    assert f"{fact.start_offset} to {fact.end_offset}" in finding.message
-    assert (finding.start_offset, finding.end_offset) == (fact.start_offset, fact.end_offset)
+    (cluster_metadata,) = world.segments
+    assert f"{cluster_metadata.start_offset} to {cluster_metadata.end_offset}" in finding.message
+    assert (finding.start_offset, finding.end_offset) == (cluster_metadata.start_offset, cluster_metadata.end_offset)
 
 
 def test_a_listing_without_the_marker_is_refused() -> None:
@@ -197,7 +197,7 @@ def test_of_two_adoptable_sets_of_one_range_the_newer_one_is_offered() -> None:
 def test_an_epoch_that_a_moved_log_start_cut_is_the_same_one() -> None:
     world = World.empty()
     first = world.healthy()
-    world.facts[-1] = world.facts[-1]._replace(leader_epochs=f"0:{first.start_offset + 7}")
+    world.segments[-1] = world.segments[-1]._replace(leader_epochs=f"0:{first.start_offset + 7}")
     second = first.again()
     world.store_all(second)
     assert [finding.kind.value for finding in audit(world).findings] == ["duplicate"]
@@ -265,7 +265,7 @@ def test_an_encrypted_log_has_the_length_that_its_manifest_says() -> None:
 def test_a_manifest_of_another_length_excuses_nothing() -> None:
     world = World.empty()
     QUIET["compressed by a broker"](world)
-    world.facts[-1] = world.facts[-1]._replace(size_bytes=9)
+    world.segments[-1] = world.segments[-1]._replace(size_bytes=9)
     assert [finding.kind.value for finding in audit(world).findings] == ["size-mismatch"]
 
 
@@ -281,4 +281,4 @@ def _audit_with_reader(world: World, error: RemoteStorageError) -> AuditResult:
         raise error
 
     context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(), read)
-    return judge(gather([world.objects], [world.uploads], context), world.facts, context)
+    return judge(gather([world.objects], [world.uploads], context), world.segments, context)

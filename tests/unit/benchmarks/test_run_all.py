@@ -19,11 +19,11 @@ def test_output_without_a_result_is_an_error() -> None:
 
 
 def test_the_machine_is_described() -> None:
-    facts = machine_description()
-    assert facts["cores"] >= 1
-    assert facts["memory_bytes"] > facts["memory_available_bytes"] > 0
-    assert all(facts["packages"].values())
-    json.dumps(facts)
+    machine = machine_description()
+    assert machine["cores"] >= 1
+    assert machine["memory_bytes"] > machine["memory_available_bytes"] > 0
+    assert all(machine["packages"].values())
+    json.dumps(machine)
 
 
 def test_the_idle_share_is_one() -> None:

@@ -17,7 +17,7 @@ from tests.doubles.replicas import ORDERS, replica
 OTHER = Uuid(b"orders-topic-id1")
 
 
-def facts(partitions: int) -> TopicMetadata:
+def topic_metadata(partitions: int) -> TopicMetadata:
     return TopicMetadata(
         "orders",
         ORDERS,
@@ -81,7 +81,7 @@ def test_every_partition_is_sampled_in_order() -> None:
         "orders", report(replica([1], partition=1), replica([1, 1]), replica([1], chosen=False)), None, 9
     )
     assert [sample.partition for sample in found] == [0, 1]
-    assert samples_of("orders", report(*(replica([1, 1], partition=one) for one in (0, 1))), facts(2), 9)
+    assert samples_of("orders", report(*(replica([1, 1], partition=one) for one in (0, 1))), topic_metadata(2), 9)
 
 
 def test_an_unknown_topic_is_named_with_what_could_not_be_read() -> None:
@@ -89,12 +89,12 @@ def test_an_unknown_topic_is_named_with_what_could_not_be_read() -> None:
     with pytest.raises(UnknownTopicError, match=r"topic orders \(/kafka/a: permission denied\)"):
         samples_of("orders", report(errors=(unreadable,)), None, 9)
     with pytest.raises(UnknownTopicError):
-        samples_of("orders", report(replica([1, 1], topic_id=OTHER)), facts(1), 9)
+        samples_of("orders", report(replica([1, 1], topic_id=OTHER)), topic_metadata(1), 9)
 
 
 def test_a_partition_that_cannot_be_read_here_is_named_with_its_leader() -> None:
     with pytest.raises(RehearsalError, match="2 of 3 partitions cannot be read here: partition 1, led by broker 7"):
-        samples_of("orders", report(replica([1, 1]), replica([1, 1], partition=1, chosen=False)), facts(3), 9)
+        samples_of("orders", report(replica([1, 1]), replica([1, 1], partition=1, chosen=False)), topic_metadata(3), 9)
     with pytest.raises(RehearsalError, match="1 of 2 partitions cannot be read here: partition 0 is in no directory"):
         samples_of("orders", report(replica([1, 1], partition=1)), None, 9)
 

@@ -109,7 +109,7 @@ def plan(source: Replica, metadata: Metadata | None = None, **retention: int) ->
         ScanReport("cluster", (source,), ()),
         metadata=known,
         registry=known,
-        facts=known,
+        cluster_metadata=known,
         now_ms=NOW_MS,
         retentions={"orders": TopicRetention(**retention)},
     )

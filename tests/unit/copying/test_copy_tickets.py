@@ -38,7 +38,7 @@ class World:
         self.engine = open_engine(f"sqlite:///{tmp_path / 'tiering.sqlite'}")
         upgrade(self.engine)
         self.source = LogDirSource([LogDirLocation(None, log_dir.path)], MetadataLog([log_dir.path]))
-        self.facts = MetadataLog([log_dir.path])
+        self.cluster_metadata = MetadataLog([log_dir.path])
         self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
         self.registry = SqlTopicRegistry(self.engine, CLUSTER_ID)
         self.report = self.source.scan()
@@ -59,7 +59,7 @@ class World:
             report or self.report,
             metadata=self.metadata,
             registry=self.registry,
-            facts=self.facts,
+            cluster_metadata=self.cluster_metadata,
             now_ms=NOW_MS,
         )
 

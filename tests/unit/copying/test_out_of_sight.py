@@ -68,9 +68,9 @@ def test_what_the_cluster_has_of_the_topics_that_are_asked_for(
     tmp_path: Path, facts_of: Any, topics: tuple[str, ...], found: list[str]
 ) -> None:
     registry: Any = Owned()
-    facts = facts_of(tmp_path)
-    facts.refresh()
-    missing = partitions_out_of_sight(NOTHING_FOUND, topics, facts, registry)
+    cluster_metadata = facts_of(tmp_path)
+    cluster_metadata.refresh()
+    missing = partitions_out_of_sight(NOTHING_FOUND, topics, cluster_metadata, registry)
     assert [str(one) for one in missing] == found
     assert set(missing.values()) <= {"broker 1 leads it; no log directory in log_dirs holds it"}
 
@@ -89,20 +89,20 @@ def test_a_topic_that_this_user_may_not_ask_about_hides_no_other() -> None:
     brokers.create_topic("secret")
     brokers.forbidden_topics.add("secret")
     registry: Any = Owned()
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    missing = partitions_out_of_sight(NOTHING_FOUND, ("orders", "secret"), facts, registry)
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    missing = partitions_out_of_sight(NOTHING_FOUND, ("orders", "secret"), cluster_metadata, registry)
     assert [str(one) for one in missing] == ["orders-0"]
 
 
 def test_brokers_that_do_not_answer_are_not_taken_for_brokers_without_topics() -> None:
     brokers = ModelBrokers()
     brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
     brokers.fail("topic_names", BrokersUnavailableError("no broker answers"))
     registry: Any = Owned()
     with pytest.raises(BrokersUnavailableError):
-        partitions_out_of_sight(NOTHING_FOUND, ("*",), facts, registry)
+        partitions_out_of_sight(NOTHING_FOUND, ("*",), cluster_metadata, registry)
 
 
 def test_errors_of_its_own_directories_come_first_and_those_of_others_never() -> None:

@@ -125,7 +125,14 @@ def plan(*replicas: Replica, known: Known | None = None, limit_bytes: int | None
     known = known or Known()
     report = ScanReport("cluster", replicas, ())
     return plan_copy(
-        "run", report, metadata=known, registry=known, facts=known, now_ms=NOW_MS, limit_bytes=limit_bytes, **more
+        "run",
+        report,
+        metadata=known,
+        registry=known,
+        cluster_metadata=known,
+        now_ms=NOW_MS,
+        limit_bytes=limit_bytes,
+        **more,
     )
 
 
@@ -433,7 +440,7 @@ def test_a_partition_is_placed_where_its_log_dir_is() -> None:
             report,
             metadata=known,
             registry=known,
-            facts=known,
+            cluster_metadata=known,
             now_ms=NOW_MS,
             limit_bytes=limit_bytes,
             placements=placements,

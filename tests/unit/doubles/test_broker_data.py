@@ -11,9 +11,9 @@ def test_every_file_of_the_oracle_is_there_with_its_size() -> None:
     partitions = expected("public")["snapshots"]["stopped"]["broker-1"]["partitions"]
     directory = broker_data("public") / "stopped" / "broker-1"
     assert partitions
-    for name, facts in partitions.items():
+    for name, partition_metadata in partitions.items():
         found = {path.name: path.stat().st_size for path in (directory / name).iterdir()}
-        assert found == facts["files"], name
+        assert found == partition_metadata["files"], name
 
 
 def test_the_unpacked_tree_may_not_be_written() -> None:

@@ -60,24 +60,29 @@ def test_the_checksum_is_known_up_to_every_step(block_bytes: int) -> None:
     log = b"".join(record_batch(100 + number, records=records) for number in range(26))
     steps = range(RUNNING_CRC32C_STEP_BYTES, len(log) + 1, RUNNING_CRC32C_STEP_BYTES)
     assert len(steps) == 2
-    facts = check_segment(
+    batches = check_segment(
         BytesSource(log), base_offset=100, end_offset=125, leader_epochs=None, block_bytes=block_bytes
     )
-    assert facts.running_crc32c == tuple(google_crc32c.value(log[:end]) for end in steps)
-    assert facts.crc32c == google_crc32c.value(log)
+    assert batches.running_crc32c == tuple(google_crc32c.value(log[:end]) for end in steps)
+    assert batches.crc32c == google_crc32c.value(log)
 
 
 def test_an_empty_segment() -> None:
-    facts = _check(b"")
-    assert (facts.batch_count, facts.first_offset, facts.last_offset, facts.max_timestamp_ms) == (0, 100, 99, -1)
-    assert (facts.size_bytes, facts.crc32c, len(facts.leader_epochs)) == (0, 0, 0)
+    batches = _check(b"")
+    assert (batches.batch_count, batches.first_offset, batches.last_offset, batches.max_timestamp_ms) == (
+        0,
+        100,
+        99,
+        -1,
+    )
+    assert (batches.size_bytes, batches.crc32c, len(batches.leader_epochs)) == (0, 0, 0)
 
 
 def test_compaction_leaves_gaps_and_empty_batches() -> None:
     retained = bytearray(record_batch(104, count=3, records=b""))
     retained[57:61] = bytes(4)
-    facts = _check(with_crc(bytes(retained)) + record_batch(108, leader_epoch=3))
-    assert (facts.first_offset, facts.last_offset, facts.record_count) == (104, 108, 1)
+    batches = _check(with_crc(bytes(retained)) + record_batch(108, leader_epoch=3))
+    assert (batches.first_offset, batches.last_offset, batches.record_count) == (104, 108, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +97,8 @@ def test_compaction_leaves_gaps_and_empty_batches() -> None:
 )
 def test_offsets_that_no_batch_covers(ranges: list[tuple[int, int]], missing: int | None) -> None:
     source = BytesSource(b"".join(record_batch(base, count=count) for base, count in ranges))
-    facts = check_segment(source, base_offset=100, end_offset=109, leader_epochs=None)
-    assert facts.first_missing_offset == missing
+    batches = check_segment(source, base_offset=100, end_offset=109, leader_epochs=None)
+    assert batches.first_missing_offset == missing
 
 
 def test_the_file_is_read_once() -> None:
@@ -165,8 +170,8 @@ def test_a_control_batch_that_says_nothing() -> None:
 
 
 def test_control_batches_of_kraft_count_but_end_no_transaction() -> None:
-    facts = _check(marker(100, -1, ControlType.LEADER_CHANGE))
-    assert (facts.control_batch_count, facts.abort_marker_count, facts.commit_marker_count) == (1, 0, 0)
+    batches = _check(marker(100, -1, ControlType.LEADER_CHANGE))
+    assert (batches.control_batch_count, batches.abort_marker_count, batches.commit_marker_count) == (1, 0, 0)
 
 
 def test_old_magic_has_its_own_error() -> None:

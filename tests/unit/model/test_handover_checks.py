@@ -219,15 +219,15 @@ PROVOKED = [
 @pytest.mark.parametrize(
     ("step", "facts"), [(BEFORE, BEGUN), (GATE, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)], ids=lambda one: str(one)[:20]
 )
-def test_where_all_is_well_every_check_passes(step, facts):
-    results = results_of(CHECKS, step, facts)
+def test_where_all_is_well_every_check_passes(step, evidence):
+    results = results_of(CHECKS, step, evidence)
     assert results
     assert [result for result in results if result.outcome is not CheckOutcome.PASSED] == []
 
 
 @pytest.mark.parametrize(("step", "name", "outcome", "facts", "numbers"), PROVOKED)
-def test_a_check_says_what_it_found(step, name, outcome, facts, numbers):
-    said = [one for one in results_of(CHECKS, step, facts) if one.outcome is not CheckOutcome.PASSED]
+def test_a_check_says_what_it_found(step, name, outcome, evidence, numbers):
+    said = [one for one in results_of(CHECKS, step, evidence) if one.outcome is not CheckOutcome.PASSED]
     of_check = [one for one in said if one.name == name]
     assert {one.outcome for one in of_check} == {outcome}
     assert any(numbers in one.numbers for one in of_check)
@@ -253,45 +253,45 @@ def test_every_pitfall_has_a_check_or_says_why_there_is_none():
 
 
 def test_what_refuses_says_what_to_do():
-    for step, name, outcome, facts, _ in PROVOKED:
-        for result in results_of(CHECKS, step, facts):
+    for step, name, outcome, evidence, _ in PROVOKED:
+        for result in results_of(CHECKS, step, evidence):
             if result.name == name and outcome is result.outcome is REFUSED:
                 assert result.what_to_do
 
 
 def test_leader_epochs_below_the_log_start_are_not_compared():
     cut = LeaderEpochs.of([(0, 40), (3, 150)])
-    facts = with_replica(with_offsets(BEGUN, earliest=40), leader_epochs=cut)
-    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+    evidence = with_replica(with_offsets(BEGUN, earliest=40), leader_epochs=cut)
+    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_partition_with_only_an_active_segment_has_nothing_to_seed():
-    facts = with_replica(without_segments(BEGUN, 0, 1, 2), active_base=0)
-    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+    evidence = with_replica(without_segments(BEGUN, 0, 1, 2), active_base=0)
+    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
 
 
 def test_replicated_records_need_not_be_flushed():
-    facts = with_offsets(with_replica(BEGUN, recovery_point=200), in_sync_replicas=2)
-    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+    evidence = with_offsets(with_replica(BEGUN, recovery_point=200), in_sync_replicas=2)
+    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
 
 
 def test_unlimited_retention_asks_nothing_of_timestamps():
-    facts = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
-    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+    evidence = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
+    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_small_local_retention_makes_restarts_harmless():
-    facts = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
-    assert worst(results_of(CHECKS, GATE, facts)) is CheckOutcome.PASSED
+    evidence = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
+    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_longer_copy_of_the_same_start_beside_the_published_one_is_no_second_seed():
     seed = SOUND.partitions[0].seed
     longer = segment_of(ORDERS, 9, 0, 199, {0: 0, 3: 150}, state=FINISHED)
     both = (seed[0], replace(seed[1], metadata=longer), seed[2])
-    facts = replace(with_partition(SOUND, lambda one: replace(one, seed=both)), metadata_topic=published())
-    assert worst(results_of(CHECKS, LAST, facts)) is CheckOutcome.PASSED
-    alone = with_partition(facts, lambda one: replace(one, seed=both[1:]))
+    evidence = replace(with_partition(SOUND, lambda one: replace(one, seed=both)), metadata_topic=published())
+    assert worst(results_of(CHECKS, LAST, evidence)) is CheckOutcome.PASSED
+    alone = with_partition(evidence, lambda one: replace(one, seed=both[1:]))
     assert worst(results_of(CHECKS, LAST, alone)) is REFUSED
 
 

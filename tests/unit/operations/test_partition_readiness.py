@@ -125,7 +125,7 @@ def judged(
         topics=topics,
         metadata=parts,
         registry=parts,
-        facts=parts,
+        cluster_metadata=parts,
         paused=paused,
         **more,
     )
@@ -203,8 +203,8 @@ def test_only_followers_are_found(known: Known) -> None:
 
 def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: Known) -> None:
     known.remote = [partition(1), partition(0, "audit"), partition(0, "unasked")]
-    facts = {2: PartitionMetadata(2, 1, 0, (1,), (1,))}
-    known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id, {}, facts)}
+    partition_metadata = {2: PartitionMetadata(2, 1, 0, (1,), (1,))}
+    known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id, {}, partition_metadata)}
     found = judged(known, replica(), errors=(ERROR, ERROR), topics=("orders", "audit"))
     assert list(found) == ["audit-0", "orders-0", "orders-1", "orders-2"]
     missing = [name for name, one in found.items() if one.reason is NotReady.NO_LEADER_REPLICA]
@@ -286,7 +286,12 @@ def test_the_same_name_under_another_id_is_another_partition(known: Known) -> No
     other = replace(replica(), replica_id=ReplicaId(TopicIdPartition(Uuid(b"2" * 16), 0, "orders"), 1, "dir"))
     parts: Any = known
     found = partition_readiness(
-        ScanReport("c", (replica(), other), ()), topics=("*",), metadata=parts, registry=parts, facts=parts, paused=()
+        ScanReport("c", (replica(), other), ()),
+        topics=("*",),
+        metadata=parts,
+        registry=parts,
+        cluster_metadata=parts,
+        paused=(),
     )
     assert len(found) == 2
 
@@ -296,7 +301,9 @@ def test_work_that_reads_no_log_needs_no_replica_and_no_running_copy(known: Know
     known.stopped[partition(0)] = "a segment failed"
     known.owners[partition(0, "theirs").topic_id] = TopicOwner.BROKER
     parts: Any = known
-    found = partition_readiness(None, topics=("*",), metadata=parts, registry=parts, facts=parts, paused=("quiet",))
+    found = partition_readiness(
+        None, topics=("*",), metadata=parts, registry=parts, cluster_metadata=parts, paused=("quiet",)
+    )
     assert [(one.topic_id_partition.topic, one.reason) for one in found] == [
         ("audit", None),
         ("orders", None),
@@ -304,5 +311,7 @@ def test_work_that_reads_no_log_needs_no_replica_and_no_running_copy(known: Know
         ("theirs", NotReady.NOT_OURS),
     ]
     known.complete = False
-    found = partition_readiness(None, topics=("orders",), metadata=parts, registry=parts, facts=parts, paused=())
+    found = partition_readiness(
+        None, topics=("orders",), metadata=parts, registry=parts, cluster_metadata=parts, paused=()
+    )
     assert [one.reason for one in found] == [NotReady.METADATA]

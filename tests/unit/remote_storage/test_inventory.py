@@ -76,9 +76,9 @@ def manifest(tmp_path: Path) -> Path:
 def test_what_was_below_the_prefix_comes_back(tmp_path: Path, parquet: bool) -> None:
     manifest = write_inventory(tmp_path, CREATED_MS, OBJECTS, files=2, parquet=parquet)
     assert listed(manifest) == BELOW_PREFIX
-    facts = listing_of(manifest).facts()
-    assert (facts.taken_at_ms, facts.settled_ms) == (CREATED_MS, SETTLED_MS)
-    assert (facts.shows_versions, facts.shows_open_uploads) == (True, False)
+    properties = listing_of(manifest).properties()
+    assert (properties.taken_at_ms, properties.settled_ms) == (CREATED_MS, SETTLED_MS)
+    assert (properties.shows_versions, properties.shows_open_uploads) == (True, False)
     assert list(listing_of(manifest).open_uploads()) == []
 
 
@@ -87,7 +87,7 @@ def test_an_inventory_of_current_objects_says_so(tmp_path: Path, manifest: Path)
     with_content(tmp_path, manifest, gzip.compress(rows))
     changed(manifest, lambda document: document.update(fileSchema="Bucket, Key, Size, LastModifiedDate, StorageClass"))
     assert listed(manifest) == [ListedObject("a", 5, 1_700_000_000_000)]
-    assert not listing_of(manifest).facts().shows_versions
+    assert not listing_of(manifest).properties().shows_versions
 
 
 def test_files_are_found_in_the_bucket_that_holds_them(tmp_path: Path, manifest: Path) -> None:

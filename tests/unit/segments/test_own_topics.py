@@ -102,5 +102,5 @@ TIERED, OTHER = Uuid(b"1" * 16), Uuid(b"2" * 16)
         (PLATFORM, TIERED, Facts(answers=False), PLATFORM),
     ],
 )
-def test_what_brokers_tier_is_theirs_before_a_plan_has_recorded_it(recorded, topic_id, facts, seen):
-    assert SeenOwners(Recorded(recorded), facts, "c").owner(topic_id) is seen
+def test_what_brokers_tier_is_theirs_before_a_plan_has_recorded_it(recorded, topic_id, cluster_metadata, seen):
+    assert SeenOwners(Recorded(recorded), cluster_metadata, "c").owner(topic_id) is seen

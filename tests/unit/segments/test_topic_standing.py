@@ -58,7 +58,7 @@ class Facts(Partial):
 
 
 @pytest.fixture
-def facts() -> Facts:
+def cluster_metadata() -> Facts:
     return Facts()
 
 
@@ -68,8 +68,8 @@ def deletions() -> MemoryTopicDeletions:
 
 
 @pytest.fixture
-def watch(facts: Facts, deletions: MemoryTopicDeletions) -> TopicWatch:
-    return TopicWatch(CLUSTER, facts, deletions)
+def watch(cluster_metadata: Facts, deletions: MemoryTopicDeletions) -> TopicWatch:
+    return TopicWatch(CLUSTER, cluster_metadata, deletions)
 
 
 def standing(
@@ -83,8 +83,8 @@ def standing(
 
 
 class TestRecording:
-    def test_a_removal_that_was_seen(self, watch, facts, deletions):
-        facts.removed.add(ORDERS.topic_id)
+    def test_a_removal_that_was_seen(self, watch, cluster_metadata, deletions):
+        cluster_metadata.removed.add(ORDERS.topic_id)
         watch.record([ORDERS, OTHERS], author="me")
         assert deletions.known == {ORDERS.topic_id: TopicDeletion("orders", SEEN_MS, EVIDENCE)}
 
@@ -92,35 +92,35 @@ class TestRecording:
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
-    def test_another_topic_of_the_name_is_no_deletion(self, watch, facts, deletions):
+    def test_another_topic_of_the_name_is_no_deletion(self, watch, cluster_metadata, deletions):
         """A metadata log of last week shows an older topic under the name of ours."""
-        facts.have(AGAIN)
+        cluster_metadata.have(AGAIN)
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
     @pytest.mark.parametrize("cluster", [None, "another cluster"])
-    def test_what_is_not_our_cluster_says_nothing(self, watch, facts, deletions, cluster):
-        facts.cluster = cluster
-        facts.removed.add(ORDERS.topic_id)
+    def test_what_is_not_our_cluster_says_nothing(self, watch, cluster_metadata, deletions, cluster):
+        cluster_metadata.cluster = cluster
+        cluster_metadata.removed.add(ORDERS.topic_id)
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
-    def test_facts_that_are_away_say_nothing(self, watch, facts, deletions):
-        facts.removed.add(ORDERS.topic_id)
-        facts.is_away = True
+    def test_facts_that_are_away_say_nothing(self, watch, cluster_metadata, deletions):
+        cluster_metadata.removed.add(ORDERS.topic_id)
+        cluster_metadata.is_away = True
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
-    def test_a_topic_about_which_nothing_may_be_asked_hides_no_other(self, watch, facts, deletions):
-        facts.removed |= {ORDERS.topic_id, OTHERS.topic_id}
-        facts.hidden.add(ORDERS.topic_id)
+    def test_a_topic_about_which_nothing_may_be_asked_hides_no_other(self, watch, cluster_metadata, deletions):
+        cluster_metadata.removed |= {ORDERS.topic_id, OTHERS.topic_id}
+        cluster_metadata.hidden.add(ORDERS.topic_id)
         watch.record([ORDERS, OTHERS], author="me")
         assert deletions.known.keys() == {OTHERS.topic_id}
 
-    def test_a_topic_that_is_there_takes_the_record_back(self, watch, facts, deletions):
+    def test_a_topic_that_is_there_takes_the_record_back(self, watch, cluster_metadata, deletions):
         deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
-        facts.have(ORDERS)
-        facts.removed.add(ORDERS.topic_id)
+        cluster_metadata.have(ORDERS)
+        cluster_metadata.removed.add(ORDERS.topic_id)
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
@@ -141,42 +141,42 @@ class TestWhatFollows:
         )
         assert standing(watch) == TopicStanding(deletion_due=True)
 
-    def test_nothing_while_the_cluster_has_it(self, watch, facts):
-        facts.have(ORDERS)
+    def test_nothing_while_the_cluster_has_it(self, watch, cluster_metadata):
+        cluster_metadata.have(ORDERS)
         found = standing(watch)
         assert (found.deletion_due, found.kept_because) == (False, "the cluster's metadata has the topic again")
 
-    def test_nothing_while_nothing_may_be_asked_about_it(self, watch, facts):
+    def test_nothing_while_nothing_may_be_asked_about_it(self, watch, cluster_metadata):
         unseen = standing(watch, OTHERS)
-        facts.hidden.add(ORDERS.topic_id)
+        cluster_metadata.hidden.add(ORDERS.topic_id)
         assert not standing(watch, ORDERS, OTHERS).deletion_due
         assert standing(watch, OTHERS, ORDERS) == unseen
 
     @pytest.mark.parametrize("away", [{"is_away": True}, {"cluster": None}, {"cluster": "another"}])
-    def test_nothing_while_nobody_can_be_asked(self, watch, facts, away):
+    def test_nothing_while_nobody_can_be_asked(self, watch, cluster_metadata, away):
         for name, value in away.items():
-            setattr(facts, name, value)
+            setattr(cluster_metadata, name, value)
         found = standing(watch)
         assert not found.deletion_due
         assert "can be asked" in found.kept_because
 
-    def test_a_topic_created_again_is_another_one(self, watch, facts):
-        facts.have(AGAIN)
+    def test_a_topic_created_again_is_another_one(self, watch, cluster_metadata):
+        cluster_metadata.have(AGAIN)
         why = f"the cluster gives the name to topic id {AGAIN.topic_id} now"
         assert standing(watch, ORDERS, AGAIN) == TopicStanding(name_taken_because=why, deletion_due=True)
         assert standing(watch, AGAIN, ORDERS) == TopicStanding()
 
-    def test_without_facts_the_name_is_neither_ones(self, watch, facts):
-        facts.is_away = True
+    def test_without_facts_the_name_is_neither_ones(self, watch, cluster_metadata):
+        cluster_metadata.is_away = True
         assert standing(watch, ORDERS, AGAIN, days=None).is_name_taken
         assert standing(watch, AGAIN, ORDERS, days=None).is_name_taken
         assert not standing(watch, ORDERS, OTHERS, days=None).is_name_taken
 
 
-def test_a_topic_that_was_not_deleted_has_no_name_if_another_one_has_it(watch, facts):
-    facts.have(AGAIN)
+def test_a_topic_that_was_not_deleted_has_no_name_if_another_one_has_it(watch, cluster_metadata):
+    cluster_metadata.have(AGAIN)
     assert standing(watch, ORDERS, days=None).is_name_taken
-    facts.have(ORDERS)
+    cluster_metadata.have(ORDERS)
     assert not standing(watch, OTHERS, days=None).is_name_taken
 
 
@@ -185,18 +185,18 @@ class TestANameOfTwoTopics:
     is now."""
 
     @pytest.fixture(params=["never any", "away", "another cluster", "neither is known", "forbidden"])
-    def silent(self, facts, request) -> None:
+    def silent(self, cluster_metadata, request) -> None:
         match request.param:
             case "never any":
-                facts.cluster = None
+                cluster_metadata.cluster = None
             case "away":
-                facts.have(AGAIN)
-                facts.is_away = True
+                cluster_metadata.have(AGAIN)
+                cluster_metadata.is_away = True
             case "another cluster":
-                facts.have(AGAIN)
-                facts.cluster = "another"
+                cluster_metadata.have(AGAIN)
+                cluster_metadata.cluster = "another"
             case "forbidden":
-                facts.hidden |= {ORDERS.topic_id, AGAIN.topic_id}
+                cluster_metadata.hidden |= {ORDERS.topic_id, AGAIN.topic_id}
 
     def test_is_taken_for_both_while_nothing_says_whose_it_is(self, watch, silent):
         for asked, other in ((ORDERS, AGAIN), (AGAIN, ORDERS)):
@@ -207,8 +207,8 @@ class TestANameOfTwoTopics:
         names = {one.topic_id: one.topic for one in (ORDERS, AGAIN, OTHERS)}
         assert watch.doubtful_names(names) == {"orders"}
 
-    def test_is_the_one_s_of_which_the_cluster_says_so(self, watch, facts):
-        facts.have(AGAIN)
+    def test_is_the_one_s_of_which_the_cluster_says_so(self, watch, cluster_metadata):
+        cluster_metadata.have(AGAIN)
         assert not standing(watch, AGAIN, ORDERS).is_name_taken
         assert standing(watch, ORDERS, AGAIN).is_name_taken
         assert watch.doubtful_names({one.topic_id: one.topic for one in (ORDERS, AGAIN)}) == frozenset()
@@ -228,8 +228,8 @@ class TestANameOfTwoTopics:
             assert standing(watch, AGAIN, ORDERS).is_name_taken
 
 
-def test_a_topic_that_its_broker_tiers(watch, facts):
-    facts.have(ORDERS, **{"remote.storage.enable": "true"})
+def test_a_topic_that_its_broker_tiers(watch, cluster_metadata):
+    cluster_metadata.have(ORDERS, **{"remote.storage.enable": "true"})
     assert standing(watch) == TopicStanding(is_broker_tiered=True)
 
 

@@ -95,10 +95,10 @@ class AdminClusterMetadata:
         if logged is None:
             return found.partitions
         return {
-            number: replace(facts, directories=known.directories)
-            if (known := logged.partitions.get(number)) is not None and known.replicas == facts.replicas
-            else facts
-            for number, facts in found.partitions.items()
+            number: replace(partition_metadata, directories=known.directories)
+            if (known := logged.partitions.get(number)) is not None and known.replicas == partition_metadata.replicas
+            else partition_metadata
+            for number, partition_metadata in found.partitions.items()
         }
 
 

@@ -271,15 +271,15 @@ class KafkaBrokers:
             if not topic.error and topic.name is not None:
                 found[topic.name] = topic
         names = list(found)
-        facts = {}
+        topic_metadata = {}
         for start in range(0, len(names), _TOPICS_AT_ONCE):
             asked = [Resource(ResourceType.TOPIC, name) for name in names[start : start + _TOPICS_AT_ONCE]]
             for answer in self._connections.ask_any(DescribeConfigs(asked)):
                 if answer.error and answer.error not in _ABSENT:
                     raise refusal(answer.error, f"configs of topic {answer.name}", answer.message)
                 if not answer.error and answer.name in found:
-                    facts[answer.name] = _facts(answer.name, found[answer.name], answer.configs)
-        return facts
+                    topic_metadata[answer.name] = _topic_metadata(answer.name, found[answer.name], answer.configs)
+        return topic_metadata
 
 
 def _cluster_id(metadata: MetadataAnswer) -> str:
@@ -305,7 +305,7 @@ def _leader_of(partition: TopicIdPartition, topic: MetadataResponseTopic | None)
     return LeaderPartition(partition, found.leader, found.leader_epoch)
 
 
-def _facts(name: str, topic: MetadataResponseTopic, configs: Sequence[FoundConfig]) -> TopicMetadata:
+def _topic_metadata(name: str, topic: MetadataResponseTopic, configs: Sequence[FoundConfig]) -> TopicMetadata:
     return TopicMetadata(
         name,
         topic.topic_id,

@@ -57,7 +57,7 @@ class ClusterImage:
                 self._ids[record.topic] = record.topic_id
                 self._partitions[record.topic_id] = {}
             case PartitionRecord():
-                self._partitions_of(record.topic_id)[record.partition] = _facts(record)
+                self._partitions_of(record.topic_id)[record.partition] = _partition_metadata(record)
             case PartitionChangeRecord():
                 self._change(record)
             case ConfigRecord():
@@ -70,7 +70,7 @@ class ClusterImage:
         if name is None:
             return None
         partitions = dict(self._partitions[topic_id])
-        brokers = {broker for facts in partitions.values() for broker in facts.replicas}
+        brokers = {broker for partition_metadata in partitions.values() for broker in partition_metadata.replicas}
         return TopicMetadata(name, topic_id, self._defaults(brokers) | self._topic_configs.get(name, {}), partitions)
 
     def topic_named(self, name: str) -> TopicMetadata | None:
@@ -91,20 +91,22 @@ class ClusterImage:
 
     def _change(self, change: PartitionChangeRecord) -> None:
         partitions = self._partitions_of(change.topic_id)
-        facts = partitions.get(change.partition)
-        if facts is None:
+        partition_metadata = partitions.get(change.partition)
+        if partition_metadata is None:
             raise ClusterMetadataError(
                 f"metadata log changes {change.topic_id}-{change.partition}, which it never created"
             )
         if change.isr is not None:
-            facts = replace(facts, isr=change.isr)
+            partition_metadata = replace(partition_metadata, isr=change.isr)
         if change.leader is not None:
-            facts = replace(facts, leader=change.leader, leader_epoch=facts.leader_epoch + 1)
+            partition_metadata = replace(
+                partition_metadata, leader=change.leader, leader_epoch=partition_metadata.leader_epoch + 1
+            )
         if change.replicas is not None:
-            facts = replace(facts, replicas=change.replicas, directories=())
+            partition_metadata = replace(partition_metadata, replicas=change.replicas, directories=())
         if change.directories is not None:
-            facts = replace(facts, directories=change.directories)
-        partitions[change.partition] = facts
+            partition_metadata = replace(partition_metadata, directories=change.directories)
+        partitions[change.partition] = partition_metadata
 
     def _configure(self, record: ConfigRecord) -> None:
         if record.resource_type == ResourceType.TOPIC:
@@ -146,7 +148,7 @@ def _count(configs: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() else 1
 
 
-def _facts(record: PartitionRecord) -> PartitionMetadata:
+def _partition_metadata(record: PartitionRecord) -> PartitionMetadata:
     return PartitionMetadata(
         partition=record.partition,
         leader=record.leader,

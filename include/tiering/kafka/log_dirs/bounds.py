@@ -143,7 +143,7 @@ class BoundedReplica:
 
 def bounded(
     found: FoundReplica,
-    facts: PartitionMetadata | None,
+    partition_metadata: PartitionMetadata | None,
     answer: OffsetsAnswer | None,
     replicas: Sequence[FoundReplica] = (),
 ) -> BoundedReplica:
@@ -156,22 +156,26 @@ def bounded(
         replicas: all that were found of the partition.
     """
     if answer is None:
-        return _by_directories(found, facts, replicas)
+        return _by_directories(found, partition_metadata, replicas)
     partition = found.topic_id_partition
-    if facts is None or facts.leader < 0:
-        finding = "brokers do not know this partition of its topic id" if facts is None else "it has no leader just now"
+    if partition_metadata is None or partition_metadata.leader < 0:
+        finding = (
+            "brokers do not know this partition of its topic id"
+            if partition_metadata is None
+            else "it has no leader just now"
+        )
         return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=finding)
-    if facts.leader != found.identity.broker_id:
+    if partition_metadata.leader != found.identity.broker_id:
         return BoundedReplica(found)
     said = answer.offsets.get(partition)
     if said is None:
         refusal = answer.refused.get(partition, "it was not asked: it appeared meanwhile")
         return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=str(refusal))
-    if (said.leader, said.leader_epoch) != (facts.leader, facts.leader_epoch):
+    if (said.leader, said.leader_epoch) != (partition_metadata.leader, partition_metadata.leader_epoch):
         return BoundedReplica(
             found,
             refusal=IneligibleReason.OFFSETS_UNKNOWN,
-            finding=f"its leader was broker {facts.leader} in epoch {facts.leader_epoch}, "
+            finding=f"its leader was broker {partition_metadata.leader} in epoch {partition_metadata.leader_epoch}, "
             f"then broker {said.leader} in epoch {said.leader_epoch}",
         )
     disagreement = _disagreement(found, said)
@@ -181,19 +185,19 @@ def bounded(
 
 
 def ahead_of_leader(
-    found: FoundReplica, facts: PartitionMetadata | None, replicas: Iterable[FoundReplica]
+    found: FoundReplica, partition_metadata: PartitionMetadata | None, replicas: Iterable[FoundReplica]
 ) -> FoundReplica | None:
     """The follower that knows a high watermark above the end of this log, which is the leader's; None if none does.
 
     A follower of an earlier leader epoch than the log's last one says nothing: an unclean election may have cut it.
     """
-    if facts is None or facts.leader != found.identity.broker_id:
+    if partition_metadata is None or partition_metadata.leader != found.identity.broker_id:
         return None
     followers = [
         one
         for one in replicas
         if one.state is DirectoryState.LIVE
-        and one.identity.broker_id != facts.leader
+        and one.identity.broker_id != partition_metadata.leader
         and one.doubt is None
         and one.last_epoch >= found.last_epoch
         and one.high_watermark > found.log_end_offset
@@ -217,11 +221,11 @@ def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
 
 
 def _by_directories(
-    found: FoundReplica, facts: PartitionMetadata | None, replicas: Sequence[FoundReplica]
+    found: FoundReplica, partition_metadata: PartitionMetadata | None, replicas: Sequence[FoundReplica]
 ) -> BoundedReplica:
     if found.doubt is not None:
         return BoundedReplica(found, refusal=found.doubt.reason, finding=found.doubt.what)
-    ahead = ahead_of_leader(found, facts, replicas)
+    ahead = ahead_of_leader(found, partition_metadata, replicas)
     if ahead is None:
         return BoundedReplica(found)
     finding = (

@@ -42,23 +42,27 @@ class Ownership:
     refusal: IneligibleReason | None
 
 
-def ownership(partition: TopicIdPartition, facts: ClusterMetadata | None, *, named: bool, cleaned: bool) -> Ownership:
+def ownership(
+    partition: TopicIdPartition, cluster_metadata: ClusterMetadata | None, *, named: bool, cleaned: bool
+) -> Ownership:
     """`facts` None: they could not be read, and nobody's word stands in for them.
 
     A removal must be seen; absence alone says nothing.
     """
-    topic = facts.topic(partition.topic_id) if facts else None
+    topic = cluster_metadata.topic(partition.topic_id) if cluster_metadata else None
     partition_facts = topic.partitions.get(partition.partition) if topic else None
     removed = (
-        facts is not None
+        cluster_metadata is not None
         and topic is None
-        and (facts.is_removed(partition.topic_id) or facts.topic_named(partition.topic) is not None)
+        and (
+            cluster_metadata.is_removed(partition.topic_id) or cluster_metadata.topic_named(partition.topic) is not None
+        )
     )
     return Ownership(
         leader=partition_facts.leader if partition_facts else None,
         leader_epoch=partition_facts.leader_epoch if partition_facts else None,
         refusal=topic_refusal(
-            partition.topic, topic, removed=removed, named=named and facts is not None, cleaned=cleaned
+            partition.topic, topic, removed=removed, named=named and cluster_metadata is not None, cleaned=cleaned
         ),
     )
 
@@ -81,7 +85,7 @@ class EvaluatedReplicas:
 
 def judge(
     replicas: Sequence[FoundReplica],
-    facts: ClusterMetadata | None,
+    cluster_metadata: ClusterMetadata | None,
     offsets: OffsetsAnswer | None,
     *,
     named_topics: Collection[str],
@@ -93,7 +97,7 @@ def judge(
     `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
     """
     topic_id = replicas[0].topic_id_partition.topic_id
-    topic = facts.topic(topic_id) if facts else None
+    topic = cluster_metadata.topic(topic_id) if cluster_metadata else None
     known = known_name(topic_id, topic, recorded)
     misnamed = find_misnamed(replicas, known)
     rest = [replica for replica in replicas if replica not in misnamed]
@@ -101,7 +105,7 @@ def judge(
     partition_facts = topic.partitions.get(partition.partition) if topic else None
     cleaned = any(replica.cleaned for replica in rest)
     was_compacted = cleaned or (topic is not None and topic.is_compacted)
-    owned = ownership(partition, facts, named=partition.topic in named_topics, cleaned=cleaned)
+    owned = ownership(partition, cluster_metadata, named=partition.topic in named_topics, cleaned=cleaned)
     reasons = iter(refusals(rest, partition_facts))
     standing = [
         (BoundedReplica(replica), IneligibleReason.TOPIC_CONTRADICTED)
@@ -135,7 +139,7 @@ def judge(
     )
 
 
-def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterMetadata | None) -> bool:
+def is_note(unread: UnreadReplica, judged: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
     """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
     leads its partition, whose replica is among the `judged` ones.
 
@@ -145,7 +149,7 @@ def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterMeta
     name = unread.name
     if name.state is not DirectoryState.LIVE:
         return True
-    topic = _named(facts, name.topic)
+    topic = _named(cluster_metadata, name.topic)
     if topic_refusal(name.topic, topic, removed=False, named=True, cleaned=False) in NEVER_COPIED:
         return True
     partition = None if topic is None else topic.partitions.get(name.partition)
@@ -155,10 +159,10 @@ def is_note(unread: UnreadReplica, judged: Iterable[Replica], facts: ClusterMeta
     return any(one.chosen and one.topic_id_partition == read for one in judged)
 
 
-def _named(facts: ClusterMetadata | None, name: str) -> TopicMetadata | None:
+def _named(cluster_metadata: ClusterMetadata | None, name: str) -> TopicMetadata | None:
     """None if nothing may be asked about it."""
     try:
-        return None if facts is None else facts.topic_named(name)
+        return None if cluster_metadata is None else cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
         if error.retriable:
             raise
@@ -263,16 +267,18 @@ _RESERVED_DIRECTORY_IDS: Final = 100
 """Ids below this number say that a directory is not assigned, lost or changing."""
 
 
-def refusals(replicas: Sequence[FoundReplica], facts: PartitionMetadata | None) -> list[IneligibleReason | None]:
+def refusals(
+    replicas: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None
+) -> list[IneligibleReason | None]:
     """For each replica of one partition why it may not be read; None for at most one of them.
 
     Where a broker holds the partition in two directories, the directory id decides, else all of them are refused.
     The leader is the one of the facts. Without a leader (a stopped cluster) or without facts it is the replica with
     the highest (last leader epoch, log end offset), ties by replica order.
     """
-    reasons = [_own_reason(replica, replicas, facts) for replica in replicas]
+    reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
     standing = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
-    leader = _leader(standing, facts)
+    leader = _leader(standing, partition_metadata)
     return [
         reason or (None if replica is leader else IneligibleReason.NOT_LEADER)
         for replica, reason in zip(replicas, reasons, strict=True)
@@ -280,14 +286,14 @@ def refusals(replicas: Sequence[FoundReplica], facts: PartitionMetadata | None) 
 
 
 def _own_reason(
-    replica: FoundReplica, replicas: Sequence[FoundReplica], facts: PartitionMetadata | None
+    replica: FoundReplica, replicas: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None
 ) -> IneligibleReason | None:
     if replica.state is DirectoryState.FUTURE:
         return IneligibleReason.BEING_MOVED
     if replica.state is not DirectoryState.LIVE:
         return IneligibleReason.BEING_DELETED
     broker_id = replica.identity.broker_id
-    assigned = _assigned_directory(facts, broker_id)
+    assigned = _assigned_directory(partition_metadata, broker_id)
     twins = [
         other
         for other in replicas
@@ -300,21 +306,29 @@ def _own_reason(
     return IneligibleReason.AMBIGUOUS_REPLICA if twins else None
 
 
-def _assigned_directory(facts: PartitionMetadata | None, broker_id: int) -> Uuid | None:
+def _assigned_directory(partition_metadata: PartitionMetadata | None, broker_id: int) -> Uuid | None:
     """None if the facts do not say."""
-    if facts is None or len(facts.directories) != len(facts.replicas) or broker_id not in facts.replicas:
+    if (
+        partition_metadata is None
+        or len(partition_metadata.directories) != len(partition_metadata.replicas)
+        or broker_id not in partition_metadata.replicas
+    ):
         return None
-    directory = facts.directories[facts.replicas.index(broker_id)]
+    directory = partition_metadata.directories[partition_metadata.replicas.index(broker_id)]
     return None if int.from_bytes(directory.value) < _RESERVED_DIRECTORY_IDS else directory
 
 
-def _leader(standing: Sequence[FoundReplica], facts: PartitionMetadata | None) -> FoundReplica | None:
-    if facts is None:
+def _leader(standing: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None) -> FoundReplica | None:
+    if partition_metadata is None:
         order = sorted(replica.identity.broker_id for replica in standing)
-    elif facts.leader >= 0:
-        order = [facts.leader]
+    elif partition_metadata.leader >= 0:
+        order = [partition_metadata.leader]
     else:
-        order = [broker for broker in facts.replicas if not facts.isr or broker in facts.isr]
+        order = [
+            broker
+            for broker in partition_metadata.replicas
+            if not partition_metadata.isr or broker in partition_metadata.isr
+        ]
     candidates = [replica for replica in standing if replica.identity.broker_id in order]
     return max(
         candidates,

@@ -121,27 +121,27 @@ class OpenLogSegment:
         except (CorruptFileError, CompactedSegmentError) as error:
             self._corruption = error
             raise
-        facts = checked.facts
+        cluster_metadata = checked.batches
         return CheckedSegment(
             data=LogSegmentData(
                 log=self._files.log,
-                log_crc32c=facts.crc32c,
+                log_crc32c=cluster_metadata.crc32c,
                 offset_index=checked.offset_index,
                 time_index=checked.time_index,
                 producer_snapshot=checked.producer_snapshot,
                 leader_epoch=checkpoints.serialize_leader_epochs(self._leader_epochs),
                 transaction_index=checked.transaction_index,
-                log_running_crc32c=facts.running_crc32c,
+                log_running_crc32c=cluster_metadata.running_crc32c,
             ),
-            first_offset=facts.first_offset,
-            last_offset=facts.last_offset,
+            first_offset=cluster_metadata.first_offset,
+            last_offset=cluster_metadata.last_offset,
             max_timestamp_ms=checked.max_timestamp_ms,
-            batch_count=facts.batch_count,
+            batch_count=cluster_metadata.batch_count,
             aborted_transactions=checked.aborted_transactions,
         )
 
     def _require_whole(self, checked: CheckedFiles) -> None:
-        missing, path = checked.facts.first_missing_offset, self._files.log.path
+        missing, path = checked.batches.first_missing_offset, self._files.log.path
         if missing is None:
             return
         what = what_is_missing(missing, self._segment.base_offset, self._segment.end_offset)

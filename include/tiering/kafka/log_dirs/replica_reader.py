@@ -147,7 +147,7 @@ class DirReader:
 
 
 def with_leader_read_last(
-    group: Sequence[FoundReplica], facts: ClusterMetadata, known: KnownTimestamps, *, deep: bool
+    group: Sequence[FoundReplica], cluster_metadata: ClusterMetadata, known: KnownTimestamps, *, deep: bool
 ) -> Sequence[FoundReplica]:
     """The replicas of one partition in the same order. A follower that is ahead of the leader now is so in truth.
 
@@ -155,7 +155,7 @@ def with_leader_read_last(
         ClusterMetadataError: nothing may be asked about the topic.
     """
     partition = group[0].topic_id_partition
-    topic = facts.topic(partition.topic_id)
+    topic = cluster_metadata.topic(partition.topic_id)
     partition_facts = topic.partitions.get(partition.partition) if topic else None
     return [
         _read_again(found, known, deep=deep) if ahead_of_leader(found, partition_facts, group) else found

@@ -119,8 +119,8 @@ def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: Lea
     return replace(
         found,
         max_timestamp_ms=checked.max_timestamp_ms,
-        batch_count=checked.facts.batch_count,
-        first_missing_offset=checked.facts.first_missing_offset,
+        batch_count=checked.batches.batch_count,
+        first_missing_offset=checked.batches.first_missing_offset,
     )
 
 
@@ -155,7 +155,7 @@ _MARKER_BYTES: Final = HEADER_SIZE + 10
 class CheckedFiles:
     """What the files hold, indexes trimmed. `max_timestamp_ms` is that of the batches, else the `.log`'s own time."""
 
-    facts: CheckedBatches
+    batches: CheckedBatches
     max_timestamp_ms: int
     offset_index: bytes
     time_index: bytes
@@ -233,7 +233,7 @@ class SegmentFiles:
             SourceError: as the files raise.
         """
         base_offset, end_offset, log_bytes = self.base_offset, self.next_base_offset - 1, self.log.size_bytes
-        facts = self._check_log(leader_epochs)
+        batches = self._check_log(leader_epochs)
         max_batches = log_bytes // HEADER_SIZE + 1
         offsets = self.offset_index.read_all(max_batches * indexes.OFFSET_ENTRY_BYTES)
         with in_file(self.offset_index.path):
@@ -245,10 +245,10 @@ class SegmentFiles:
             by_time = indexes.check_time_index(timestamps, base_offset=base_offset, end_offset=end_offset)
         spot_check_offset_index(self.log, by_offset, self.offset_index.path)
         spot_check_time_index(self.log, by_time, by_offset, self.time_index.path)
-        transactions, aborted = self._check_transactions(facts)
-        largest = facts.max_timestamp_ms
+        transactions, aborted = self._check_transactions(batches)
+        largest = batches.max_timestamp_ms
         return CheckedFiles(
-            facts=facts,
+            batches=batches,
             max_timestamp_ms=largest if largest != NO_TIMESTAMP else self.log.status.st_mtime_ns // 1_000_000,
             offset_index=offsets,
             time_index=timestamps,
@@ -259,17 +259,17 @@ class SegmentFiles:
 
     def _check_log(self, leader_epochs: LeaderEpochs) -> CheckedBatches:
         with in_file(self.log.path):
-            facts = check_segment(
+            batches = check_segment(
                 self.log,
                 base_offset=self.base_offset,
                 end_offset=self.next_base_offset - 1,
                 leader_epochs=leader_epochs,
             )
-        if not facts.batch_count:
+        if not batches.batch_count:
             raise CorruptFileError(self.log.path, "a rolled segment without a batch", 0)
-        return facts
+        return batches
 
-    def _check_transactions(self, facts: CheckedBatches) -> tuple[bytes | None, int]:
+    def _check_transactions(self, batches: CheckedBatches) -> tuple[bytes | None, int]:
         """Trimmed bytes and number of the aborted transactions; None if the broker wrote no such index."""
         path = f"{self.log.path.removesuffix(FileKind.LOG)}{FileKind.TRANSACTION_INDEX}"
         data, entries = None, indexes.parse_transaction_index(b"")
@@ -280,10 +280,10 @@ class SegmentFiles:
                 entries = indexes.check_transaction_index(
                     data, base_offset=self.base_offset, end_offset=self.next_base_offset - 1
                 )
-        if len(entries) > facts.abort_marker_count:
-            message = f"{len(entries)} aborted transactions, the .log has {facts.abort_marker_count} ABORT markers"
-            raise CorruptFileError(path, message, facts.abort_marker_count * indexes.TRANSACTION_ENTRY_BYTES)
-        if facts.abort_marker_count:
+        if len(entries) > batches.abort_marker_count:
+            message = f"{len(entries)} aborted transactions, the .log has {batches.abort_marker_count} ABORT markers"
+            raise CorruptFileError(path, message, batches.abort_marker_count * indexes.TRANSACTION_ENTRY_BYTES)
+        if batches.abort_marker_count:
             spot_check_transaction_index(self.log, entries, self._producers_before(), path)
         return data, len(entries)
 

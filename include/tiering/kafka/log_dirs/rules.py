@@ -65,7 +65,7 @@ class Candidate:
 
 
 def topic_refusal(
-    topic: str, facts: TopicMetadata | None, *, removed: bool, named: bool, cleaned: bool
+    topic: str, topic_metadata: TopicMetadata | None, *, removed: bool, named: bool, cleaned: bool
 ) -> IneligibleReason | None:
     """Why no segment of a topic may be copied.
 
@@ -78,24 +78,24 @@ def topic_refusal(
     """
     if topic in INTERNAL_TOPICS:
         return IneligibleReason.INTERNAL_TOPIC
-    if facts is not None and facts.topic != topic:
+    if topic_metadata is not None and topic_metadata.topic != topic:
         return IneligibleReason.TOPIC_CONTRADICTED
     if removed:
         return IneligibleReason.TOPIC_REMOVED
-    if facts is None:
+    if topic_metadata is None:
         if cleaned:
             return IneligibleReason.COMPACTED
         return None if named else IneligibleReason.TOPIC_UNKNOWN
-    if facts.is_compacted or (cleaned and "cleanup.policy" not in facts.configs):
+    if topic_metadata.is_compacted or (cleaned and "cleanup.policy" not in topic_metadata.configs):
         return IneligibleReason.COMPACTED
-    return IneligibleReason.BROKER_TIERED if facts.is_remote_storage_enabled else None
+    return IneligibleReason.BROKER_TIERED if topic_metadata.is_remote_storage_enabled else None
 
 
-def is_replicated(facts: TopicMetadata | None, partition: PartitionMetadata | None) -> bool:
+def is_replicated(topic_metadata: TopicMetadata | None, partition: PartitionMetadata | None) -> bool:
     """Every acknowledged write is on two brokers or more, by configuration and right now."""
-    if facts is None or partition is None:
+    if topic_metadata is None or partition is None:
         return False
-    demanded = facts.configs.get("min.insync.replicas", "1")
+    demanded = topic_metadata.configs.get("min.insync.replicas", "1")
     return demanded.isdecimal() and int(demanded) >= MIN_REPLICATED and len(partition.isr) >= MIN_REPLICATED
 
 

@@ -93,7 +93,7 @@ class LogDirSource:
     def __init__(
         self,
         log_dirs: Sequence[LogDirLocation],
-        facts: ClusterMetadata,
+        cluster_metadata: ClusterMetadata,
         *,
         named_topics: Collection[str] = (),
         retention: Retention = no_retention,
@@ -106,7 +106,7 @@ class LogDirSource:
                 raise SettingError(f"log directory {log_dir.path} is given twice")
             seen.add(log_dir.path)
         self._log_dirs = tuple(log_dirs)
-        self._facts = facts
+        self._cluster_metadata = cluster_metadata
         self._named_topics = frozenset(named_topics)
         self._rules = partial(judge, named_topics=self._named_topics, retention=retention)
         self._recorded = recorded
@@ -117,13 +117,13 @@ class LogDirSource:
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
         with self._cluster_metadata_lock:
             errors: list[ScanError] = []
-            facts = self._cluster_metadata_or_none(errors)
-            cluster_id = facts.cluster_id() if facts else None
+            cluster_metadata = self._cluster_metadata_or_none(errors)
+            cluster_id = cluster_metadata.cluster_id() if cluster_metadata else None
             groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
             unread: list[UnreadReplica] = []
             identified = identified_dirs(self._log_dirs, cluster_id)
             identities = [one for _, one in identified if isinstance(one, DirIdentity)]
-            offsets = offsets_of_live(self._brokers, facts, identities, topics)
+            offsets = offsets_of_live(self._brokers, cluster_metadata, identities, topics)
             for log_dir, identity in identified:
                 if not isinstance(identity, DirIdentity):
                     errors.append(scan_error(identity, str(log_dir.path)))
@@ -136,7 +136,8 @@ class LogDirSource:
                         groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
             recorded = recorded_if_there(self._recorded)
             judged = [
-                self._judge_or_tell(group, facts, offsets, errors, recorded, deep=deep) for group in groups.values()
+                self._judge_or_tell(group, cluster_metadata, offsets, errors, recorded, deep=deep)
+                for group in groups.values()
             ]
             errors += [error for one in judged for error in one.errors]
             notes = [error for one in judged for error in one.notes]
@@ -144,7 +145,7 @@ class LogDirSource:
                 (replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order
             )
             for replica in unread:
-                (notes if is_note(replica, replicas, facts) else errors).append(replica.error)
+                (notes if is_note(replica, replicas, cluster_metadata) else errors).append(replica.error)
             return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
@@ -205,13 +206,13 @@ class LogDirSource:
 
     def _cluster_metadata_or_none(self, errors: list[ScanError]) -> ClusterMetadata | None:
         try:
-            self._facts.refresh()
+            self._cluster_metadata.refresh()
         except ClusterMetadataError as error:
             if error.retriable:
                 raise
             errors.append(scan_error(error, _UNKNOWN_PATH))
             return None
-        return self._facts
+        return self._cluster_metadata
 
     def _replicas_in(
         self, identity: DirIdentity, topics: Collection[str] | None, deep: bool, errors: list[ScanError]
@@ -233,13 +234,13 @@ class LogDirSource:
             SourceError: it cannot be read.
             ClusterMetadataError: the facts cannot be read, or the directories contradict each other.
         """
-        self._facts.refresh()
+        self._cluster_metadata.refresh()
         partition = replica_id.topic_id_partition
         offsets = None if self._brokers is None else self._brokers.partition_offsets([partition])
         directory_name = str(partition)
         group: list[_Located] = []
         refused = ""
-        for log_dir, identity in identified_dirs(self._log_dirs, self._facts.cluster_id()):
+        for log_dir, identity in identified_dirs(self._log_dirs, self._cluster_metadata.cluster_id()):
             if not isinstance(identity, DirIdentity):
                 refused += f"; {identity}"
                 continue
@@ -259,7 +260,9 @@ class LogDirSource:
                 now = found.topic_id_partition.topic_id
                 path = f"{identity.path}/{directory_name}"
                 raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
-        judged = self._judge([located.found for located in group], self._facts, offsets).replicas if group else []
+        judged = (
+            self._judge([located.found for located in group], self._cluster_metadata, offsets).replicas if group else []
+        )
         for located, replica in zip(group, judged, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
@@ -268,7 +271,7 @@ class LogDirSource:
     def _judge_or_tell(
         self,
         group: Sequence[FoundReplica],
-        facts: ClusterMetadata | None,
+        cluster_metadata: ClusterMetadata | None,
         offsets: OffsetsAnswer | None,
         errors: list[ScanError],
         recorded: RecordedName,
@@ -277,7 +280,7 @@ class LogDirSource:
     ) -> EvaluatedReplicas:
         """A topic about which nothing may be asked is judged as one that is unknown."""
         try:
-            return self._judge(group, facts, offsets, deep=deep, recorded=recorded)
+            return self._judge(group, cluster_metadata, offsets, deep=deep, recorded=recorded)
         except ClusterMetadataError as error:
             if error.retriable:
                 raise
@@ -287,23 +290,25 @@ class LogDirSource:
     def _judge(
         self,
         group: Sequence[FoundReplica],
-        facts: ClusterMetadata | None,
+        cluster_metadata: ClusterMetadata | None,
         offsets: OffsetsAnswer | None,
         *,
         deep: bool = False,
         recorded: RecordedName | None = None,
     ) -> EvaluatedReplicas:
-        if facts is not None and self._brokers is None:
-            group = with_leader_read_last(group, facts, self._known, deep=deep)
-        return self._rules(group, facts, offsets, recorded=recorded or self._recorded)
+        if cluster_metadata is not None and self._brokers is None:
+            group = with_leader_read_last(group, cluster_metadata, self._known, deep=deep)
+        return self._rules(group, cluster_metadata, offsets, recorded=recorded or self._recorded)
 
     def _ownership(self, found: FoundReplica) -> Ownership:
         partition = found.topic_id_partition
-        return ownership(partition, self._facts, named=partition.topic in self._named_topics, cleaned=found.cleaned)
+        return ownership(
+            partition, self._cluster_metadata, named=partition.topic in self._named_topics, cleaned=found.cleaned
+        )
 
     def _ownership_now(self, found: FoundReplica) -> Ownership:
         with self._cluster_metadata_lock:
-            self._facts.refresh()
+            self._cluster_metadata.refresh()
             return self._ownership(found)
 
 
@@ -313,7 +318,7 @@ def _ignore(_error: SourceError) -> None:
 
 def offsets_of_live(
     brokers: Brokers | None,
-    facts: ClusterMetadata | None,
+    cluster_metadata: ClusterMetadata | None,
     identities: Iterable[DirIdentity],
     topics: Collection[str] | None,
 ) -> OffsetsAnswer | None:
@@ -322,13 +327,13 @@ def offsets_of_live(
     Raises:
         BrokersError: the brokers do not answer.
     """
-    if brokers is None or facts is None:
+    if brokers is None or cluster_metadata is None:
         return None
     names: set[tuple[str, int]] = set()
     for identity in identities:
         with suppress(SourceError), open_root(identity.path) as root:
             names |= live_partitions(root, topics)
-    return offsets_by_name(brokers, facts, names)
+    return offsets_by_name(brokers, cluster_metadata, names)
 
 
 def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
@@ -345,14 +350,16 @@ def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> se
     }
 
 
-def offsets_by_name(brokers: Brokers, facts: ClusterMetadata, names: Collection[tuple[str, int]]) -> OffsetsAnswer:
+def offsets_by_name(
+    brokers: Brokers, cluster_metadata: ClusterMetadata, names: Collection[tuple[str, int]]
+) -> OffsetsAnswer:
     """Of the topics that have these names now; a directory of an older topic is not among them, nor a topic about which
     nothing may be asked.
 
     Raises:
         BrokersError: the brokers do not answer.
     """
-    found = {name: _named(facts, name) for name in {topic for topic, _ in names}}
+    found = {name: _named(cluster_metadata, name) for name in {topic for topic, _ in names}}
     return brokers.partition_offsets(
         [
             TopicIdPartition(topic.topic_id, partition, name)
@@ -362,9 +369,9 @@ def offsets_by_name(brokers: Brokers, facts: ClusterMetadata, names: Collection[
     )
 
 
-def _named(facts: ClusterMetadata, name: str) -> TopicMetadata | None:
+def _named(cluster_metadata: ClusterMetadata, name: str) -> TopicMetadata | None:
     try:
-        return facts.topic_named(name)
+        return cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
         if error.retriable:
             raise

@@ -344,7 +344,7 @@ class FileListing:
     def describe(self) -> str:
         return self._root.as_uri()
 
-    def facts(self) -> ListingProperties:
+    def properties(self) -> ListingProperties:
         return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:

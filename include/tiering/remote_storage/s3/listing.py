@@ -271,7 +271,7 @@ class S3Listing:
     def describe(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}"
 
-    def facts(self) -> ListingProperties:
+    def properties(self) -> ListingProperties:
         return ListingProperties(shows_versions=self._keeps_versions, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:

@@ -49,32 +49,32 @@ class LoggedClusterMetadata:
 def test_topics_are_known_by_id_and_by_name_with_configs_and_leaders() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders", partitions=2, configs={"retention.ms": "5"})
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
-    assert facts.cluster_id() == CLUSTER_ID
-    by_id, by_name = facts.topic(orders), facts.topic_named("orders")
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
+    assert cluster_metadata.cluster_id() == CLUSTER_ID
+    by_id, by_name = cluster_metadata.topic(orders), cluster_metadata.topic_named("orders")
     assert by_id == by_name
     assert by_id is not None
     assert (by_id.configs["retention.ms"], by_id.configs["cleanup.policy"]) == ("5", "delete")
     assert by_id.partitions[1].leader == 1
-    assert (facts.topic(GONE), facts.topic_named("payments")) == (None, None)
+    assert (cluster_metadata.topic(GONE), cluster_metadata.topic_named("payments")) == (None, None)
 
 
 def test_a_topic_is_asked_for_once_until_a_refresh() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
     for _ in range(3):
-        facts.topic_named("orders")
-        facts.topic(orders)
-        facts.topic(GONE)
+        cluster_metadata.topic_named("orders")
+        cluster_metadata.topic(orders)
+        cluster_metadata.topic(GONE)
     assert (brokers.calls.count("topics"), brokers.calls.count("topic")) == (1, 1)
     brokers.create_topic("orders")
-    assert facts.topic(orders) is not None
-    facts.refresh()
-    assert facts.topic(orders) is None
-    named = facts.topic_named("orders")
+    assert cluster_metadata.topic(orders) is not None
+    cluster_metadata.refresh()
+    assert cluster_metadata.topic(orders) is None
+    named = cluster_metadata.topic_named("orders")
     assert named is not None
     assert named.topic_id != orders
 
@@ -82,48 +82,48 @@ def test_a_topic_is_asked_for_once_until_a_refresh() -> None:
 def test_without_an_answer_nothing_is_told_from_before() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
-    assert facts.topic(orders) is not None
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
+    assert cluster_metadata.topic(orders) is not None
     brokers.fail("cluster_id", BrokersUnavailableError("no answer"), times=None)
     brokers.fail("topic", BrokersForbiddenError("not authorised"), times=None)
     with pytest.raises(BrokersUnavailableError):
-        facts.refresh()
+        cluster_metadata.refresh()
     with pytest.raises(BrokersForbiddenError):
-        facts.topic(orders)
+        cluster_metadata.topic(orders)
     with pytest.raises(BrokersUnavailableError):
-        facts.cluster_id()
+        cluster_metadata.cluster_id()
 
 
 def test_absence_is_no_removal_but_a_record_of_it_is() -> None:
     log = LoggedClusterMetadata()
-    facts = AdminClusterMetadata(ModelBrokers(), log)
-    facts.refresh()
-    assert not facts.is_removed(GONE)
-    assert facts.removal_evidence(GONE) is None
+    cluster_metadata = AdminClusterMetadata(ModelBrokers(), log)
+    cluster_metadata.refresh()
+    assert not cluster_metadata.is_removed(GONE)
+    assert cluster_metadata.removal_evidence(GONE) is None
     log.removed.add(GONE)
-    assert facts.is_removed(GONE)
-    assert facts.removal_evidence(GONE) == "RemoveTopicRecord"
+    assert cluster_metadata.is_removed(GONE)
+    assert cluster_metadata.removal_evidence(GONE) == "RemoveTopicRecord"
 
 
 def test_a_log_is_not_believed_against_the_brokers() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, LoggedClusterMetadata(removed={orders}))
-    facts.refresh()
-    assert not facts.is_removed(orders)
-    assert facts.removal_evidence(orders) is None
+    cluster_metadata = AdminClusterMetadata(brokers, LoggedClusterMetadata(removed={orders}))
+    cluster_metadata.refresh()
+    assert not cluster_metadata.is_removed(orders)
+    assert cluster_metadata.removal_evidence(orders) is None
 
 
 @pytest.mark.parametrize(
     "log", [LoggedClusterMetadata("another-cluster", {GONE}), LoggedClusterMetadata(removed={GONE}, broken=True)]
 )
 def test_a_log_of_another_cluster_or_one_that_cannot_be_read_says_nothing(log: LoggedClusterMetadata) -> None:
-    facts = AdminClusterMetadata(ModelBrokers(), log)
-    facts.refresh()
-    assert facts.cluster_id() == CLUSTER_ID
-    assert not facts.is_removed(GONE)
-    assert facts.removal_evidence(GONE) is None
+    cluster_metadata = AdminClusterMetadata(ModelBrokers(), log)
+    cluster_metadata.refresh()
+    assert cluster_metadata.cluster_id() == CLUSTER_ID
+    assert not cluster_metadata.is_removed(GONE)
+    assert cluster_metadata.removal_evidence(GONE) is None
 
 
 def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
@@ -132,14 +132,14 @@ def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
     told = brokers.topics()["orders"]
     logged = replace(told.partitions[0], directories=(DIRECTORY,), leader=7)
     log = LoggedClusterMetadata(topics={orders: replace(told, partitions={0: logged})})
-    facts = AdminClusterMetadata(brokers, log)
-    facts.refresh()
-    known = facts.topic(orders)
+    cluster_metadata = AdminClusterMetadata(brokers, log)
+    cluster_metadata.refresh()
+    known = cluster_metadata.topic(orders)
     assert known is not None
     assert known.partitions[0] == replace(told.partitions[0], directories=(DIRECTORY,))
     brokers.partition(orders, 0).replicas = (1, 2)
-    facts.refresh()
-    moved = facts.topic(orders)
+    cluster_metadata.refresh()
+    moved = cluster_metadata.topic(orders)
     assert moved is not None
     assert moved.partitions[0].directories == ()
 
@@ -147,21 +147,21 @@ def test_directories_are_the_logs_where_it_has_the_same_replicas() -> None:
 def test_names_of_topics_are_asked_once_after_a_refresh() -> None:
     brokers = ModelBrokers()
     brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
-    assert list(facts.topic_names()) == ["orders"]
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
+    assert list(cluster_metadata.topic_names()) == ["orders"]
     brokers.create_topic("audit")
-    assert list(facts.topic_names()) == ["orders"]
-    facts.refresh()
-    assert set(facts.topic_names()) == {"orders", "audit"}
+    assert list(cluster_metadata.topic_names()) == ["orders"]
+    cluster_metadata.refresh()
+    assert set(cluster_metadata.topic_names()) == {"orders", "audit"}
 
 
 def test_a_topic_that_was_asked_about_by_id_is_known_by_name_too() -> None:
     brokers = ModelBrokers()
     orders = brokers.create_topic("orders")
-    facts = AdminClusterMetadata(brokers, UnknownClusterMetadata())
-    facts.refresh()
-    found = facts.topic(orders)
+    cluster_metadata = AdminClusterMetadata(brokers, UnknownClusterMetadata())
+    cluster_metadata.refresh()
+    found = cluster_metadata.topic(orders)
     asked = list(brokers.calls)
-    assert facts.topic_named("orders") == found
+    assert cluster_metadata.topic_named("orders") == found
     assert brokers.calls == asked

@@ -10,10 +10,14 @@ TOPIC_ID = Uuid(bytes(range(16)))
 
 
 def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
-    facts = LostClusterMetadata(lambda: False)
-    facts.refresh()
-    assert (facts.cluster_id(), facts.topic(TOPIC_ID), facts.topic_named("a")) == (None, None, None)
-    assert not facts.is_removed(TOPIC_ID)
+    cluster_metadata = LostClusterMetadata(lambda: False)
+    cluster_metadata.refresh()
+    assert (cluster_metadata.cluster_id(), cluster_metadata.topic(TOPIC_ID), cluster_metadata.topic_named("a")) == (
+        None,
+        None,
+        None,
+    )
+    assert not cluster_metadata.is_removed(TOPIC_ID)
 
 
 def test_facts_that_were_read_before_are_missed_with_the_way_out() -> None:
@@ -23,7 +27,7 @@ def test_facts_that_were_read_before_are_missed_with_the_way_out() -> None:
 
 def test_the_memory_is_asked_each_time() -> None:
     answers = iter([False, True])
-    facts = LostClusterMetadata(lambda: next(answers))
-    facts.refresh()
+    cluster_metadata = LostClusterMetadata(lambda: next(answers))
+    cluster_metadata.refresh()
     with pytest.raises(ClusterMetadataError):
-        facts.refresh()
+        cluster_metadata.refresh()

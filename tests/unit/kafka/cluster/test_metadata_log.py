@@ -45,13 +45,13 @@ def log_dir(tmp_path: Path) -> BrokerLogDir:
 
 @pytest.mark.parametrize("part", ["running/broker-1", "running/broker-2"])
 def test_real_logs_say_what_the_admin_api_said(part: str) -> None:
-    facts = MetadataLog([broker_data("public") / part])
+    cluster_metadata = MetadataLog([broker_data("public") / part])
     oracle = expected("public")["facts"]
-    assert facts.cluster_id() == oracle["cluster_id"]
+    assert cluster_metadata.cluster_id() == oracle["cluster_id"]
     for name, wanted in oracle["topics"].items():
-        topic = facts.topic_named(name)
+        topic = cluster_metadata.topic_named(name)
         assert topic is not None
-        assert topic == facts.topic(Uuid.parse(wanted["topic_id"]))
+        assert topic == cluster_metadata.topic(Uuid.parse(wanted["topic_id"]))
         assert {
             key: wanted["configs"][key] for key in topic.configs if key in wanted["configs"]
         }.items() <= topic.configs.items()
@@ -67,54 +67,54 @@ def test_real_logs_say_what_the_admin_api_said(part: str) -> None:
 
 def test_a_deleted_topic_of_a_real_log_is_known_as_removed() -> None:
     root = broker_data("tiered") / "data-running"
-    facts = MetadataLog([root])
+    cluster_metadata = MetadataLog([root])
     known = set(expected("tiered")["facts"]["topics"])
-    assert facts.topic_named("tier-del") is None
+    assert cluster_metadata.topic_named("tier-del") is None
     assert "tier-del" not in known
-    assert all(facts.topic_named(name) is not None for name in known)
+    assert all(cluster_metadata.topic_named(name) is not None for name in known)
 
 
 def test_the_replica_with_the_highest_end_speaks() -> None:
     stopped = broker_data("public") / "stopped"
-    facts = MetadataLog([stopped / "broker-2", stopped / "broker-1"])
-    payments = facts.topic_named("payments.v1-eu")
+    cluster_metadata = MetadataLog([stopped / "broker-2", stopped / "broker-1"])
+    payments = cluster_metadata.topic_named("payments.v1-eu")
     assert payments is not None
-    assert facts.log_end_offset == 467
+    assert cluster_metadata.log_end_offset == 467
     assert payments.partitions[0].leader == -1
 
 
 def test_refresh_reads_on_where_it_stopped(log_dir: BrokerLogDir) -> None:
-    facts = MetadataLog([log_dir.path])
-    facts.refresh()
+    cluster_metadata = MetadataLog([log_dir.path])
+    cluster_metadata.refresh()
     first_batch = _log(log_dir).stat().st_size
     log_dir.append_metadata(config_record("orders", "remote.storage.enable", "true"), topic_record("other", OTHER))
     # What was read before is not read again: damage there goes unnoticed as long as the last batch is the same.
-    before = facts.topic(ORDERS)
-    facts.refresh()
-    after = facts.topic(ORDERS)
+    before = cluster_metadata.topic(ORDERS)
+    cluster_metadata.refresh()
+    after = cluster_metadata.topic(ORDERS)
     assert before is not None
     assert after is not None
     assert (before.is_remote_storage_enabled, after.is_remote_storage_enabled) == (False, True)
-    assert facts.topic_named("other") is not None
-    assert facts.log_end_offset == 4
+    assert cluster_metadata.topic_named("other") is not None
+    assert cluster_metadata.log_end_offset == 4
     data = bytearray(_log(log_dir).read_bytes())
     data[first_batch - 1] ^= 1
     _log(log_dir).write_bytes(data)
-    facts.refresh()
-    assert facts.log_end_offset == 4
+    cluster_metadata.refresh()
+    assert cluster_metadata.log_end_offset == 4
 
 
 def test_a_tail_that_was_cut_off_and_rewritten_is_forgotten(log_dir: BrokerLogDir) -> None:
     """An uncommitted record may be replaced by another leader's at the same offset."""
     kept = _log(log_dir).read_bytes()
-    facts = MetadataLog([log_dir.path])
+    cluster_metadata = MetadataLog([log_dir.path])
     log_dir.append_metadata(remove_topic(ORDERS))
-    facts.refresh()
-    assert facts.is_removed(ORDERS)
+    cluster_metadata.refresh()
+    assert cluster_metadata.is_removed(ORDERS)
     _log(log_dir).write_bytes(kept + metadata_batch(2, [partition_change(ORDERS, leader=2)]))
-    facts.refresh()
-    assert not facts.is_removed(ORDERS)
-    topic = facts.topic(ORDERS)
+    cluster_metadata.refresh()
+    assert not cluster_metadata.is_removed(ORDERS)
+    topic = cluster_metadata.topic(ORDERS)
     assert topic is not None
     assert topic.partitions[0].leader == 2
 
@@ -134,9 +134,9 @@ def test_a_tail_that_was_cut_off_and_rewritten_is_forgotten(log_dir: BrokerLogDi
 def test_a_torn_tail_is_the_end(log_dir: BrokerLogDir, tail: bytes) -> None:
     with _log(log_dir).open("ab") as log:
         log.write(tail)
-    facts = MetadataLog([log_dir.path])
-    assert facts.log_end_offset == 2
-    assert facts.topic(ORDERS) is not None
+    cluster_metadata = MetadataLog([log_dir.path])
+    assert cluster_metadata.log_end_offset == 2
+    assert cluster_metadata.topic(ORDERS) is not None
 
 
 def test_damage_before_the_end_is_no_torn_tail(log_dir: BrokerLogDir) -> None:
@@ -171,13 +171,13 @@ def test_a_snapshot_stands_for_the_records_below_it(log_dir: BrokerLogDir) -> No
     _log(log_dir, 8).write_bytes(
         metadata_batch(8, [topic_record("below", OTHER)] * 2) + metadata_batch(10, [partition_change(ORDERS, leader=3)])
     )
-    facts = MetadataLog([log_dir.path])
-    topic = facts.topic_named("orders")
+    cluster_metadata = MetadataLog([log_dir.path])
+    topic = cluster_metadata.topic_named("orders")
     assert topic is not None
     assert dict(topic.configs) == {"retention.ms": "5"}
     assert topic.partitions[0].leader == 3
-    assert facts.topic_named("below") is None
-    assert facts.log_end_offset == 11
+    assert cluster_metadata.topic_named("below") is None
+    assert cluster_metadata.log_end_offset == 11
 
 
 def test_an_incomplete_or_broken_snapshot_is_passed_over(log_dir: BrokerLogDir) -> None:
@@ -186,18 +186,18 @@ def test_an_incomplete_or_broken_snapshot_is_passed_over(log_dir: BrokerLogDir) 
     _checkpoint(log_dir, 3, snapshot([topic_record("broken", OTHER)])[:-1])
     _log(log_dir).unlink()
     _log(log_dir, 1).write_bytes(metadata_batch(1, CREATED))
-    facts = MetadataLog([log_dir.path])
-    assert facts.topic_named("old") is not None
-    assert facts.topic_named("half") is None
-    assert facts.topic_named("orders") is not None
+    cluster_metadata = MetadataLog([log_dir.path])
+    assert cluster_metadata.topic_named("old") is not None
+    assert cluster_metadata.topic_named("half") is None
+    assert cluster_metadata.topic_named("orders") is not None
 
 
 def test_a_snapshot_alone_is_enough(log_dir: BrokerLogDir) -> None:
     _log(log_dir).unlink()
     _checkpoint(log_dir, 10, snapshot(CREATED))
-    facts = MetadataLog([log_dir.path])
-    assert facts.topic_named("orders") is not None
-    assert facts.log_end_offset == 10
+    cluster_metadata = MetadataLog([log_dir.path])
+    assert cluster_metadata.topic_named("orders") is not None
+    assert cluster_metadata.log_end_offset == 10
 
 
 def test_a_log_whose_beginning_is_missing_says_nothing(log_dir: BrokerLogDir) -> None:
@@ -213,41 +213,41 @@ def test_a_gap_between_segments_is_damage(log_dir: BrokerLogDir) -> None:
 
 
 def test_reading_goes_on_in_the_next_segment(log_dir: BrokerLogDir) -> None:
-    facts = MetadataLog([log_dir.path])
-    facts.refresh()
+    cluster_metadata = MetadataLog([log_dir.path])
+    cluster_metadata.refresh()
     _log(log_dir, 2).write_bytes(metadata_batch(2, [topic_record("other", OTHER)]))
-    facts.refresh()
-    assert facts.topic_named("other") is not None
+    cluster_metadata.refresh()
+    assert cluster_metadata.topic_named("other") is not None
     # The first segment is cleaned up, after a snapshot that covers it.
     _checkpoint(log_dir, 2, snapshot(CREATED))
     _log(log_dir).unlink()
     _log(log_dir, 2).write_bytes(metadata_batch(2, [topic_record("other", OTHER), partition_record(OTHER)]))
-    facts.refresh()
-    assert facts.topic_named("orders") is not None
-    assert facts.log_end_offset == 4
+    cluster_metadata.refresh()
+    assert cluster_metadata.topic_named("orders") is not None
+    assert cluster_metadata.log_end_offset == 4
 
 
 def test_a_readable_directory_beside_a_broken_one_is_enough(tmp_path: Path, log_dir: BrokerLogDir) -> None:
     broken = BrokerLogDir(tmp_path / "broken", broker_id=2)
     without = BrokerLogDir(tmp_path / "without", broker_id=3)
     broken.append_metadata(remove_topic(ORDERS), b"\x02garbage")
-    facts = MetadataLog([broken.path, without.path, log_dir.path])
-    assert facts.topic(ORDERS) is not None
-    assert facts.cluster_id() == CLUSTER_ID
+    cluster_metadata = MetadataLog([broken.path, without.path, log_dir.path])
+    assert cluster_metadata.topic(ORDERS) is not None
+    assert cluster_metadata.cluster_id() == CLUSTER_ID
 
 
 def test_after_a_failed_refresh_nothing_is_known_until_one_succeeds(log_dir: BrokerLogDir) -> None:
-    facts = MetadataLog([log_dir.path])
-    assert facts.topic(ORDERS) is not None
+    cluster_metadata = MetadataLog([log_dir.path])
+    assert cluster_metadata.topic(ORDERS) is not None
     aside = _log(log_dir).parent.rename(log_dir.path / "aside")
     with pytest.raises(ClusterMetadataError):
-        facts.refresh()
-    assert facts.topic(ORDERS) is None
-    assert facts.cluster_id() is None
-    assert facts.log_end_offset == 0
+        cluster_metadata.refresh()
+    assert cluster_metadata.topic(ORDERS) is None
+    assert cluster_metadata.cluster_id() is None
+    assert cluster_metadata.log_end_offset == 0
     aside.rename(_log(log_dir).parent)
-    facts.refresh()
-    assert facts.topic(ORDERS) is not None
+    cluster_metadata.refresh()
+    assert cluster_metadata.topic(ORDERS) is not None
 
 
 def test_a_directory_that_cannot_be_looked_into_may_have_a_metadata_log(tmp_path: Path) -> None:
@@ -272,32 +272,32 @@ def test_values_are_never_logged_nor_in_errors(log_dir: BrokerLogDir, caplog: py
     log_dir.append_metadata(
         config_record("orders", "sasl.jaas.config", secret), config_record("", "k", secret, resource_type=4)
     )
-    facts = MetadataLog([log_dir.path])
-    facts.refresh()
+    cluster_metadata = MetadataLog([log_dir.path])
+    cluster_metadata.refresh()
     log_dir.append_metadata(config_record("orders", "k", secret) + b"left over")
     with pytest.raises(ClusterMetadataError, match="bytes behind the last field") as raised:
-        facts.refresh()
+        cluster_metadata.refresh()
     assert secret not in str(raised.value)
     assert secret not in caplog.text
 
 
 def test_without_any_source_nothing_is_known() -> None:
-    facts = UnknownClusterMetadata()
-    facts.refresh()
-    assert facts.cluster_id() is None
-    assert facts.topic(ORDERS) is None
-    assert facts.topic_named("orders") is None
-    assert not facts.is_removed(ORDERS)
-    assert facts.removal_evidence(ORDERS) is None
+    cluster_metadata = UnknownClusterMetadata()
+    cluster_metadata.refresh()
+    assert cluster_metadata.cluster_id() is None
+    assert cluster_metadata.topic(ORDERS) is None
+    assert cluster_metadata.topic_named("orders") is None
+    assert not cluster_metadata.is_removed(ORDERS)
+    assert cluster_metadata.removal_evidence(ORDERS) is None
 
 
 class TestEvidenceOfARemoval:
     def test_in_the_log(self, log_dir: BrokerLogDir) -> None:
-        facts = MetadataLog([log_dir.path])
-        assert facts.removal_evidence(ORDERS) is None
+        cluster_metadata = MetadataLog([log_dir.path])
+        assert cluster_metadata.removal_evidence(ORDERS) is None
         log_dir.append_metadata(remove_topic(ORDERS))
-        facts.refresh()
-        evidence = facts.removal_evidence(ORDERS)
+        cluster_metadata.refresh()
+        evidence = cluster_metadata.removal_evidence(ORDERS)
         assert evidence is not None
         assert evidence.startswith("RemoveTopicRecord in __cluster_metadata-0 of ")
         assert evidence.endswith("below offset 3")
@@ -312,9 +312,9 @@ class TestEvidenceOfARemoval:
         log_dir.append_metadata(remove_topic(ORDERS))
         _checkpoint(log_dir, 4, snapshot([topic_record("other", OTHER)]))
         _log(log_dir, 4).write_bytes(metadata_batch(4, [topic_record("later", Uuid(b"a-later-topic-id"))]))
-        facts = MetadataLog([log_dir.path])
-        assert not facts.is_removed(ORDERS)
-        evidence = facts.removal_evidence(ORDERS)
+        cluster_metadata = MetadataLog([log_dir.path])
+        assert not cluster_metadata.is_removed(ORDERS)
+        evidence = cluster_metadata.removal_evidence(ORDERS)
         assert evidence is not None
         assert evidence.endswith("in the batch at offset 3")
 
@@ -335,18 +335,18 @@ class TestEvidenceOfARemoval:
     ) -> None:
         """Cut off by the next leader, it is forgotten with the tail that held it."""
         kept = _log(log_dir).read_bytes()
-        facts = MetadataLog([log_dir.path])
+        cluster_metadata = MetadataLog([log_dir.path])
         log_dir.append_metadata(remove_topic(ORDERS))
-        facts.refresh()
-        assert facts.removal_evidence(ORDERS) is not None
+        cluster_metadata.refresh()
+        assert cluster_metadata.removal_evidence(ORDERS) is not None
         _log(log_dir).write_bytes(kept + metadata_batch(2, [topic_record("other", OTHER)]))
-        facts.refresh()
-        assert facts.removal_evidence(ORDERS) is None
-        assert facts.topic(ORDERS) is not None
+        cluster_metadata.refresh()
+        assert cluster_metadata.removal_evidence(ORDERS) is None
+        assert cluster_metadata.topic(ORDERS) is not None
 
     def test_a_topic_that_is_there_has_none(self) -> None:
-        facts = MetadataLog([broker_data("tiered") / "data-running"])
+        cluster_metadata = MetadataLog([broker_data("tiered") / "data-running"])
         for name in expected("tiered")["facts"]["topics"]:
-            topic = facts.topic_named(name)
+            topic = cluster_metadata.topic_named(name)
             assert topic is not None
-            assert facts.removal_evidence(topic.topic_id) is None
+            assert cluster_metadata.removal_evidence(topic.topic_id) is None

@@ -42,7 +42,7 @@ def _replica(
     )
 
 
-def _facts(
+def _partition_metadata(
     leader: int, *, replicas: tuple[int, ...] = (1, 2), isr: tuple[int, ...] = (), directories: tuple[Uuid, ...] = ()
 ) -> PartitionMetadata:
     return PartitionMetadata(0, leader, 7, replicas, isr, directories)
@@ -51,34 +51,36 @@ def _facts(
 @pytest.mark.parametrize(
     ("replicas", "facts", "expected"),
     [
-        ([_replica(1), _replica(2)], _facts(2), [NOT_LEADER, None]),
-        ([_replica(1), _replica(2, epoch=1, end=5)], _facts(2), [NOT_LEADER, None]),
-        ([_replica(1)], _facts(2), [NOT_LEADER]),
-        ([_replica(3)], _facts(3, replicas=(1, 2)), [None]),
+        ([_replica(1), _replica(2)], _partition_metadata(2), [NOT_LEADER, None]),
+        ([_replica(1), _replica(2, epoch=1, end=5)], _partition_metadata(2), [NOT_LEADER, None]),
+        ([_replica(1)], _partition_metadata(2), [NOT_LEADER]),
+        ([_replica(3)], _partition_metadata(3, replicas=(1, 2)), [None]),
     ],
     ids=["leader", "leader though behind", "leader elsewhere", "leader is believed"],
 )
 def test_the_leader_of_the_facts(
-    replicas: list[FoundReplica], facts: PartitionMetadata, expected: list[object]
+    replicas: list[FoundReplica], partition_metadata: PartitionMetadata, expected: list[object]
 ) -> None:
-    assert refusals(replicas, facts) == expected
+    assert refusals(replicas, partition_metadata) == expected
 
 
 @pytest.mark.parametrize(
     ("replicas", "facts", "expected"),
     [
-        ([_replica(1, epoch=3, end=90), _replica(2, epoch=2, end=99)], _facts(-1), [None, NOT_LEADER]),
-        ([_replica(1, end=90), _replica(2, end=99)], _facts(-1), [NOT_LEADER, None]),
-        ([_replica(1), _replica(2)], _facts(-1, replicas=(2, 1)), [NOT_LEADER, None]),
-        ([_replica(1, end=200), _replica(2)], _facts(-1, isr=(2,)), [NOT_LEADER, None]),
-        ([_replica(3, end=999), _replica(1)], _facts(-1), [NOT_LEADER, None]),
-        ([_replica(1, epoch=-1), _replica(2, epoch=0)], _facts(-1), [NOT_LEADER, None]),
-        ([_replica(3)], _facts(-1), [NOT_LEADER]),
+        ([_replica(1, epoch=3, end=90), _replica(2, epoch=2, end=99)], _partition_metadata(-1), [None, NOT_LEADER]),
+        ([_replica(1, end=90), _replica(2, end=99)], _partition_metadata(-1), [NOT_LEADER, None]),
+        ([_replica(1), _replica(2)], _partition_metadata(-1, replicas=(2, 1)), [NOT_LEADER, None]),
+        ([_replica(1, end=200), _replica(2)], _partition_metadata(-1, isr=(2,)), [NOT_LEADER, None]),
+        ([_replica(3, end=999), _replica(1)], _partition_metadata(-1), [NOT_LEADER, None]),
+        ([_replica(1, epoch=-1), _replica(2, epoch=0)], _partition_metadata(-1), [NOT_LEADER, None]),
+        ([_replica(3)], _partition_metadata(-1), [NOT_LEADER]),
     ],
     ids=["epoch first", "then log end", "then replica order", "in sync only", "assigned only", "no epoch", "none"],
 )
-def test_without_a_leader(replicas: list[FoundReplica], facts: PartitionMetadata, expected: list[object]) -> None:
-    assert refusals(replicas, facts) == expected
+def test_without_a_leader(
+    replicas: list[FoundReplica], partition_metadata: PartitionMetadata, expected: list[object]
+) -> None:
+    assert refusals(replicas, partition_metadata) == expected
 
 
 def test_without_facts_the_most_advanced_is_taken() -> None:
@@ -98,7 +100,7 @@ def test_without_facts_the_most_advanced_is_taken() -> None:
 )
 def test_two_directories_of_the_leader(directories: tuple[Uuid, ...], expected: list[object]) -> None:
     twins = [_replica(2, directory=8), _replica(2, directory=9)]
-    assert refusals(twins, _facts(2, directories=directories)) == expected
+    assert refusals(twins, _partition_metadata(2, directories=directories)) == expected
 
 
 def test_two_directories_without_facts_are_refused() -> None:
@@ -106,9 +108,9 @@ def test_two_directories_without_facts_are_refused() -> None:
 
 
 def test_a_replica_that_the_cluster_has_in_another_directory_is_not_the_leaders() -> None:
-    assert refusals([_replica(2, directory=8)], _facts(2, directories=(directory_id(1), directory_id(9)))) == [
-        NOT_LEADER
-    ]
+    assert refusals(
+        [_replica(2, directory=8)], _partition_metadata(2, directories=(directory_id(1), directory_id(9)))
+    ) == [NOT_LEADER]
 
 
 @pytest.mark.parametrize(
@@ -121,4 +123,4 @@ def test_a_replica_that_the_cluster_has_in_another_directory_is_not_the_leaders(
 )
 def test_leaving_directories_are_neither_chosen_nor_in_the_way(state: DirectoryState, reason: IneligibleReason) -> None:
     replicas = [_replica(2, end=999, state=state), _replica(2, directory=9)]
-    assert refusals(replicas, _facts(2)) == [reason, None]
+    assert refusals(replicas, _partition_metadata(2)) == [reason, None]

@@ -24,7 +24,7 @@ OPEN = ReplicaBounds(0, 1000, 1000, 1000, is_replicated=False)
 GOOD = Candidate(100, 200, 5_000, active=False, has_leader_epoch=True, has_producer_snapshot=True)
 
 
-def _facts(**configs: str) -> TopicMetadata:
+def _topic_metadata(**configs: str) -> TopicMetadata:
     return TopicMetadata("orders", TOPIC_ID, {key.replace("_", "."): value for key, value in configs.items()})
 
 
@@ -173,31 +173,34 @@ def test_eligible_is_exactly_what_the_rule_says(log: list[Candidate], bounds: Re
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 def test_internal_topics_are_never_copied(topic: str) -> None:
-    assert topic_refusal(topic, _facts(), removed=False, named=True, cleaned=False) is IneligibleReason.INTERNAL_TOPIC
+    assert (
+        topic_refusal(topic, _topic_metadata(), removed=False, named=True, cleaned=False)
+        is IneligibleReason.INTERNAL_TOPIC
+    )
 
 
 @pytest.mark.parametrize(
     ("facts", "flags", "reason"),
     [
-        (_facts(), {}, None),
-        (_facts(cleanup_policy="delete"), {}, None),
-        (_facts(cleanup_policy="compact"), {}, IneligibleReason.COMPACTED),
-        (_facts(cleanup_policy="delete, compact"), {}, IneligibleReason.COMPACTED),
-        (_facts(cleanup_policy="compact"), {"named": True}, IneligibleReason.COMPACTED),
-        (_facts(remote_storage_enable="true"), {}, IneligibleReason.BROKER_TIERED),
-        (_facts(remote_storage_enable="true"), {"named": True}, IneligibleReason.BROKER_TIERED),
+        (_topic_metadata(), {}, None),
+        (_topic_metadata(cleanup_policy="delete"), {}, None),
+        (_topic_metadata(cleanup_policy="compact"), {}, IneligibleReason.COMPACTED),
+        (_topic_metadata(cleanup_policy="delete, compact"), {}, IneligibleReason.COMPACTED),
+        (_topic_metadata(cleanup_policy="compact"), {"named": True}, IneligibleReason.COMPACTED),
+        (_topic_metadata(remote_storage_enable="true"), {}, IneligibleReason.BROKER_TIERED),
+        (_topic_metadata(remote_storage_enable="true"), {"named": True}, IneligibleReason.BROKER_TIERED),
         # Without a policy of its own the topic has the broker's static default: a cleaner checkpoint gives it away.
-        (_facts(), {"cleaned": True}, IneligibleReason.COMPACTED),
-        (_facts(cleanup_policy="delete"), {"cleaned": True}, None),
+        (_topic_metadata(), {"cleaned": True}, IneligibleReason.COMPACTED),
+        (_topic_metadata(cleanup_policy="delete"), {"cleaned": True}, None),
         (None, {}, IneligibleReason.TOPIC_UNKNOWN),
         (None, {"named": True}, None),
         (None, {"named": True, "cleaned": True}, IneligibleReason.COMPACTED),
         (None, {"named": True, "removed": True}, IneligibleReason.TOPIC_REMOVED),
     ],
 )
-def test_topics(facts: TopicMetadata | None, flags: dict[str, bool], reason: IneligibleReason | None) -> None:
+def test_topics(topic_metadata: TopicMetadata | None, flags: dict[str, bool], reason: IneligibleReason | None) -> None:
     wanted = {"removed": False, "named": False, "cleaned": False} | flags
-    assert topic_refusal("orders", facts, **wanted) is reason
+    assert topic_refusal("orders", topic_metadata, **wanted) is reason
 
 
 @pytest.mark.parametrize(
@@ -207,6 +210,6 @@ def test_topics(facts: TopicMetadata | None, flags: dict[str, bool], reason: Ine
 def test_replicated_by_configuration_and_right_now(
     demanded: str | None, isr: tuple[int, ...], replicated: bool
 ) -> None:
-    facts = _facts() if demanded is None else _facts(min_insync_replicas=demanded)
-    assert is_replicated(facts, PartitionMetadata(0, 1, 0, (1, 2), isr)) is replicated
+    topic_metadata = _topic_metadata() if demanded is None else _topic_metadata(min_insync_replicas=demanded)
+    assert is_replicated(topic_metadata, PartitionMetadata(0, 1, 0, (1, 2), isr)) is replicated
     assert not is_replicated(None, None)

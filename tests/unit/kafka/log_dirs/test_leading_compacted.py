@@ -26,11 +26,11 @@ def test_headers_say_of_every_segment_of_real_brokers_what_reading_it_says(tmp_p
         directory = brokers / f"broker-{replica.replica_id.broker_id}" / str(replica.topic_id_partition)
         for segment in rolled(replica):
             read = (directory / f"{segment.base_offset:020d}.log").read_bytes()
-            facts = check_segment(
+            batches = check_segment(
                 BytesSource(read), base_offset=segment.base_offset, end_offset=segment.end_offset, leader_epochs=None
             )
             found = source.leading_compacted(replica.replica_id, [segment])
-            assert bool(found) is (facts.first_missing_offset is not None), (directory, segment.base_offset)
+            assert bool(found) is (batches.first_missing_offset is not None), (directory, segment.base_offset)
             lacking += [replica.topic_id_partition.topic] if found else []
     assert set(lacking) == {"state-compacted"}
 

@@ -31,8 +31,8 @@ class Setup:
         for path in self.partition.path.glob("*.log"):
             path.chmod(0o644)
         self.dir.all_current({"orders-0": end})
-        self.facts = MetadataLog([self.dir.path])
-        self.source = LogDirSource([LogDirLocation(1, self.dir.path)], self.facts)
+        self.cluster_metadata = MetadataLog([self.dir.path])
+        self.source = LogDirSource([LogDirLocation(1, self.dir.path)], self.cluster_metadata)
         self.replica_id = ReplicaId(TopicIdPartition(ORDERS, 0, "orders"), 1, str(self.dir.directory_id))
         self.log = self.partition.file(10, "log")
 

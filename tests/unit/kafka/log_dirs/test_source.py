@@ -37,9 +37,11 @@ AGAIN = Uuid(b"orders-topic-id1")
 ACTIVE = IneligibleReason.ACTIVE
 
 
-def _source(*log_dirs: BrokerLogDir, facts: ClusterMetadata | None = None, **options: Any) -> LogDirSource:
+def _source(*log_dirs: BrokerLogDir, cluster_metadata: ClusterMetadata | None = None, **options: Any) -> LogDirSource:
     paths = [log_dir.path for log_dir in log_dirs]
-    return LogDirSource([LogDirLocation(None, path) for path in paths], facts or MetadataLog(paths), **options)
+    return LogDirSource(
+        [LogDirLocation(None, path) for path in paths], cluster_metadata or MetadataLog(paths), **options
+    )
 
 
 def _reasons(report: ScanReport, broker_id: int = 1) -> list[IneligibleReason | None]:
@@ -156,8 +158,8 @@ def test_a_directory_is_believed_after_its_meta_properties(
 def test_directories_of_two_clusters_are_not_mixed(tmp_path: Path, log_dir: BrokerLogDir) -> None:
     other = BrokerLogDir(tmp_path / "other", broker_id=2, cluster_id="another-cluster")
     other.partition("orders-1").filled(0, 10)
-    for facts in (UnknownClusterMetadata(), MetadataLog([log_dir.path])):
-        report = _source(log_dir, other, facts=facts).scan()
+    for cluster_metadata in (UnknownClusterMetadata(), MetadataLog([log_dir.path])):
+        report = _source(log_dir, other, cluster_metadata=cluster_metadata).scan()
         assert len(report.replicas) == 1
         assert [error.path for error in report.errors] == [str(other.path)]
         assert "another-cluster, not" in report.errors[0].message
@@ -175,14 +177,21 @@ def test_a_directory_and_its_copy_are_not_both_read(tmp_path: Path, log_dir: Bro
 
 def test_a_directory_given_twice_is_a_wrong_setting(log_dir: BrokerLogDir) -> None:
     with pytest.raises(SettingError, match="given twice"):
-        _source(log_dir, log_dir, facts=UnknownClusterMetadata())
+        _source(log_dir, log_dir, cluster_metadata=UnknownClusterMetadata())
 
 
 def test_unknown_topics_must_be_named(log_dir: BrokerLogDir) -> None:
-    facts = UnknownClusterMetadata()
-    assert _reasons(_source(log_dir, facts=facts).scan()) == [IneligibleReason.TOPIC_UNKNOWN] * 3
-    assert _reasons(_source(log_dir, facts=facts, named_topics=["*"]).scan()) == [IneligibleReason.TOPIC_UNKNOWN] * 3
-    assert _reasons(_source(log_dir, facts=facts, named_topics=["orders"]).scan()) == [None, None, ACTIVE]
+    cluster_metadata = UnknownClusterMetadata()
+    assert _reasons(_source(log_dir, cluster_metadata=cluster_metadata).scan()) == [IneligibleReason.TOPIC_UNKNOWN] * 3
+    assert (
+        _reasons(_source(log_dir, cluster_metadata=cluster_metadata, named_topics=["*"]).scan())
+        == [IneligibleReason.TOPIC_UNKNOWN] * 3
+    )
+    assert _reasons(_source(log_dir, cluster_metadata=cluster_metadata, named_topics=["orders"]).scan()) == [
+        None,
+        None,
+        ACTIVE,
+    ]
 
 
 def test_unreadable_facts_make_topics_unknown_but_a_scan_goes_on(log_dir: BrokerLogDir) -> None:
@@ -415,7 +424,7 @@ def test_without_facts_two_names_of_one_id_are_both_refused(tmp_path: Path) -> N
     first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
     first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
     second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
-    source = _source(first, second, facts=UnknownClusterMetadata(), named_topics=["orders", "trimmed"])
+    source = _source(first, second, cluster_metadata=UnknownClusterMetadata(), named_topics=["orders", "trimmed"])
     report = source.scan()
     assert {segment.reason for replica in report.replicas for segment in replica.segments} == {CONTRADICTED}
     assert [error.message.rpartition(", ")[2] for error in report.errors] == ["which directories of two names have"] * 2
@@ -472,7 +481,7 @@ def test_a_scan_without_a_database_compares_no_archived_name_and_opening_a_segme
     def recorded(_: Uuid) -> str:
         raise MetadataUnavailableError("away")
 
-    source = _source(log_dir, facts=UnknownClusterMetadata(), recorded=recorded, named_topics=["orders"])
+    source = _source(log_dir, cluster_metadata=UnknownClusterMetadata(), recorded=recorded, named_topics=["orders"])
     report = source.scan()
     assert _reasons(report) == [None, None, ACTIVE]
     with pytest.raises(MetadataUnavailableError), source.open_segment(report.replicas[0].replica_id, 0):
@@ -481,10 +490,12 @@ def test_a_scan_without_a_database_compares_no_archived_name_and_opening_a_segme
 
 @pytest.mark.parametrize("facts", [None, UnknownClusterMetadata()])
 def test_a_directory_that_is_being_deleted_under_a_shortened_name_is_no_contradiction(
-    log_dir: BrokerLogDir, facts: ClusterMetadata | None
+    log_dir: BrokerLogDir, cluster_metadata: ClusterMetadata | None
 ) -> None:
     log_dir.partition(f"ord-0.{HEX}-delete").filled(0, 10, 20)
-    report = _source(log_dir, facts=facts, recorded={ORDERS: "orders"}.get, named_topics=["orders"]).scan()
+    report = _source(
+        log_dir, cluster_metadata=cluster_metadata, recorded={ORDERS: "orders"}.get, named_topics=["orders"]
+    ).scan()
     assert not report.errors
     live = next(replica for replica in report.replicas if replica.topic_id_partition.topic == "orders")
     assert [segment.reason for segment in live.segments] == [None, None, ACTIVE]

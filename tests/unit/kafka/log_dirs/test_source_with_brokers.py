@@ -40,9 +40,9 @@ class World:
 
     def source(self) -> LogDirSource:
         paths = [self.log_dir.path]
-        facts = AdminClusterMetadata(self.brokers, MetadataLog(paths))
+        cluster_metadata = AdminClusterMetadata(self.brokers, MetadataLog(paths))
         return LogDirSource(
-            [LogDirLocation(1, path) for path in paths], facts, brokers=self.brokers, named_topics=["orders"]
+            [LogDirLocation(1, path) for path in paths], cluster_metadata, brokers=self.brokers, named_topics=["orders"]
         )
 
     def scan(self) -> ScanReport:

@@ -15,7 +15,7 @@ TieringError
 |   |-- CorruptFileError             a FormatError with its path
 |   |-- CompactedSegmentError        offsets are gone by compaction; no damage
 |   `-- HostileNameError             a name that no broker writes, or that leads outside
-|-- ClusterMetadataError                topic facts are unknown or contradict each other
+|-- ClusterMetadataError                cluster metadata is unknown or contradicts itself
 |   `-- BrokersError                 the brokers did not say or do what they were asked
 |       |-- BrokersUnavailableError  no answer in time, or a leader is changing (retriable)
 |       |-- BrokersLoginError        TLS or SASL failed
@@ -284,7 +284,7 @@ class HostileNameError(SourceError):
 
 
 class ClusterMetadataError(TieringError):
-    """A topic's facts are unknown or contradict each other; nothing is decided from them."""
+    """The metadata of a topic is unknown or contradicts itself; nothing is decided from it."""
 
 
 class BrokersError(ClusterMetadataError):

@@ -135,7 +135,7 @@ class TieringReadySensor(BaseSensorOperator):
     """Looks whether a run may start; if not, waits in the triggerer until it may.
 
     Ready means: the schema is at head, the store can be reached and written, has space and carries our marker, a log
-    dir can be read, topic facts are there, nothing is paused, the pool has a slot, and a partition is ready. What
+    dir can be read, cluster metadata is there, nothing is paused, the pool has a slot, and a partition is ready. What
     waiting cannot mend, such as a foreign marker, fails at once. Single partitions that are not ready hold nobody up:
     the log names them and says why.
 

@@ -269,7 +269,7 @@ def _pause(world: World) -> Mend:
     return mend
 
 
-def _no_facts(world: World) -> Mend:
+def _no_cluster_metadata(world: World) -> Mend:
     """They were read once, and are not to be seen now."""
     world.migrate()
     with open_app(load_settings(world.deployed.config)) as app:
@@ -405,7 +405,11 @@ def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
         (_unreadable, "log dirs: ", (EXPIRATION,)),
         (_no_slots, "has 0 slots: that is a pause", ()),
         (_paused, "pause: all topics are paused: ./tiering resume", READERS),
-        (_no_facts, "topic facts: no directory of log_dirs shows __cluster_metadata-0", (EXPIRATION, *READERS)),
+        (
+            _no_cluster_metadata,
+            "topic facts: no directory of log_dirs shows __cluster_metadata-0",
+            (EXPIRATION, *READERS),
+        ),
     ],
 )
 def test_each_dag_waits_with_the_reason_and_goes_on_when_it_is_mended(

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from include.tiering.configs.sql_configs import SqlPoolMirror
-from include.tiering.database.partitions import LEASE_MARGIN_MS
 from include.tiering.database.schema import events, leases
+from include.tiering.database.transactions import LEASE_MARGIN_MS
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ids import TopicIdPartition

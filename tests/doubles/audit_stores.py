@@ -69,7 +69,7 @@ def write_database(
             ],
         )
         known: set[tuple[str, int]] = set()
-        rows = (audited for audited_segments in (world.audited_segments, more) for audited in audited_segments)
+        rows = (audited for audited_segments in (world.segments, more) for audited in audited_segments)
         while page := list(islice(rows, _PAGE)):
             new = {(audited.topic_id, audited.partition) for audited in page} - known
             known |= new

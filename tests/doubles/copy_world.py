@@ -69,7 +69,7 @@ class World:
         known: dict[str, Any] = {
             "metadata": self.metadata,
             "registry": self.registry,
-            "facts": UnknownClusterMetadata(),
+            "cluster_metadata": UnknownClusterMetadata(),
         }
         is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
         plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)

@@ -137,7 +137,7 @@ def test_recovery_points_are_those_of_the_checkpoint(copy: Copy) -> None:
         )
 
 
-def test_exactly_the_segments_that_the_facts_allow_are_eligible(copy: Copy) -> None:
+def test_exactly_the_segments_that_the_metadata_allow_are_eligible(copy: Copy) -> None:
     report = copy.scan(deep=False)
     for replica in report.replicas:
         topic = copy.topics()[replica.topic_id_partition.topic]

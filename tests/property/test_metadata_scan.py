@@ -48,7 +48,7 @@ class _Published:
 
 
 def facts(scan: MetadataScan, topic: MemoryMetadataTopic, journals: Any, wanted: Sequence[TopicIdPartition]) -> Any:
-    found = scan.facts(topic, journals, CONFIGS, wanted)
+    found = scan.evidence(topic, journals, CONFIGS, wanted)
     assert isinstance(found, MetadataTopicState)
     return found
 

@@ -70,8 +70,8 @@ def segments(draw: st.DrawFn, *, gaps: bool = True) -> Segment:
     return Segment(log, tuple(starts), offset - 1, LeaderEpochs.of(entries))
 
 
-def _plain_facts(log: bytes, end_offset: int) -> CheckedBatches:
-    """The facts of a sound log, read in the most obvious way."""
+def _plainly_checked(log: bytes, end_offset: int) -> CheckedBatches:
+    """The batches of a sound log, read in the most obvious way."""
     batches = []
     while log:
         length = struct.unpack(">i", log[8:12])[0]
@@ -109,8 +109,8 @@ def _plain_facts(log: bytes, end_offset: int) -> CheckedBatches:
 
 
 @given(segments(), st.sampled_from([1024, 1025, 3000, 1 << 20]))
-def test_the_same_facts_as_the_obvious_parser(segment: Segment, block_bytes: int) -> None:
-    assert segment.check(segment.log, block_bytes) == _plain_facts(segment.log, segment.end_offset)
+def test_the_same_metadata_as_the_obvious_parser(segment: Segment, block_bytes: int) -> None:
+    assert segment.check(segment.log, block_bytes) == _plainly_checked(segment.log, segment.end_offset)
 
 
 @given(segments())

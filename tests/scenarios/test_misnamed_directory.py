@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 OTHER = Uuid(b"others-topic-id0")
 ARCHIVED = Uuid(b"archived-topic-0")
-CONTRADICTED = "topic facts contradict what is on disk"
+CONTRADICTED = "cluster metadata contradicts what is on disk"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_nothing_of_it_is_copied_and_each_command_says_why(archive, app) -> None
         assert CONTRADICTED in said, (command, said)
 
 
-def test_without_topic_facts_nothing_is_appended_to_the_archive_of_another_name(archive, app) -> None:
+def test_without_topic_metadata_nothing_is_appended_to_the_archive_of_another_name(archive, app) -> None:
     """The id of an archived topic in the directories of another one, and no metadata log to ask."""
     archive.recreate_topic(str(ARCHIVED))
     for broker in (1, 2):

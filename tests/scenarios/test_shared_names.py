@@ -65,7 +65,7 @@ def ids_that_wait(run: object) -> set[Uuid]:
     return {one.topic_id_partition.topic_id for one in run.waiting if one.reason is Waits.NAME_TAKEN}  # type: ignore[attr-defined]
 
 
-def test_where_no_facts_ever_were_retention_of_the_name_is_about_neither(archive, app) -> None:
+def test_where_no_metadata_ever_were_retention_of_the_name_is_about_neither(archive, app) -> None:
     without_metadata_log(archive)
     archive.copy()
     old = old_id(archive)
@@ -84,7 +84,7 @@ def test_where_no_facts_ever_were_retention_of_the_name_is_about_neither(archive
 
 
 @pytest.mark.parametrize("retention", [{"retention_ms": HOUR_MS}, {"retention_bytes": 0}])
-def test_a_deletion_that_was_never_seen_and_facts_that_are_away(archive, retention) -> None:
+def test_a_deletion_that_was_never_seen_and_metadata_that_are_away(archive, retention) -> None:
     """The removal's record went with a snapshot: the log says who has the name, and nothing of the older topic."""
     archive.copy()
     old = old_id(archive)

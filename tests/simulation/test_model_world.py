@@ -34,7 +34,7 @@ def test_what_a_process_knows_of_before_an_election_is_not_what_others_are_told(
     log.elect(2, clean=True)
     cluster.changed()
 
-    old.size_doubts(seen.replica_id, seen.segments)  # asks for no newer facts
+    old.size_doubts(seen.replica_id, seen.segments)  # asks for no newer metadata
 
     with new.open_segment(seen.replica_id, 0) as opened:
         assert not opened.segment.eligible

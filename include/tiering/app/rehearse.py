@@ -301,7 +301,8 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
 
 
 def _cluster_metadata(app: App) -> ClusterMetadata:
-    """Where nobody tells facts, nothing is asked of what the database remembers: it may not be there yet."""
+    """Without a source of cluster metadata nothing is asked of what the database has stored: it may not be there
+    yet."""
     cluster_metadata = app.adapters.cluster_metadata
     return UnknownClusterMetadata() if isinstance(cluster_metadata, LostClusterMetadata) else cluster_metadata
 

@@ -121,8 +121,8 @@ _NOTHING: Final = AuditOutcome()
 def judge_known(
     segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """`facts` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are the
-    current objects that name this id."""
+    """`segments` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are
+    the current objects that name this id."""
     if any((segment.topic_id, segment.partition) in context.unread for segment in segments):
         return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
     by_key = {listed.key: listed for listed in objects}
@@ -292,7 +292,7 @@ _UNTOLD: Final = (
 def judge_unknown(
     tombstones: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """All facts of one segment id, which are tombstones or none, and the current objects that name this id."""
+    """All rows of one segment id, which are tombstones or none, and the current objects that name this id."""
     findings: list[AuditFinding] = []
     passed_over: Counter[PassedOver] = Counter()
     attempts: dict[tuple[str, SegmentKey], dict[ObjectKind, ListedObject]] = defaultdict(dict)

@@ -12,16 +12,17 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, exists, func,
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalTotals, removal_hash
-from include.tiering.database.partitions import (
+from include.tiering.database.schema import planned_removals, segments
+from include.tiering.database.transactions import (
     hold_fence,
     in_partition,
     key_of,
     lock_or_create_partition,
     of_partition,
     partition_from,
+    reading,
+    stored_text,
 )
-from include.tiering.database.schema import planned_removals, segments
-from include.tiering.database.transactions import reading, stored_text
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

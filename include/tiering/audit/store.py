@@ -16,7 +16,6 @@ from typing import Any, Final, cast
 
 from sqlalchemy import (
     Connection,
-    Engine,
     Row,
     Select,
     and_,
@@ -52,13 +51,12 @@ from include.tiering.audit.record import (
     StandingGuard,
     stands,
 )
-from include.tiering.database.partitions import is_live_lease
 from include.tiering.database.schema import audit_findings, audits, leases, segments, standing_guards, topics
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
     insert_for,
     insert_if_absent,
+    is_live_lease,
     reading,
     record_event,
     serialise_writers,
@@ -72,7 +70,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql_queries import pages_of, split_segments
 
-_FACTS: Final = (
+_AUDITED: Final = (
     segments.c.segment_id,
     segments.c.topic_id,
     segments.c.partition,
@@ -92,13 +90,8 @@ _FACTS: Final = (
 )
 
 
-class SqlAuditedMetadata:
+class SqlAuditedMetadata(ClusterStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def now_ms(self) -> int:
         with reading(self._engine) as connection:
@@ -121,7 +114,7 @@ class SqlAuditedMetadata:
         return split_segments(self._engine, self._cluster_id, ranges)
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
-        for rows in pages_of(self._engine, select(*_FACTS), self._cluster_id, key_range):
+        for rows in pages_of(self._engine, select(*_AUDITED), self._cluster_id, key_range):
             yield [AuditedSegment(*row) for row in rows]
 
 
@@ -156,13 +149,8 @@ _ENDED: Final = (FindingState.GONE, FindingState.ACTED)
 _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id", "upload_id", "first_seen_ms")
 
 
-class SqlAuditStore:
+class SqlAuditStore(ClusterStore):
     """`AuditStore` over the platform's database, dated by the database's clock."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def now_ms(self) -> int:
         with reading(self._engine) as connection:

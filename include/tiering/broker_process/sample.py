@@ -99,7 +99,7 @@ def samples_of(
     """One for each partition of the topic, by number.
 
     Args:
-        facts: None where nobody can be asked: then the partitions are those that lie in the log directories.
+        topic_metadata: None where nobody can be asked: then the partitions are those that lie in the log directories.
         max_bytes: of one partition's sample, which exceeds it only where its two newest segments do.
 
     Raises:

@@ -14,7 +14,7 @@ nothing, and then the next look at Airflow finds the same difference again.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, insert, select, update
 
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
@@ -29,8 +29,7 @@ from include.tiering.configs.config_store import (
 from include.tiering.configs.pools import POOLS, SeenPool
 from include.tiering.database.schema import dynamic_config_changes, dynamic_configs, pools
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
     insert_if_absent,
     reading,
     record_event,
@@ -86,13 +85,8 @@ _OF_ENTITY: Final = select(dynamic_configs.c.name, dynamic_configs.c.value).wher
 _UNSET: Final = delete(dynamic_configs).where(*_IS_OF, dynamic_configs.c.name == bindparam("of_name"))
 
 
-class SqlConfigStore:
+class SqlConfigStore(ClusterStore):
     """`ConfigStore` over an engine."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def snapshot(self) -> ConfigSnapshot:
         with reading(self._engine) as connection:
@@ -176,13 +170,8 @@ def _entity(row: Row[tuple[str, ...]]) -> ConfigEntity:
 _CONFIG_NAMES: Final = {spec.name: spec.config_name for spec in POOLS}
 
 
-class SqlPoolMirror:
+class SqlPoolMirror(ClusterStore):
     """`PoolMirror` over an engine."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def seen(self) -> Mapping[str, SeenPool]:
         query = select(pools).where(pools.c.cluster_id == self._cluster_id)

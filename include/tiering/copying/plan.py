@@ -165,8 +165,8 @@ def partitions_of_cluster(
 def partitions_out_of_sight(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with where
-    it may be, for a person. By topic and partition."""
+    """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with
+    where it may be, for a person. By topic and partition."""
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, topics, cluster_metadata)
     missing = sorted(expected.keys() - chosen, key=lambda one: (one.topic, one.partition))

@@ -1,4 +1,5 @@
-"""What the database says of itself: which store it belongs to, whether it is being rebuilt, whether facts were known.
+"""What the database says of itself: which store it belongs to, whether it is being rebuilt, and whether
+cluster metadata was known.
 
 **Store identity** is what the store's marker object must say before a write or delete. The row is written before the
 marker object is. From then on both change together, with a generation that is pending in the row while the marker is
@@ -9,7 +10,7 @@ soon as the one in use has planned, and is refused.
 beginning of a rebuild on, with the mark; taking the mark away is the last step. As long as it is there nobody but the
 rebuild uses the database, because half of the metadata would make orphans of all other objects.
 
-**Facts**: whether the facts about a cluster's topics were ever read is one event, written once.
+**Cluster metadata**: whether the metadata of a cluster's topics was ever read is one event, written once.
 """
 
 from collections.abc import Mapping
@@ -19,8 +20,7 @@ from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select,
 
 from include.tiering.database.schema import events, metadata, segments, stores
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
     insert_if_absent,
     reading,
     record_event,
@@ -128,13 +128,8 @@ _NOTHING_PENDING: Final = {
 }
 
 
-class StoreIdentities:
+class StoreIdentities(ClusterStore):
     """`StoreGenerations` of one cluster's remote store, over the platform's database."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def read(self) -> AcceptedMarkers | None:
         """None before the first `create`."""
@@ -279,12 +274,8 @@ _KIND: Final = "topic facts"
 _AUTHOR: Final = "plan"
 
 
-class SeenClusterMetadata:
+class SeenClusterMetadata(ClusterStore):
     """Of one cluster. Every call may raise MetadataUnavailableError."""
-
-    def __init__(self, engine: Engine, cluster_id: str) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
 
     def were_known(self) -> bool:
         with reading(self._engine) as connection:
@@ -297,7 +288,7 @@ class SeenClusterMetadata:
         with writing(self._engine) as connection:
             serialise_writers(connection, f"{_KIND} of {self._cluster_id}")
             if not self._is_written(connection):
-                now_ms = database_now_ms(connection)
+                now_ms = self._now_ms(connection)
                 record_event(connection, self._cluster_id, _KIND, self._cluster_id, "known", _AUTHOR, now_ms)
 
     def _is_written(self, connection: Connection) -> bool:

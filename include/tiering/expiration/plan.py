@@ -329,8 +329,8 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
 
 
 def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
-    """The chosen replicas. Not one of which another replica knows a later leader epoch: the topic facts are old then,
-    and what an old leader holds may be lost already."""
+    """The chosen replicas. Not one of which another replica knows a later leader epoch: the cluster metadata is old
+    then, and what an old leader holds may be lost already."""
     chosen: dict[TopicIdPartition, Replica] = {}
     latest: dict[TopicIdPartition, int] = {}
     for replica in () if report is None else report.replicas:

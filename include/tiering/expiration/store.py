@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, func, or_, select
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import events, leases, planned_deletions, planned_expirations, runs, segments
-from include.tiering.database.transactions import reading, stored_text
+from include.tiering.database.transactions import in_partition, key_of, partition_from, reading, stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid

@@ -120,7 +120,8 @@ def _layout(evidence: HandoverEvidence) -> Iterator[Remark]:
             )
         elif found != expected:
             yield Remark(
-                f"broker {broker.broker_id} reads with {found}, our layout {evidence.store.layout} is that of {expected}",
+                f"broker {broker.broker_id} reads with {found}, our layout "
+                f"{evidence.store.layout} is that of {expected}",
                 "seeded segments could not be read: use the store and layout that the brokers have",
             )
 

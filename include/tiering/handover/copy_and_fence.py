@@ -45,7 +45,7 @@ from include.tiering.handover.checks import HandoverEvidence, HandoverPartition,
 from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
 from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.rules import HandoverStep
-from include.tiering.handover.run_checks import facts_of, judged
+from include.tiering.handover.run_checks import evidence_of, judged
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import LeaseRole, TopicOwner
@@ -71,7 +71,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
     while rounds < limits.max_rounds:
         run.renew()
         done = run.ports.verbs.copy_round(handover.topic, run.ports.new_run_id())
-        left = _left(facts_of(run).partitions)
+        left = _left(evidence_of(run).partitions)
         words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
         if words != said:
             run.told(said := words)
@@ -133,8 +133,8 @@ def pass_gate(run: HandoverRun) -> StepResult:
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
-    """Facts in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
-    evidence = facts_of(run)
+    """Evidence in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
+    evidence = evidence_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
     size_bytes = 0
@@ -149,7 +149,7 @@ def verified(run: HandoverRun) -> HandoverEvidence:
     if deep:
         run.told(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
     run.ports.verbs.verify(wanted)
-    return facts_of(run)
+    return evidence_of(run)
 
 
 def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
@@ -173,7 +173,7 @@ def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
 def ask_approval(run: HandoverRun) -> StepResult:
     """Put exactly this plan before a person; it goes on once somebody agreed to it."""
     handover = run.handover
-    plan = plan_hash(handover, facts_of(run).partitions, run.seed, run.ports.handovers.guards(handover.handover_id))
+    plan = plan_hash(handover, evidence_of(run).partitions, run.seed, run.ports.handovers.guards(handover.handover_id))
     if run.ports.handovers.propose(run.drive, plan).approval is not None:
         return DONE
     return StepResult(StepEnd.WAIT, f"plan {plan} waits for an approval")
@@ -259,7 +259,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
 
 def recheck(run: HandoverRun) -> StepResult:
     """Everything again, as it is now: the last look before anything leaves the platform."""
-    evidence = facts_of(run)
+    evidence = evidence_of(run)
     result = judged(run, HandoverStep.RECHECK, evidence)
     if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):
         return StepResult(StepEnd.DONE, result.detail, HandoverStep.FENCE)

@@ -52,7 +52,7 @@ from include.tiering.handover.ports import (
     published_end,
 )
 from include.tiering.handover.rules import HandoverStep, switched_by_hand
-from include.tiering.handover.run_checks import facts_of, judged
+from include.tiering.handover.run_checks import evidence_of, judged
 from include.tiering.kafka.cluster.contract import BrokerConfig
 from include.tiering.model.ownership import TopicOwner
 
@@ -128,7 +128,7 @@ def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
         hold_guards(run)
-        result = judged(run, step, facts_of(run))
+        result = judged(run, step, evidence_of(run))
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result
         run.pause()

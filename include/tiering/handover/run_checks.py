@@ -52,7 +52,7 @@ def check_preconditions(run: HandoverRun) -> StepResult:
         BrokersRefusedError: brokers do not take remote storage with these values of local and total retention, which
             they compare from the switch on only. Else it would be the last step that is refused.
     """
-    result = judged(run, HandoverStep.PRECONDITIONS, facts_of(run))
+    result = judged(run, HandoverStep.PRECONDITIONS, evidence_of(run))
     if result.end is StepEnd.DONE:
         run.ports.brokers.alter_topic_configs(run.handover.topic, _configs_at_the_end(run), dry_run=True)
     return result
@@ -70,7 +70,7 @@ def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
     return at_the_end | {REMOTE_STORAGE: "true"}
 
 
-def facts_of(run: HandoverRun) -> HandoverEvidence:
+def evidence_of(run: HandoverRun) -> HandoverEvidence:
     """Of this hand-over, as everything is now."""
     handover = run.handover
     return gather(run.ports, handover.topic, handover.topic_id, handover)
@@ -118,7 +118,7 @@ _BROKER_DEFAULTS: Final = {
 
 
 def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverEvidence:
-    """Facts about the topic; with a hand-over, beside what it stored.
+    """Evidence about the topic; with a hand-over, beside what it stored.
 
     Raises:
         BrokersError, MetadataTopicUnavailableError: nothing, or not everything, could be asked.
@@ -148,7 +148,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
             for one, known in zip(ids, partitions, strict=True)
         ),
-        metadata_topic=ports.metadata_scan.properties(
+        metadata_topic=ports.metadata_scan.evidence(
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,

@@ -7,20 +7,18 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
-from include.tiering.database.partitions import (
-    draw_token,
-    ensure_partition,
-    is_within_lease,
-    partition_from,
-    token_after,
-)
 from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
 from include.tiering.database.transactions import (
     ClusterStore,
+    draw_token,
+    ensure_partition,
     insert_if_absent,
+    is_within_lease,
+    partition_from,
     reading,
     record_event,
     stored_text,
+    token_after,
     writing,
 )
 from include.tiering.errors import LeaseLostError, StateConflictError

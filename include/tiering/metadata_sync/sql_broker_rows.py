@@ -21,9 +21,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, insert, or_, select, update
 
-from include.tiering.database.partitions import in_partition, key_of
 from include.tiering.database.schema import broker_epochs, quality_results, segment_epochs, segments, topics
-from include.tiering.database.transactions import NowMs, upsert
+from include.tiering.database.transactions import NowMs, in_partition, key_of, upsert
 from include.tiering.metadata_sync.metadata_events import AppliedPartition
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCacheState, EpochReference, Reference
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition

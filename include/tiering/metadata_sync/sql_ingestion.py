@@ -21,9 +21,14 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, select
 
-from include.tiering.database.partitions import lock_or_create_partition, partition_from
 from include.tiering.database.schema import PARTITION_TOTAL, ingested_records, size_counters, topics
-from include.tiering.database.transactions import ClusterStore, reading, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    lock_or_create_partition,
+    partition_from,
+    reading,
+    writing,
+)
 from include.tiering.errors import MetadataTopicReplacedError, StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event

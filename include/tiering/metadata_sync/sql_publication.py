@@ -12,11 +12,15 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from include.tiering.database.partitions import ensure_partition, hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import publications, published_records, topics
 from include.tiering.database.transactions import (
     ClusterStore,
+    ensure_partition,
+    hold_fence,
+    in_partition,
     insert_if_absent,
+    key_of,
+    partition_from,
     reading,
     writing,
 )

@@ -1,8 +1,8 @@
 """What must hold before a run starts, and which partitions it may work on (KIP-1105's isReady, for what we can know).
 
-A partition is ready if its metadata is complete, the leader's replica is found where we can read, topic facts do not
-contradict it, the topic is ours, nothing has stopped it, and the plan of a copy does not hold it back until a person
-decides. One that is not waits by itself: the others go on. Of a topic that was deleted nothing is waited for.
+A partition is ready if its metadata is complete, the leader's replica is found where we can read, cluster metadata does
+not contradict it, the topic is ours, nothing has stopped it, and the plan of a copy does not hold it back until a
+person decides. One that is not waits by itself: the others go on. Of a topic that was deleted nothing is waited for.
 
 Each check of a run has a name, a result, and says whether waiting can help. The report shows them one by one, with the
 partitions that a run could work on.
@@ -51,7 +51,7 @@ class NotReady(Reason):
     """Why nothing may be done with a partition now."""
 
     METADATA = "metadata-incomplete", "its metadata is not complete", True
-    FACTS = "cluster-metadata", "topic facts are unknown or contradict what is on disk", True
+    CLUSTER_METADATA = "cluster-metadata", "cluster metadata is unknown or contradicts what is on disk", True
     NO_LEADER_REPLICA = "no-leader-replica", "its leader's replica is not found in a readable log directory", True
     NOT_OURS = "not-ours", "another owner works on this topic"
     DELETED = "deleted", "deleted in the cluster"
@@ -173,7 +173,7 @@ def _obstacles_of_metadata(
     contradictions = sorted(str(reason) for reason in _reasons(replicas) & _CONTRADICTIONS)
     chosen = next((replica for replica in replicas if replica.chosen), None)
     if contradictions and (chosen is None or _reasons([chosen]) & _CONTRADICTIONS):
-        yield NotReady.FACTS, contradictions[0]
+        yield NotReady.CLUSTER_METADATA, contradictions[0]
     if chosen is None and report is not None:
         yield NotReady.NO_LEADER_REPLICA, where_it_may_be(partition, report, known_partitions.get(partition))
     owner = registry.owner(partition.topic_id)
@@ -240,7 +240,7 @@ def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
 def _in_cluster_metadata(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """Facts that cannot be read add nothing: the scan has said so."""
+    """Metadata that cannot be read adds nothing: the scan has said so."""
     try:
         return partitions_of_cluster(report, topics, cluster_metadata)
     except ClusterMetadataError:

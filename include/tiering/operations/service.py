@@ -119,7 +119,7 @@ class DeploymentChecks:
             "schema": self._schema,
             "storage": self._check_storage,
             LOG_DIRS: lambda: self._check_log_dirs() if needs_log_dirs or self._settings.log_dirs else "none is set",
-            CLUSTER_METADATA: self._cluster_metadata,
+            CLUSTER_METADATA: self._check_cluster_metadata,
             PAUSE: self._pause,
             HANDOVERS: self._check_handovers,
             LEASES: lambda: require_none_ahead(self._stores().work.leases_ahead()),
@@ -172,7 +172,7 @@ class DeploymentChecks:
         waiting = "; ".join(map(str, unreadable))
         return f"{total - len(unreadable)} of {total} readable; partitions of the others wait: {waiting}"
 
-    def _cluster_metadata(self) -> str:
+    def _check_cluster_metadata(self) -> str:
         self._log_dirs.require_cluster()
         self._cluster_metadata().refresh()
         if self._has_brokers:

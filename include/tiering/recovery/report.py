@@ -30,7 +30,7 @@ NOT_IN_MANIFESTS: Final = (
     ("the highest offset copied where everything was deleted", "none: the next copy begins at the source's start"),
     ("leader epochs that only brokers know", "learnt by the next plan of a copy"),
     ("owners of topics", "none: `topics.include` and the next plan decide anew"),
-    ("deletions of topics that were seen, that topic facts were seen", "not seen: looked for by the next plan"),
+    ("deletions of topics that were seen, that cluster metadata was seen", "not seen: looked for by the next plan"),
     ("retention, quotas and other dynamic configs, pauses", "unset: nothing expires before retention is set again"),
     ("failed segments that were given up, or superseded", "what fails again is decided again"),
     ("when a segment was FINISHED", "its copy began when its manifest says, and was FINISHED by this rebuild"),

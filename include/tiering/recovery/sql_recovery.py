@@ -16,11 +16,14 @@ from typing import Final
 
 from sqlalchemy import Connection, func, insert, select
 
-from include.tiering.database.partitions import hold_fence, lock_or_create_partition, of_partition, partition_from
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
 from include.tiering.database.store_identity import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
 from include.tiering.database.transactions import (
     ClusterStore,
+    hold_fence,
+    lock_or_create_partition,
+    of_partition,
+    partition_from,
     reading,
     record_event,
     stored_text,

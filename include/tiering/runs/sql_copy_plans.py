@@ -10,7 +10,6 @@ from typing import Any, Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Row,
     Select,
     and_,
@@ -22,12 +21,14 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.database.partitions import hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import leases, planned_partitions, planned_segments, runs
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
+    hold_fence,
+    in_partition,
     insert_if_absent,
+    key_of,
+    partition_from,
     reading,
     stored_text,
     writing,
@@ -129,18 +130,13 @@ _CLAIMED: Final = update(planned_partitions).where(
 _CLAIMED_AT: Final = select(leases.c.claimed_at_ms).where(OF_FENCE)
 
 
-class SqlCopyPlans:
+class SqlCopyPlans(ClusterStore):
     """That part of `WorkStore` which is about plans of copies. Every call is one transaction, dated by the database's
     clock.
 
     Outcomes are not waited for on disk: a segment whose outcome a power failure undid is found copied, or tried again,
     by whoever claims its partition next.
     """
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
         plan_hash = _hash_of(partitions)

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Final
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Table,
     Update,
     and_,
@@ -43,7 +42,6 @@ from sqlalchemy import (
     update,
 )
 
-from include.tiering.database.partitions import hold_fence, in_partition, key_of, partition_from
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     approvals,
@@ -56,9 +54,12 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
+    ClusterStore,
+    hold_fence,
+    in_partition,
     insert_if_absent,
+    key_of,
+    partition_from,
     reading,
     record_event,
     stored_text,
@@ -242,7 +243,7 @@ class PlannedItems:
         )
 
 
-class SqlDeletionRuns(ABC):
+class SqlDeletionRuns(ClusterStore, ABC):
     """`DeletionRuns` over the platform's database. Every call is one transaction, dated by the database's clock.
 
     A store of one use case says of what `_kind` its runs are in the table of runs, which are its `_planned_items`, and
@@ -252,11 +253,6 @@ class SqlDeletionRuns(ABC):
     _kind: ClassVar[str]
     _planned_items: ClassVar[PlannedItems]
     _asks_again: ClassVar[bool]
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def run(self, run_id: str) -> DeletionRun:
         with reading(self._engine) as connection:

@@ -8,7 +8,7 @@ A lease that ends further ahead than it may last was taken, or renewed, while th
 lease: else its partition would be blocked until that time comes.
 
 No token is given twice, whatever a restore from a backup took back and whatever the database's clock says: a worker
-from before it cannot hold a token that somebody is given after it (`database.partitions`).
+from before it cannot hold a token that somebody is given after it (`database.transactions`).
 
 | a batch dies                  | what it leaves                 | what clears it up                                 |
 |-------------------------------|--------------------------------|---------------------------------------------------|
@@ -23,15 +23,15 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, bindparam, not_, or_, select
 from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.partitions import (
+from include.tiering.database.schema import leases, pauses
+from include.tiering.database.transactions import (
     draw_token,
     in_partition,
+    insert_for,
     is_live_lease,
     key_of,
     sql_token_after,
 )
-from include.tiering.database.schema import leases, pauses
-from include.tiering.database.transactions import insert_for
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.runs.contract import ALL_TOPICS

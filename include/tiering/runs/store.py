@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, select, update
 
-from include.tiering.database.partitions import (
+from include.tiering.database.schema import batches, leases, pauses, plan_questions, pools, topics
+from include.tiering.database.transactions import (
     LEASE_MARGIN_MS,
+    ClusterStore,
+    insert_if_absent,
     is_lease_ahead,
     is_live_lease,
     key_of,
     partition_from,
-)
-from include.tiering.database.schema import batches, leases, pauses, plan_questions, pools, topics
-from include.tiering.database.transactions import (
-    NowMs,
-    database_now_ms,
-    insert_if_absent,
     reading,
     record_event,
     stored_text,
@@ -214,13 +211,8 @@ def _pause_key(topic: str | None) -> str:
     return ALL_TOPICS if topic is None else topic
 
 
-class SqlPlanQuestions:
+class SqlPlanQuestions(ClusterStore):
     """`PlanQuestions` over the platform's database. Every call is one transaction, dated by the database's clock."""
-
-    def __init__(self, engine: Engine, cluster_id: str, *, now_ms: NowMs = database_now_ms) -> None:
-        self._engine = engine
-        self._cluster_id = cluster_id
-        self._now_ms = now_ms
 
     def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
         with writing(self._engine) as connection:

@@ -33,7 +33,6 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, or_, select, tuple_, update
 
-from include.tiering.database.partitions import hold_fence, in_partition, key_of, lock_partition, partition_from
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     leases,
@@ -43,7 +42,16 @@ from include.tiering.database.schema import (
     size_counters,
     topics,
 )
-from include.tiering.database.transactions import ClusterStore, reading, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    hold_fence,
+    in_partition,
+    key_of,
+    lock_partition,
+    partition_from,
+    reading,
+    writing,
+)
 from include.tiering.errors import IllegalTransitionError, StateConflictError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import Fence, LeaseRole, SegmentOrigin, TopicOwner

@@ -24,16 +24,18 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, insert, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from include.tiering.database.partitions import (
+from include.tiering.database.schema import segment_epochs, segments
+from include.tiering.database.transactions import (
+    NowMs,
     condemned_by,
     hold_fence,
     in_partition,
+    insert_for,
     key_of,
     lock_or_create_partition,
     lock_partition,
+    record_event,
 )
-from include.tiering.database.schema import segment_epochs, segments
-from include.tiering.database.transactions import NowMs, insert_for, record_event
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import with_records
 from include.tiering.model.ids import RemoteLogSegmentId

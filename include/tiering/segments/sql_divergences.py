@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
 
-from include.tiering.database.partitions import in_partition, key_of, lock_partition
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
@@ -23,7 +22,16 @@ from include.tiering.database.schema import (
     segments,
     size_counters,
 )
-from include.tiering.database.transactions import ClusterStore, reading, record_event, stored_text, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    in_partition,
+    key_of,
+    lock_partition,
+    reading,
+    record_event,
+    stored_text,
+    writing,
+)
 from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.histories import (
     FIRST_HISTORY,

@@ -15,10 +15,12 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, select, update
 
-from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.transactions import (
     ClusterStore,
+    lock_partition,
+    of_partition,
+    partition_from,
     reading,
     record_event,
     stored_text,

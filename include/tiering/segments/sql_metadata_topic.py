@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert, select, text, update
 
-from include.tiering.database.partitions import lock_partition, of_partition, partition_from
 from include.tiering.database.schema import (
     broker_epochs,
     ingested_records,
@@ -21,7 +20,16 @@ from include.tiering.database.schema import (
     segments,
     topics,
 )
-from include.tiering.database.transactions import NowMs, insert_for, record_event, stored_text, upsert
+from include.tiering.database.transactions import (
+    NowMs,
+    insert_for,
+    lock_partition,
+    of_partition,
+    partition_from,
+    record_event,
+    stored_text,
+    upsert,
+)
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.model.ids import TopicIdPartition, Uuid

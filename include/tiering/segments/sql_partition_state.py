@@ -16,7 +16,9 @@ from typing import Final
 from sqlalchemy import Connection, and_, bindparam, select, update
 
 from include.tiering.database.migrations import is_at_head
-from include.tiering.database.partitions import (
+from include.tiering.database.schema import partitions, segments, size_counters, topics
+from include.tiering.database.transactions import (
+    ClusterStore,
     ensure_partition,
     hold_fence,
     in_partition,
@@ -25,10 +27,11 @@ from include.tiering.database.partitions import (
     lock_partition,
     of_partition,
     partition_from,
+    reading,
+    record_event,
     stopped_reason_of,
+    writing,
 )
-from include.tiering.database.schema import partitions, segments, size_counters, topics
-from include.tiering.database.transactions import ClusterStore, reading, record_event, writing
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
 from include.tiering.model.ids import TopicIdPartition

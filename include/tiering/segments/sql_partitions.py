@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy import Connection, bindparam, case, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from include.tiering.database.partitions import in_partition, key_of, lock_or_create_partition
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
@@ -22,7 +21,15 @@ from include.tiering.database.schema import (
     skipped_offsets,
     topics,
 )
-from include.tiering.database.transactions import NowMs, insert_for, record_event, stored_text
+from include.tiering.database.transactions import (
+    NowMs,
+    in_partition,
+    insert_for,
+    key_of,
+    lock_or_create_partition,
+    record_event,
+    stored_text,
+)
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import (

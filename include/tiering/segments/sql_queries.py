@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, func, select
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import segments, topics
-from include.tiering.database.transactions import reading
+from include.tiering.database.transactions import in_partition, key_of, partition_from, reading
 from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import SegmentOrigin

@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
 
-from include.tiering.database.partitions import ensure_topic
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
 from include.tiering.database.transactions import (
     ClusterStore,
+    ensure_topic,
     reading,
     record_event,
     stored_text,

@@ -23,9 +23,19 @@ from typing import Any, Final, TypeGuard
 
 from sqlalchemy import Connection, Row, and_, bindparam, exists, func, select, update
 
-from include.tiering.database.partitions import in_partition, key_of, lock_partition, of_partition, set_stopped_reason
 from include.tiering.database.schema import divergences, quality_results, segments
-from include.tiering.database.transactions import ClusterStore, reading, stored_text, upsert, writing
+from include.tiering.database.transactions import (
+    ClusterStore,
+    in_partition,
+    key_of,
+    lock_partition,
+    of_partition,
+    reading,
+    set_stopped_reason,
+    stored_text,
+    upsert,
+    writing,
+)
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict, VerdictTotal

@@ -89,7 +89,7 @@ UNKNOWN_STANDING: Final = TopicStanding()
 
 @dataclass(frozen=True, slots=True)
 class TopicWatch:
-    """Asks about topics of one cluster. Facts of another cluster, or none, say nothing."""
+    """Asks about topics of one cluster. Metadata of another cluster, or none, says nothing."""
 
     cluster_id: str
     cluster_metadata: ClusterMetadata
@@ -101,7 +101,7 @@ class TopicWatch:
             return
         recorded = self.deletions.all()
         for topic_id, topic in _names(partitions).items():
-            answered, topic_metadata, _ = self._facts_of(topic_id, topic)
+            answered, topic_metadata, _ = self._metadata_of(topic_id, topic)
             is_there = topic_metadata is not None
             if not answered:
                 continue
@@ -136,7 +136,7 @@ class TopicWatch:
         holders = _by_name({**names_in_use, **names})
         standings = {}
         for topic_id, topic in names.items():
-            answered, topic_metadata, named = self._facts_of(topic_id, topic) if can_answer else (False, None, None)
+            answered, topic_metadata, named = self._metadata_of(topic_id, topic) if can_answer else (False, None, None)
             deletion = recorded.get(topic_id)
             kept_because = ""
             if deletion is not None and expire_after_days is not None:
@@ -164,9 +164,9 @@ class TopicWatch:
         )
 
     def _is_known(self, name: str, holders: Sequence[Uuid]) -> bool:
-        return self._facts_of(holders[0], name)[2] is not None
+        return self._metadata_of(holders[0], name)[2] is not None
 
-    def _facts_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
+    def _metadata_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
         """Whether there is an answer about one topic; what has its id, and what has its name now."""
         try:
             return True, self.cluster_metadata.topic(topic_id), self.cluster_metadata.topic_named(topic)
@@ -179,7 +179,7 @@ class TopicWatch:
             self.cluster_metadata.refresh()
             return self.cluster_metadata.cluster_id() == self.cluster_id
         except ClusterMetadataError as error:
-            _log.info("topic facts cannot be asked: %s", error)
+            _log.info("cluster metadata cannot be asked: %s", error)
             return False
 
 
@@ -220,7 +220,7 @@ class TopicLifecycle:
     """Asks the cluster and the database about topics and their names.
 
     Args:
-        facts: what the cluster says of topics; opened by the call that asks it.
+        cluster_metadata: what the cluster says of topics; opened by the call that asks it.
         expire_after_days: of `tiering.on.topic.delete` as it holds now; None keeps what was archived of deleted topics.
         now_ms: the database's clock.
     """
@@ -298,7 +298,7 @@ class Owners(Protocol):
 @dataclass(frozen=True, slots=True)
 class SeenOwners:
     """What the registry says, but for topics of which the cluster says now that brokers tier them: those are theirs,
-    though no plan has looked since and recorded it. Facts of another cluster, or none, say nothing.
+    though no plan has looked since and recorded it. Metadata of another cluster, or none, says nothing.
 
     For whoever removes what the registry alone would call ours.
     """

@@ -83,8 +83,8 @@ class ClusterSettings(ConnectionSettings):
     bootstrap_servers: Servers | None = Field(
         default=None,
         description="`host:port,host:port` of the brokers: they are asked for topics, leaders and exact offsets, and "
-        "nothing is planned while they do not answer. Unset: topic facts come from `__cluster_metadata-0`, and offsets "
-        "are the lower bounds that log directories show.",
+        "nothing is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
+        "offsets are the lower bounds that log directories show.",
     )
     security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="What the listener speaks.")
     request_timeout_ms: int = Field(

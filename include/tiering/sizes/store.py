@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
-from include.tiering.database.transactions import ClusterStore, reading
+from include.tiering.database.transactions import ClusterStore, in_partition, key_of, partition_from, reading
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segment_metadata import RemoteLogSegmentState

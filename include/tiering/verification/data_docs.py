@@ -60,7 +60,7 @@ def run_page(run: QualityRun, results: StoredResults) -> bytes:
         element("nav", element("a", f"All runs of {run.origin}", href="../index.html")),
         element("h1", f"Quality of {run.run_id}"),
         element("p", summary.sentence, class_=f"verdict {_colour(summary)}"),
-        _facts(run, results),
+        _overview(run, results),
         *_remarks(run),
         *_lines("Segments that failed", failed_lines(run), "bad"),
         *_lines("Segments with warnings", warned_lines(run), "odd"),
@@ -100,8 +100,8 @@ def no_page(keep_days: int) -> bytes:
     return document(sentence, element("h1", sentence), element("p", why, class_="dim"))
 
 
-def _facts(run: QualityRun, results: StoredResults) -> Element:
-    facts = {
+def _overview(run: QualityRun, results: StoredResults) -> Element:
+    shown = {
         "DAG": run.origin,
         "Segments": f"{run.segments:,}",
         "Began": format_utc(run.began_at_ms),
@@ -111,7 +111,7 @@ def _facts(run: QualityRun, results: StoredResults) -> Element:
         "Depth": run.depth,
         "Read from the store": format_bytes(run.bytes_read),
     }
-    pairs = ((element("dt", name), element("dd", text)) for name, text in facts.items())
+    pairs = ((element("dt", name), element("dd", text)) for name, text in shown.items())
     return element("dl", *(part for pair in pairs for part in pair))
 
 

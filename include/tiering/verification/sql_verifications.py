@@ -6,11 +6,13 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
-from include.tiering.database.partitions import in_partition, key_of, partition_from
 from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
 from include.tiering.database.transactions import (
     ClusterStore,
+    in_partition,
     insert_if_absent,
+    key_of,
+    partition_from,
     reading,
     record_event,
     writing,

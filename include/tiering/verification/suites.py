@@ -1,6 +1,6 @@
 """What must hold of partitions and of their sizes, as data, and which rules are judged together.
 
-Q4xx look at a partition's FINISHED segments side by side. A rule that another source of facts may break by itself, or
+Q4xx look at a partition's FINISHED segments side by side. A rule that another source may break by itself, or
 that leaves each segment readable, is a warning: a FAILED verdict stops a partition, and says what the store held.
 
 S1xx compare the counters of sizes with the rows, S2xx the store with the rows, one measure each. A recount is taken as

@@ -23,7 +23,7 @@ class Audits:
 
     def asks(self, process: Process) -> None:
         """It is granted a request, and asks right then whose the topic is."""
-        cluster_metadata = self._world.segments.visible()[0].values()
+        cluster_metadata = self._world.cluster_metadata.visible()[0].values()
         self._tiered[process] = frozenset(one.topic_id for one in cluster_metadata if one.is_remote_storage_enabled)
 
     def cannot_know(self, key: str, process: Process) -> bool:

@@ -12,8 +12,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
-from include.tiering.database import partitions
-from include.tiering.database import transactions as database_clock
+from include.tiering.database import transactions
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue
 from tests.simulation.kernel.futures import SimulatedExecutor, SimulatedFuture
 from tests.simulation.kernel.scheduler import Scheduler
@@ -55,11 +54,11 @@ def simulated_runtime(current: Callable[[], Scheduler]) -> Iterator[None]:
     defaults: dict[str, Any] = ByteBoundedQueue.__init__.__kwdefaults__ or {}
     real_wait = defaults["wait"]
     defaults["wait"] = lambda condition, timeout: condition.wait(timeout)
-    places.append((database_clock, "time", time))
+    places.append((transactions, "time", time))
     clock = SimpleNamespace(time_ns=lambda: current().database_ms * 1_000_000)
-    database_clock.time = clock  # type: ignore[assignment, attr-defined]
-    places.append((partitions, "secrets", secrets))
-    partitions.secrets = SimpleNamespace(  # type: ignore[assignment, attr-defined]
+    transactions.time = clock  # type: ignore[assignment, attr-defined]
+    places.append((transactions, "secrets", secrets))
+    transactions.secrets = SimpleNamespace(  # type: ignore[assignment, attr-defined]
         randbits=lambda count: current().choices.random_bits(count)
     )
     try:

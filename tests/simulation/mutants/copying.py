@@ -10,8 +10,8 @@ from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, 
 from include.tiering.copying.abandoned_copies import LeftoverCopies
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_replacements import Replacements
-from include.tiering.database.partitions import of_partition
 from include.tiering.database.schema import segment_epochs, segments
+from include.tiering.database.transactions import of_partition
 from include.tiering.kafka.log_dirs import evaluate_replicas as judging
 from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason

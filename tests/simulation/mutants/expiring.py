@@ -146,7 +146,7 @@ def _covers(call: Call) -> bool:
 
 
 def _bytes_of_old_leaders() -> list[Patch]:
-    """Whoever leads by the facts is believed, whatever another replica knows."""
+    """Whoever leads by the metadata is believed, whatever another replica knows."""
 
     def instead(report: Any) -> Any:
         replicas = () if report is None else report.replicas
@@ -201,7 +201,7 @@ def _brokers_log_start() -> list[Patch]:
 
 
 def _absence_is_proof() -> list[Patch]:
-    """A topic that the facts do not show was deleted, and they show none."""
+    """A topic that the metadata does not show was deleted, and it shows none."""
     records, stands = TopicWatch.record, TopicWatch.standings
 
     def blind(watch: Any) -> Any:

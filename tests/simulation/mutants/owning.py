@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 from sqlalchemy import true
 
-from include.tiering.database.partitions import FenceHolder
-from include.tiering.database.transactions import writing
+from include.tiering.database.transactions import FenceHolder, writing
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs import sql_copy_plans, sql_deletion_runs, sql_lease_rows
 from include.tiering.runs import store as sql_work

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from include.tiering.database.partitions import TOKEN_RANDOM_BITS, FenceHolder, token_after
+from include.tiering.database.transactions import TOKEN_RANDOM_BITS, FenceHolder, token_after
 from include.tiering.metadata_sync import plan_publication, publish, sql_publication
 from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publish import Publisher, ReadBack

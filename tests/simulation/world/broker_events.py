@@ -245,7 +245,7 @@ class BrokerEvents(EventSource):
         if clean:
             self._tell("a log cleaner runs", log.partition, f"on {replica.broker_id}, from {clean[0].base_offset}")
 
-    def facts_lag(self) -> None:
+    def metadata_lags(self) -> None:
         if self._world.cluster_metadata.lags:
             self._world.cluster_metadata.thaw()
             self._tell("the metadata log catches up", "")

@@ -289,7 +289,7 @@ class PartitionLog:
 
 
 class Cluster:
-    """All partitions, and the topic facts as they were written down, version by version."""
+    """All partitions, and the cluster metadata as it was written down, version by version."""
 
     def __init__(self, cluster_id: str, now_ms: "Clock") -> None:
         self.cluster_id = cluster_id
@@ -342,13 +342,13 @@ class Cluster:
         self.changed()
 
     def image(self) -> dict[Uuid, TopicMetadata]:
-        """The facts as of now."""
+        """The metadata as of now."""
         return {
             topic_id: TopicMetadata(
                 name,
                 topic_id,
                 dict(self.configs[topic_id]),
-                {log.partition.partition: _facts_of(log) for log in self.logs.values() if _is_of(log, topic_id)},
+                {log.partition.partition: _metadata_of(log) for log in self.logs.values() if _is_of(log, topic_id)},
             )
             for topic_id, name in self.names.items()
         }
@@ -358,7 +358,7 @@ def _is_of(log: PartitionLog, topic_id: Uuid) -> bool:
     return log.partition.topic_id == topic_id
 
 
-def _facts_of(log: PartitionLog) -> PartitionMetadata:
+def _metadata_of(log: PartitionLog) -> PartitionMetadata:
     return PartitionMetadata(log.partition.partition, log.leader, log.leader_epoch, log.brokers, tuple(log.isr))
 
 

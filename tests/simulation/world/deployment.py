@@ -1,7 +1,7 @@
 """The product, put together as `wiring` does, with every contract behind a scheduling point.
 
 SQL adapters, layout, marker guard, verbs and tasks are the product's. Model adapters take the place of log directories,
-topic facts, the object store and the quota ledger.
+cluster metadata, the object store and the quota ledger.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -147,7 +147,7 @@ def error_of(label: str) -> Exception:
     """What an adapter would say that met this fault."""
     if label.startswith(("source.", "opened.")):
         return SourceUnreadableError(label, "input/output error")
-    if label.startswith("facts."):
+    if label.startswith("cluster_metadata."):
         return ClusterMetadataError(f"{label}: cannot be read")
     return MetadataUnavailableError(f"{label}: database is locked")
 

@@ -51,7 +51,7 @@ class Events(EventSource):
             (brokers.corrupt, by_brokers),
             (brokers.compaction_is_switched, 0),
             (brokers.log_cleaner_runs, 0),
-            (brokers.facts_lag, 2 * by_brokers + 4 * tempers.by_size),
+            (brokers.metadata_lags, 2 * by_brokers + 4 * tempers.by_size),
             (self._operators.retention_changes, 5 * by_operators + 4),
             (self._operators.quota_changes, 2 * by_operators),
             (self._operators.pause, 4 * by_operators),

@@ -62,7 +62,7 @@ SIZES: Final = Focus(
         "elect": 20,
         "elect_unclean": 10,
         "lag": 8,
-        "facts_lag": 14,
+        "metadata_lags": 14,
         "delete_records_locally": 10,
         "roll": 4,
         "retention_changes": 12,
@@ -72,7 +72,7 @@ SIZES: Final = Focus(
     {"brokers": 1, "by_size": 1},
     ("source.scan", "deletions.save_plan"),
 )
-"""Retention by size, with limits that are close to what there is, among elections and stale topic facts."""
+"""Retention by size, with limits that are close to what there is, among elections and stale cluster metadata."""
 VERDICTS: Final = Focus(
     "verdicts",
     {
@@ -213,7 +213,7 @@ _ANY_MISTAKE: Final = {
     "copy_is_switched_off": 1,
     "takes_over": 4,
     "topic_is_made_again": 1,
-    "facts_go_away": 2,
+    "metadata_goes_away": 2,
     "clock_goes_wrong": 1,
     "clock_is_mended": 5,
     "bucket_changes_hands": -100,
@@ -268,7 +268,7 @@ NAMES_AND_CLOCKS: Final = Focus(
     {
         **_ANY_MISTAKE,
         "topic_is_made_again": 8,
-        "facts_go_away": 12,
+        "metadata_goes_away": 12,
         "clock_goes_wrong": 8,
         "clock_is_mended": 12,
         "clock_jumps_before_a_run": 6,

@@ -96,7 +96,7 @@ class ClusterMetadataFeed:
         return self._frozen is not None
 
     def visible(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
-        return self._frozen or self._cluster.remembered("facts", self._present)
+        return self._frozen or self._cluster.remembered("cluster metadata", self._present)
 
     def _present(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
         return self._cluster.image(), frozenset(() if self.forgets_removals else self._cluster.removed)
@@ -191,7 +191,7 @@ class ModelSource:
         raise SourceVanishedError(str(replica_id), "no such directory")
 
     def _judged(self, log: PartitionLog) -> list[Replica]:
-        """By the facts as this process saw them last: not every question refreshes them, and what it knows of before an
+        """By the metadata as this process saw it last: not every question refreshes it, and what it knows of before an
         election is not what others are told."""
         if not self._cluster_metadata.is_new:
             return self._judged_anew(log)

@@ -68,7 +68,7 @@ class MistakeEvents(EventSource):
             self.copy_is_switched_off,
             self.takes_over,
             self.topic_is_made_again,
-            self.facts_go_away,
+            self.metadata_goes_away,
             self.clock_goes_wrong,
             self.clock_is_mended,
             self.retention_is_mended_in_a_pause,
@@ -279,7 +279,7 @@ class MistakeEvents(EventSource):
         cluster.changed()
         self._tell("a topic is made again", name)
 
-    def facts_go_away(self) -> None:
+    def metadata_goes_away(self) -> None:
         """Log directories are not mounted, brokers do not answer; or again they are, and do."""
         cluster_metadata = self._world.cluster_metadata
         cluster_metadata.is_away = not cluster_metadata.is_away

@@ -1,4 +1,4 @@
-"""A topic that is named exactly is copied without facts, but not after this cluster's facts were known once."""
+"""A topic that is named exactly is copied without cluster metadata, but not after it was known once."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ def settings(tmp_path: Path) -> TieringSettings:
     )
 
 
-def _hide_facts(settings: TieringSettings) -> None:
+def _hide_metadata_log(settings: TieringSettings) -> None:
     shutil.rmtree(settings.log_dirs[0].path / METADATA_LOG)
 
 
@@ -47,8 +47,8 @@ def _reasons(settings: TieringSettings) -> tuple[set[IneligibleReason | None], l
     return rolled, [error.error for error in report.errors]
 
 
-def test_without_facts_from_the_beginning_the_users_word_counts(settings: TieringSettings) -> None:
-    _hide_facts(settings)
+def test_without_metadata_from_the_beginning_the_users_word_counts(settings: TieringSettings) -> None:
+    _hide_metadata_log(settings)
     with open_app(settings) as app:
         app.set_up.migrate()
         assert app.copying.plan("run-1").segments > 0
@@ -56,12 +56,12 @@ def test_without_facts_from_the_beginning_the_users_word_counts(settings: Tierin
     assert None in _reasons(settings)[0]
 
 
-def test_once_facts_were_known_their_absence_refuses(settings: TieringSettings) -> None:
+def test_once_metadata_were_known_their_absence_refuses(settings: TieringSettings) -> None:
     with open_app(settings) as app:
         app.set_up.migrate()
         planned = app.copying.plan("run-1")
         assert planned.segments > 0
-    _hide_facts(settings)
+    _hide_metadata_log(settings)
     reasons, errors = _reasons(settings)
     assert (reasons, errors) == ({IneligibleReason.TOPIC_UNKNOWN}, ["ClusterMetadataError"])
     with open_app(settings) as app:

@@ -86,11 +86,11 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_is_made(
     assert (list(scratch.iterdir()), told) == ([], [])
 
 
-def test_without_topic_facts_the_database_is_not_asked(tmp_path: Path, told: list[str]) -> None:
+def test_without_topic_metadata_the_database_is_not_asked(tmp_path: Path, told: list[str]) -> None:
     """Nor made: a rehearsal may be the first thing that somebody does."""
     alone = copy_of("public", tmp_path, part=f"{STOPPED}/broker-2")
     shutil.rmtree(alone / "__cluster_metadata-0")
-    without_facts = load_settings(
+    without_metadata = load_settings(
         overrides={
             "log_dirs": [{"broker_id": 2, "path": str(alone)}],
             "metadata.url": f"sqlite:///{tmp_path / 'platform' / 'tiering.db'}",
@@ -98,7 +98,7 @@ def test_without_topic_facts_the_database_is_not_asked(tmp_path: Path, told: lis
         environ={},
     )
     with pytest.raises(UnknownTopicError):
-        attempt(without_facts, "nope", told)
+        attempt(without_metadata, "nope", told)
     assert not (tmp_path / "platform").exists()
 
 

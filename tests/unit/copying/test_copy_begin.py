@@ -35,7 +35,7 @@ PARTITION = partition_of("orders")
 
 
 class Metadata(Partial):
-    """Nothing was ever copied, unless `highest` is given; stands for owners and topic facts, too."""
+    """Nothing was ever copied, unless `highest` is given; stands for owners and cluster metadata, too."""
 
     def __init__(self, *, highest: int | None = None, state: PartitionRetentionState | None = None) -> None:
         self.highest, self.state = highest, state or PartitionRetentionState()

@@ -65,7 +65,7 @@ class OneSlot:
         known: dict[str, Any] = {
             "metadata": self.metadata,
             "registry": self.registry,
-            "facts": UnknownClusterMetadata(),
+            "cluster_metadata": UnknownClusterMetadata(),
         }
         partitions = plan_copy("run", report, now_ms=0, **known).partitions
         urgent = [replace(one, urgency=urgencies.get(one.replica_id.topic_id_partition.topic, 0)) for one in partitions]

@@ -58,7 +58,7 @@ def replica(topic: str, *segments: LogSegment, log_start: int = 0, chosen: bool 
 
 
 class Known(Partial):
-    """Stands for metadata and facts: what was copied, what stopped, which retention holds."""
+    """Stands for the stores and the cluster metadata: what was copied, what stopped, which retention holds."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ class Deployment:
         known: dict[str, Any] = {
             "metadata": self.metadata,
             "registry": self.registry,
-            "facts": UnknownClusterMetadata(),
+            "cluster_metadata": UnknownClusterMetadata(),
         }
         self.work.save_plan("run", plan_copy("run", report, now_ms=0, **known).partitions)
 

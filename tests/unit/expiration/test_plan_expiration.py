@@ -163,7 +163,7 @@ class TestLocalBytes:
         assert bases(same) == [("orders-0", [0])]
 
     def test_are_unknown_where_another_replica_knows_a_later_leader_epoch(self, world, replica):
-        """The topic facts lag: what the old leader has may be lost."""
+        """The cluster metadata lags: what the old leader has may be lost."""
         world.retentions["orders"] = TopicRetention(retention_bytes=3_000)
         old = replace(
             replica,

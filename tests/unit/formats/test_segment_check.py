@@ -37,7 +37,7 @@ def _failure(log: bytes, **offsets: int) -> FormatError:
 
 
 @pytest.mark.parametrize("block_bytes", [1024, 4096, 1 << 20])
-def test_the_facts_of_a_sound_segment(block_bytes: int) -> None:
+def test_the_metadata_of_a_sound_segment(block_bytes: int) -> None:
     assert _check(LOG, block_bytes=block_bytes) == CheckedBatches(
         size_bytes=len(LOG),
         batch_count=5,

@@ -217,7 +217,9 @@ PROVOKED = [
 
 
 @pytest.mark.parametrize(
-    ("step", "facts"), [(BEFORE, BEGUN), (GATE, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)], ids=lambda one: str(one)[:20]
+    ("step", "evidence"),
+    [(BEFORE, BEGUN), (GATE, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)],
+    ids=lambda one: str(one)[:20],
 )
 def test_where_all_is_well_every_check_passes(step, evidence):
     results = results_of(CHECKS, step, evidence)
@@ -225,7 +227,7 @@ def test_where_all_is_well_every_check_passes(step, evidence):
     assert [result for result in results if result.outcome is not CheckOutcome.PASSED] == []
 
 
-@pytest.mark.parametrize(("step", "name", "outcome", "facts", "numbers"), PROVOKED)
+@pytest.mark.parametrize(("step", "name", "outcome", "evidence", "numbers"), PROVOKED)
 def test_a_check_says_what_it_found(step, name, outcome, evidence, numbers):
     said = [one for one in results_of(CHECKS, step, evidence) if one.outcome is not CheckOutcome.PASSED]
     of_check = [one for one in said if one.name == name]

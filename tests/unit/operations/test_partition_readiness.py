@@ -64,7 +64,7 @@ def replica(
 
 
 class Known:
-    """Stands for metadata, registry and facts."""
+    """Stands for metadata, registry and cluster metadata."""
 
     def __init__(self) -> None:
         self.complete = True
@@ -143,9 +143,9 @@ def test_segments_that_wait_are_the_plans_business(known: Known, reason: Ineligi
 
 
 @pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_CONTRADICTED])
-def test_facts_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
+def test_metadata_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
     one = judged(known, replica(reason=reason))["orders-0"]
-    assert (one.reason, one.detail) == (NotReady.FACTS, reason.message)
+    assert (one.reason, one.detail) == (NotReady.CLUSTER_METADATA, reason.message)
 
 
 def test_what_is_left_of_a_deleted_topic_waits_for_nothing(known: Known) -> None:
@@ -183,7 +183,7 @@ def test_a_topic_that_is_there_is_not_deleted_whatever_was_recorded(known: Known
 
 def test_two_directories_with_one_partition(known: Known) -> None:
     twice = replica(reason=IneligibleReason.AMBIGUOUS_REPLICA, chosen=False)
-    assert judged(known, twice, twice)["orders-0"].reason is NotReady.FACTS
+    assert judged(known, twice, twice)["orders-0"].reason is NotReady.CLUSTER_METADATA
 
 
 def test_a_contradiction_beside_the_chosen_replica_does_not_matter(known: Known) -> None:
@@ -201,7 +201,7 @@ def test_only_followers_are_found(known: Known) -> None:
     assert judged(known, follower, errors=(ERROR,))["orders-0"].detail == "/gone: permission denied"
 
 
-def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: Known) -> None:
+def test_partitions_are_known_by_their_remote_segments_and_by_the_cluster_metadata(known: Known) -> None:
     known.remote = [partition(1), partition(0, "audit"), partition(0, "unasked")]
     partition_metadata = {2: PartitionMetadata(2, 1, 0, (1,), (1,))}
     known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id, {}, partition_metadata)}
@@ -212,7 +212,7 @@ def test_partitions_are_known_by_their_remote_segments_and_by_the_facts(known: K
     assert found["orders-1"].detail == "/gone: permission denied and 1 more"
 
 
-def test_facts_that_cannot_be_read_add_nothing(known: Known) -> None:
+def test_metadata_that_cannot_be_read_add_nothing(known: Known) -> None:
     known.fails = ClusterMetadataError("gone")
     assert list(judged(known, replica())) == ["orders-0"]
 

@@ -223,7 +223,7 @@ ALL_FIELDS = AivenForm(custom_metadata=frozenset(CustomMetadataField), brokers_p
 
 @pytest.mark.parametrize(("length", "fits"), [(30, True), (41, True), (42, False), (249, False)])
 def test_all_custom_metadata_fit_while_the_names_are_short(length: int, fits: bool) -> None:
-    """Prefix, topic and partition have about 46 characters then, as the plugin's facts say."""
+    """Prefix, topic and partition have about 46 characters then, as the plugin's documentation says."""
     metadata = metadata_of(TopicIdPartition(Uuid(bytes(range(16))), 3, "t" * length), SEGMENT_ID)
     layout = AivenLayout(ALL_FIELDS)
     encoded = layout.custom_metadata(metadata, 2**31)

@@ -92,7 +92,7 @@ TIERED, OTHER = Uuid(b"1" * 16), Uuid(b"2" * 16)
 
 
 @pytest.mark.parametrize(
-    ("recorded", "topic_id", "facts", "seen"),
+    ("recorded", "topic_id", "cluster_metadata", "seen"),
     [
         (PLATFORM, TIERED, Facts(), BROKER),
         (NONE, TIERED, Facts(), BROKER),

@@ -105,7 +105,7 @@ class TestRecording:
         watch.record([ORDERS], author="me")
         assert deletions.known == {}
 
-    def test_facts_that_are_away_say_nothing(self, watch, cluster_metadata, deletions):
+    def test_metadata_that_are_away_say_nothing(self, watch, cluster_metadata, deletions):
         cluster_metadata.removed.add(ORDERS.topic_id)
         cluster_metadata.is_away = True
         watch.record([ORDERS], author="me")
@@ -166,7 +166,7 @@ class TestWhatFollows:
         assert standing(watch, ORDERS, AGAIN) == TopicStanding(name_taken_because=why, deletion_due=True)
         assert standing(watch, AGAIN, ORDERS) == TopicStanding()
 
-    def test_without_facts_the_name_is_neither_ones(self, watch, cluster_metadata):
+    def test_without_metadata_the_name_is_neither_ones(self, watch, cluster_metadata):
         cluster_metadata.is_away = True
         assert standing(watch, ORDERS, AGAIN, days=None).is_name_taken
         assert standing(watch, AGAIN, ORDERS, days=None).is_name_taken

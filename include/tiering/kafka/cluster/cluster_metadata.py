@@ -1,12 +1,13 @@
 """`ClusterMetadata` from the brokers themselves, and where there is nothing to ask.
 
-- `AdminClusterMetadata`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`, where a log
-  directory shows it: that a topic was deleted (an id that brokers do not know says nothing), and in which directory of
-  a broker a replica lies.
+- `AdminClusterMetadata`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`,
+  where a log directory shows it: that a topic was deleted (an id that brokers do not know says nothing), and in which
+  directory of a broker a replica lies.
 - `UnknownClusterMetadata`: without a connection and without a metadata log nothing is known; topics must be named.
-- `LostClusterMetadata`: nothing is known where something was once, so nothing may be decided on the user's word any more.
+- `LostClusterMetadata`: nothing is known where something was once, so nothing may be decided on the user's word any
+  more.
 
-`metadata_log` has the facts that log directories alone tell.
+`metadata_log` reads the metadata that log directories alone hold.
 """
 
 import logging
@@ -23,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 class AdminClusterMetadata:
     """`ClusterMetadata` that asks once about each topic after a `refresh`, at the first question about it.
 
-    A question raises BrokersError (a ClusterMetadataError) if the brokers do not answer: nothing is answered from before.
+    A question raises BrokersError (a ClusterMetadataError) if the brokers do not answer; no earlier answer is given.
 
     Args:
         metadata_log: what log directories tell of the same cluster. It is never believed against the brokers, and does
@@ -128,9 +129,9 @@ class UnknownClusterMetadata:
 
 
 class LostClusterMetadata(UnknownClusterMetadata):
-    """Knows nothing either, and refuses to say so where `were_known` says that this cluster's facts were known.
+    """Knows nothing either, and refuses to say so where `were_known` says that this cluster's metadata was known.
 
-    Then they are missed: a mount that went away must not turn a deleted, compacted or broker-tiered topic into one that
+    Then it is missing: a mount that went away must not turn a deleted, compacted or broker-tiered topic into one that
     is copied because its name was given. Asked at every `refresh`.
     """
 

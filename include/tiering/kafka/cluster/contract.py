@@ -65,7 +65,7 @@ class ClusterMetadata(Protocol):
         """Read what changed since the last call. Cheap when nothing did.
 
         Raises:
-            ClusterMetadataError: the source of the facts is gone or cannot be read.
+            ClusterMetadataError: the source of the metadata is gone or cannot be read.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Topic facts without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
+"""Cluster metadata without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
 
 Every broker keeps one in its metadata log directory. Of several, the one with the highest log end speaks: a replica may
 lag, and each is a consistent view of some moment. Values of records are never logged.
@@ -289,7 +289,8 @@ _LOG = logging.getLogger(__name__)
 class MetadataLog:
     """`ClusterMetadata` over log directories. Reads at the first question or `refresh`, never at construction.
 
-    After a `refresh` that failed nothing is known, until one succeeds: old facts could hide that a topic was deleted.
+    After a `refresh` that failed nothing is known, until one succeeds: old metadata could hide that a topic was
+    deleted.
 
     Args:
         log_dirs: log directories of one cluster; those without a metadata log are passed over.
@@ -349,7 +350,7 @@ class MetadataLog:
 
     @property
     def log_end_offset(self) -> int:
-        """First offset (exclusive) that these facts do not cover."""
+        """First offset (exclusive) that this metadata does not cover."""
         self._image()
         return self._newest.log_end_offset if self._newest else 0
 

@@ -151,7 +151,7 @@ def bounded(
     leader there is nothing to bound it by.
 
     Args:
-        facts: of its partition; None = unknown.
+        partition_metadata: of its partition; None = unknown.
         answer: of the brokers, asked before the replica was read; None = nobody is asked.
         replicas: all that were found of the partition.
     """

@@ -40,9 +40,9 @@ class IneligibleReason(Reason):
     INTERNAL_TOPIC = "internal-topic", "internal topic", True
     COMPACTED = "compacted", "compacted topic", True
     BROKER_TIERED = "broker-tiered", "remote.storage.enable is true: the broker copies this topic", True
-    TOPIC_UNKNOWN = "topic-unknown", "topic facts unknown: name the topic to copy it", True
+    TOPIC_UNKNOWN = "topic-unknown", "topic not in the cluster metadata: name the topic to copy it", True
     TOPIC_REMOVED = "topic-removed", "topic was deleted or re-created", True
-    TOPIC_CONTRADICTED = "topic-contradicted", "topic facts contradict what is on disk", True
+    TOPIC_CONTRADICTED = "topic-contradicted", "cluster metadata contradicts what is on disk", True
     NOT_LEADER = "not-leader", "not the leader's replica", True
     AMBIGUOUS_REPLICA = "ambiguous-replica", "two directories hold this partition"
     BEING_DELETED = "being-deleted", "replica is being deleted or is stray", True
@@ -322,7 +322,7 @@ def matches(topic: str, patterns: Collection[str] | None) -> bool:
 
 
 def scan_error(error: SourceError | ClusterMetadataError, default_path: str, partition: str | None = None) -> ScanError:
-    """Facts have no path of their own, but the file that broke them has. `partition`: see `ScanError`."""
+    """Cluster metadata has no path of its own, but the file that broke it has. `partition`: see `ScanError`."""
     source = error if isinstance(error, SourceError) else error.__cause__
     if isinstance(source, SourceError):
         path, message = printable(source.path), printable(source.message)

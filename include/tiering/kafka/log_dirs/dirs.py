@@ -134,7 +134,7 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
     """Whether this directory may be read beside the others, which were accepted before it.
 
     Args:
-        cluster_id: of the topic facts; None = unknown, then the others' cluster counts.
+        cluster_id: of the cluster metadata; None = unknown, then the others' cluster counts.
 
     Raises:
         ClusterMetadataError: another cluster, or another directory has its id.

@@ -1,4 +1,4 @@
-"""Found replicas and topic facts together: which segments are eligible, and the reason where not. Pure.
+"""Found replicas and cluster metadata together: which segments are eligible, and the reason where not. Pure.
 
 Of the replicas of a partition a copy may read the leader's, in the directory that the cluster says.
 """
@@ -35,7 +35,7 @@ def no_retention(_topic: TopicMetadata | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the topic facts say of a partition: its leader (None = unknown), and why nobody may copy it, if so."""
+    """What the cluster metadata says of a partition: its leader (None = unknown), and why nobody may copy it, if so."""
 
     leader: int | None
     leader_epoch: int | None
@@ -45,12 +45,12 @@ class Ownership:
 def ownership(
     partition: TopicIdPartition, cluster_metadata: ClusterMetadata | None, *, named: bool, cleaned: bool
 ) -> Ownership:
-    """`facts` None: they could not be read, and nobody's word stands in for them.
+    """`cluster_metadata` None: it could not be read, and nobody's word stands in for them.
 
     A removal must be seen; absence alone says nothing.
     """
     topic = cluster_metadata.topic(partition.topic_id) if cluster_metadata else None
-    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    partition_metadata = topic.partitions.get(partition.partition) if topic else None
     removed = (
         cluster_metadata is not None
         and topic is None
@@ -59,8 +59,8 @@ def ownership(
         )
     )
     return Ownership(
-        leader=partition_facts.leader if partition_facts else None,
-        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        leader=partition_metadata.leader if partition_metadata else None,
+        leader_epoch=partition_metadata.leader_epoch if partition_metadata else None,
         refusal=topic_refusal(
             partition.topic, topic, removed=removed, named=named and cluster_metadata is not None, cleaned=cleaned
         ),
@@ -92,7 +92,8 @@ def judge(
     retention: Retention,
     recorded: RecordedName = nothing_recorded,
 ) -> EvaluatedReplicas:
-    """`replicas` are all that were found of one partition of one topic id; `facts` None: they could not be read.
+    """`replicas` are all that were found of one partition of one topic id; `cluster_metadata` None: it could
+    not be read.
 
     `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
     """
@@ -102,15 +103,15 @@ def judge(
     misnamed = find_misnamed(replicas, known)
     rest = [replica for replica in replicas if replica not in misnamed]
     partition = min(rest or replicas, key=lambda one: one.state is not DirectoryState.LIVE).topic_id_partition
-    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    partition_metadata = topic.partitions.get(partition.partition) if topic else None
     cleaned = any(replica.cleaned for replica in rest)
     was_compacted = cleaned or (topic is not None and topic.is_compacted)
     owned = ownership(partition, cluster_metadata, named=partition.topic in named_topics, cleaned=cleaned)
-    reasons = iter(refusals(rest, partition_facts))
+    reasons = iter(refusals(rest, partition_metadata))
     standing = [
         (BoundedReplica(replica), IneligibleReason.TOPIC_CONTRADICTED)
         if replica in misnamed
-        else (bounded(replica, partition_facts, offsets, rest), next(reasons))
+        else (bounded(replica, partition_metadata, offsets, rest), next(reasons))
         for replica in replicas
     ]
     leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in standing)
@@ -126,7 +127,7 @@ def judge(
             _judged(
                 one,
                 topic,
-                partition_facts,
+                partition_metadata,
                 reason if one.found in misnamed else owned.refusal or reason or one.refusal,
                 reason is None,
                 retention,
@@ -187,7 +188,7 @@ def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
 def _judged(
     bounded_replica: BoundedReplica,
     topic: TopicMetadata | None,
-    partition_facts: PartitionMetadata | None,
+    partition_metadata: PartitionMetadata | None,
     refusal: IneligibleReason | None,
     chosen: bool,
     retention: Retention,
@@ -206,7 +207,7 @@ def _judged(
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         recovery_point=replica.recovery_point,
-        is_replicated=is_replicated(topic, partition_facts),
+        is_replicated=is_replicated(topic, partition_metadata),
         retention_cut_off_ms=retention(topic),
     )
     candidates = [
@@ -223,7 +224,7 @@ def _judged(
         recovery_point=replica.recovery_point,
         bounds=bounded_replica.bounds,
         leader_epochs=epochs,
-        leader_epoch=partition_facts.leader_epoch if partition_facts else None,
+        leader_epoch=partition_metadata.leader_epoch if partition_metadata else None,
         segments=tuple(
             LogSegment(
                 base_offset=found.base_offset,
@@ -273,8 +274,8 @@ def refusals(
     """For each replica of one partition why it may not be read; None for at most one of them.
 
     Where a broker holds the partition in two directories, the directory id decides, else all of them are refused.
-    The leader is the one of the facts. Without a leader (a stopped cluster) or without facts it is the replica with
-    the highest (last leader epoch, log end offset), ties by replica order.
+    The leader is the one of the metadata. Without a leader (a stopped cluster) or without metadata it is the replica
+    with the highest (last leader epoch, log end offset), ties by replica order.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
     standing = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
@@ -307,7 +308,7 @@ def _own_reason(
 
 
 def _assigned_directory(partition_metadata: PartitionMetadata | None, broker_id: int) -> Uuid | None:
-    """None if the facts do not say."""
+    """None if the metadata does not say."""
     if (
         partition_metadata is None
         or len(partition_metadata.directories) != len(partition_metadata.replicas)

@@ -1,4 +1,4 @@
-"""A replica as its files tell it: no topic facts yet, and no choice between replicas. Pure.
+"""A replica as its files tell it: no cluster metadata yet, and no choice between replicas. Pure.
 
 Nothing is read of a directory whose name is not the one that its topic id has. A topic is never renamed, so the id in
 `partition.metadata` and the directory's name say the same. Where they do not, one of them is wrong: the records would

@@ -8,7 +8,7 @@ partition directory swapped, moved   device and inode behind its path         So
 topic re-created under its name      partition.metadata                       SourceChangedError
 log directory replaced               meta.properties                          SourceChangedError
 leader moved, topic deleted,
-compacted or tiered by its broker    topic facts, refreshed                   SourceChangedError
+compacted or tiered by its broker    cluster metadata, refreshed              SourceChangedError
 another history up to the end        leader-epoch-checkpoint                  SourceChangedError
 records deleted                      log start above the end                  SourceChangedError
 """
@@ -76,7 +76,7 @@ class OpenLogSegment:
         opened: the replica.
         segment: the segment as the scan gave it.
         files: its files, held open by the caller.
-        ownership_now: asks the refreshed topic facts; raises ClusterMetadataError if they cannot be read.
+        ownership_now: asks the refreshed cluster metadata; raises ClusterMetadataError if it cannot be read.
     """
 
     def __init__(

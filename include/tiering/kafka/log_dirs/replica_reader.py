@@ -156,9 +156,9 @@ def with_leader_read_last(
     """
     partition = group[0].topic_id_partition
     topic = cluster_metadata.topic(partition.topic_id)
-    partition_facts = topic.partitions.get(partition.partition) if topic else None
+    partition_metadata = topic.partitions.get(partition.partition) if topic else None
     return [
-        _read_again(found, known, deep=deep) if ahead_of_leader(found, partition_facts, group) else found
+        _read_again(found, known, deep=deep) if ahead_of_leader(found, partition_metadata, group) else found
         for found in group
     ]
 

@@ -71,9 +71,9 @@ def topic_refusal(
 
     Args:
         topic: its name on disk.
-        facts: of the topic id on disk; None if unknown.
+        topic_metadata: of the topic id on disk; None if unknown.
         removed: this topic id was deleted, or its name belongs to another id now.
-        named: the user asked for the topic by name, which stands in for unknown facts.
+        named: the user asked for the topic by name, which stands in for unknown metadata.
         cleaned: the broker's log cleaner has a checkpoint for it; counts where no cleanup.policy is known.
     """
     if topic in INTERNAL_TOPICS:

@@ -79,10 +79,10 @@ class LogDirSource:
 
     Args:
         log_dirs: directories of one cluster, each once. They are first touched by a call.
-        facts: of the same cluster; every call refreshes them.
-        named_topics: exact names of topics that may be copied although no facts are known about them.
+        cluster_metadata: of the same cluster; every call refreshes it.
+        named_topics: exact names of topics that may be copied although no metadata is known about them.
         retention: what is past the retention that will apply to a topic; by default nothing is.
-        recorded: names of archived topics; asked for those alone that the facts do not know.
+        recorded: names of archived topics; asked for those alone that the cluster metadata does not know.
         brokers: of the same cluster, asked for exact offsets; None: bounds are what checkpoints show. While they do not
             answer, every call raises BrokersUnavailableError: bounds never turn into lower ones by themselves.
 
@@ -232,7 +232,7 @@ class LogDirSource:
         Raises:
             SourceVanishedError: it is not there, or its directory belongs to another topic id.
             SourceError: it cannot be read.
-            ClusterMetadataError: the facts cannot be read, or the directories contradict each other.
+            ClusterMetadataError: the metadata cannot be read, or the directories contradict each other.
         """
         self._cluster_metadata.refresh()
         partition = replica_id.topic_id_partition

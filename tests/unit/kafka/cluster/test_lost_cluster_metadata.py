@@ -1,4 +1,4 @@
-"""Without facts the user's word counts, until facts were known once."""
+"""Without cluster metadata the user's word counts, until it was known once."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from include.tiering.model.ids import Uuid
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
-def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
+def test_metadata_that_nobody_has_ever_read_are_unknown() -> None:
     cluster_metadata = LostClusterMetadata(lambda: False)
     cluster_metadata.refresh()
     assert (cluster_metadata.cluster_id(), cluster_metadata.topic(TOPIC_ID), cluster_metadata.topic_named("a")) == (
@@ -20,7 +20,7 @@ def test_facts_that_nobody_has_ever_read_are_unknown() -> None:
     assert not cluster_metadata.is_removed(TOPIC_ID)
 
 
-def test_facts_that_were_read_before_are_missed_with_the_way_out() -> None:
+def test_metadata_that_were_read_before_are_missed_with_the_way_out() -> None:
     with pytest.raises(ClusterMetadataError, match=r"__cluster_metadata-0, which was read .* mount it again"):
         LostClusterMetadata(lambda: True).refresh()
 

@@ -1,4 +1,4 @@
-"""Topic facts from metadata logs on disk: real ones, growing ones, torn, cut and damaged ones."""
+"""Cluster metadata from metadata logs on disk: real ones, growing ones, torn, cut and damaged ones."""
 
 import logging
 import struct

@@ -49,7 +49,7 @@ def _partition_metadata(
 
 
 @pytest.mark.parametrize(
-    ("replicas", "facts", "expected"),
+    ("replicas", "partition_metadata", "expected"),
     [
         ([_replica(1), _replica(2)], _partition_metadata(2), [NOT_LEADER, None]),
         ([_replica(1), _replica(2, epoch=1, end=5)], _partition_metadata(2), [NOT_LEADER, None]),
@@ -58,14 +58,14 @@ def _partition_metadata(
     ],
     ids=["leader", "leader though behind", "leader elsewhere", "leader is believed"],
 )
-def test_the_leader_of_the_facts(
+def test_the_leader_of_the_metadata(
     replicas: list[FoundReplica], partition_metadata: PartitionMetadata, expected: list[object]
 ) -> None:
     assert refusals(replicas, partition_metadata) == expected
 
 
 @pytest.mark.parametrize(
-    ("replicas", "facts", "expected"),
+    ("replicas", "partition_metadata", "expected"),
     [
         ([_replica(1, epoch=3, end=90), _replica(2, epoch=2, end=99)], _partition_metadata(-1), [None, NOT_LEADER]),
         ([_replica(1, end=90), _replica(2, end=99)], _partition_metadata(-1), [NOT_LEADER, None]),
@@ -83,7 +83,7 @@ def test_without_a_leader(
     assert refusals(replicas, partition_metadata) == expected
 
 
-def test_without_facts_the_most_advanced_is_taken() -> None:
+def test_without_metadata_the_most_advanced_is_taken() -> None:
     assert refusals([_replica(1), _replica(2), _replica(3, end=50)], None) == [None, NOT_LEADER, NOT_LEADER]
     assert refusals([_replica(1), _replica(2, end=101)], None) == [NOT_LEADER, None]
 
@@ -103,7 +103,7 @@ def test_two_directories_of_the_leader(directories: tuple[Uuid, ...], expected: 
     assert refusals(twins, _partition_metadata(2, directories=directories)) == expected
 
 
-def test_two_directories_without_facts_are_refused() -> None:
+def test_two_directories_without_metadata_are_refused() -> None:
     assert refusals([_replica(2, directory=8), _replica(2, directory=9)], None) == [AMBIGUOUS, AMBIGUOUS]
 
 

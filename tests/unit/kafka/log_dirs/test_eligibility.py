@@ -180,7 +180,7 @@ def test_internal_topics_are_never_copied(topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "flags", "reason"),
+    ("topic_metadata", "flags", "reason"),
     [
         (_topic_metadata(), {}, None),
         (_topic_metadata(cleanup_policy="delete"), {}, None),

@@ -155,16 +155,16 @@ def _delete_topic(setup: Setup) -> None:
     setup.dir.append_metadata(remove_topic(ORDERS))
 
 
-def _recreate_topic_in_facts(setup: Setup) -> None:
+def _recreate_topic_in_metadata(setup: Setup) -> None:
     setup.dir.append_metadata(remove_topic(ORDERS), topic_record("orders", OTHER_TOPIC), partition_record(OTHER_TOPIC))
 
 
-def _rename_topic_in_facts(setup: Setup) -> None:
+def _rename_topic_in_metadata(setup: Setup) -> None:
     """The id turns out to be another topic's."""
     setup.dir.append_metadata(topic_record("others", ORDERS), partition_record(ORDERS))
 
 
-def _lose_facts(setup: Setup) -> None:
+def _lose_metadata_log(setup: Setup) -> None:
     shutil.rmtree(setup.dir.path / "__cluster_metadata-0")
 
 
@@ -192,9 +192,9 @@ CHANGES: list[tuple[Callable[[Setup], None], type[TieringError], str]] = [
     (_enable_remote_storage, SourceChangedError, "remote.storage.enable is true"),
     (_compact, SourceChangedError, "now compacted topic"),
     (_delete_topic, SourceChangedError, "leader was 1, now None"),
-    (_recreate_topic_in_facts, SourceChangedError, "leader was 1, now None"),
-    (_rename_topic_in_facts, SourceChangedError, "now topic facts contradict what is on disk"),
-    (_lose_facts, SourceChangedError, "cannot be judged now: no readable metadata log"),
+    (_recreate_topic_in_metadata, SourceChangedError, "leader was 1, now None"),
+    (_rename_topic_in_metadata, SourceChangedError, "now cluster metadata contradicts what is on disk"),
+    (_lose_metadata_log, SourceChangedError, "cannot be judged now: no readable metadata log"),
 ]
 
 

@@ -139,7 +139,7 @@ class TestCounting:
             "the local segment at offset 20",
         ]
 
-    def test_segment_bytes_come_from_the_topic_s_facts(self, tmp_path) -> None:
+    def test_segment_bytes_come_from_the_topic_s_metadata(self, tmp_path) -> None:
         from include.tiering.kafka.cluster.metadata_log import MetadataLog
 
         log = Log(tmp_path)

@@ -194,7 +194,7 @@ def test_unknown_topics_must_be_named(log_dir: BrokerLogDir) -> None:
     ]
 
 
-def test_unreadable_facts_make_topics_unknown_but_a_scan_goes_on(log_dir: BrokerLogDir) -> None:
+def test_unreadable_metadata_makes_topics_unknown_but_a_scan_goes_on(log_dir: BrokerLogDir) -> None:
     source = _source(log_dir)
     source.scan()
     log_dir.append_metadata(b"\x02garbage")
@@ -207,7 +207,7 @@ def test_unreadable_facts_make_topics_unknown_but_a_scan_goes_on(log_dir: Broker
         source.replica(report.replicas[0].replica_id)
 
 
-def test_facts_are_read_anew_by_every_scan(log_dir: BrokerLogDir) -> None:
+def test_metadata_are_read_anew_by_every_scan(log_dir: BrokerLogDir) -> None:
     source = _source(log_dir)
     source.scan()
     (log_dir.path / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {AGAIN}")
@@ -395,7 +395,7 @@ def test_a_directory_with_the_id_of_another_topic(tmp_path: Path) -> None:
     (error,) = report.errors
     assert error.path == str(log_dir.path / "trimmed-0" / "partition.metadata")
     assert error.message == (
-        f"topic facts contradict what is on disk: its topic id is {ORDERS}, which the cluster calls never-written"
+        f"cluster metadata contradicts what is on disk: its topic id is {ORDERS}, which the cluster calls never-written"
     )
 
 
@@ -420,7 +420,7 @@ def test_a_directory_with_the_id_of_a_topic_that_is_there(tmp_path: Path, misnam
     assert len(report.errors) == 1
 
 
-def test_without_facts_two_names_of_one_id_are_both_refused(tmp_path: Path) -> None:
+def test_without_metadata_two_names_of_one_id_are_both_refused(tmp_path: Path) -> None:
     first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
     first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
     second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
@@ -431,10 +431,14 @@ def test_without_facts_two_names_of_one_id_are_both_refused(tmp_path: Path) -> N
 
 
 def _archived_as(name: str) -> dict[str, Any]:
-    return {"facts": UnknownClusterMetadata(), "recorded": {ORDERS: name}.get, "named_topics": ["orders", "trimmed"]}
+    return {
+        "cluster_metadata": UnknownClusterMetadata(),
+        "recorded": {ORDERS: name}.get,
+        "named_topics": ["orders", "trimmed"],
+    }
 
 
-def test_without_facts_a_directory_whose_topic_id_was_archived_under_another_name(tmp_path: Path) -> None:
+def test_without_metadata_a_directory_whose_topic_id_was_archived_under_another_name(tmp_path: Path) -> None:
     log_dir = BrokerLogDir(tmp_path / "data")
     log_dir.all_current({"trimmed-0": log_dir.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
     source = _source(log_dir, **_archived_as("orders"))
@@ -445,7 +449,7 @@ def test_without_facts_a_directory_whose_topic_id_was_archived_under_another_nam
     (error,) = report.errors
     assert error.path == str(log_dir.path / "trimmed-0" / "partition.metadata")
     assert error.message == (
-        f"topic facts contradict what is on disk: its topic id is {ORDERS}, which was archived as orders"
+        f"cluster metadata contradicts what is on disk: its topic id is {ORDERS}, which was archived as orders"
     )
     assert _reasons(ScanReport(None, (source.replica(replica.replica_id),), ())) == [CONTRADICTED] * 3
     with source.open_segment(replica.replica_id, 0) as opened:
@@ -455,7 +459,7 @@ def test_without_facts_a_directory_whose_topic_id_was_archived_under_another_nam
     assert _reasons(by_its_name) == [None, None, ACTIVE]
 
 
-def test_without_facts_the_directory_of_the_archived_name_goes_on_beside_another(tmp_path: Path) -> None:
+def test_without_metadata_the_directory_of_the_archived_name_goes_on_beside_another(tmp_path: Path) -> None:
     first, second = BrokerLogDir(tmp_path / "1", broker_id=1), BrokerLogDir(tmp_path / "2", broker_id=2)
     first.all_current({"orders-0": first.partition().filled(0, 10, 20)})
     second.all_current({"trimmed-0": second.partition("trimmed-0", ORDERS).filled(0, 10, 20)})
@@ -488,7 +492,7 @@ def test_a_scan_without_a_database_compares_no_archived_name_and_opening_a_segme
         pass
 
 
-@pytest.mark.parametrize("facts", [None, UnknownClusterMetadata()])
+@pytest.mark.parametrize("cluster_metadata", [None, UnknownClusterMetadata()])
 def test_a_directory_that_is_being_deleted_under_a_shortened_name_is_no_contradiction(
     log_dir: BrokerLogDir, cluster_metadata: ClusterMetadata | None
 ) -> None:

@@ -128,7 +128,7 @@ def test_a_leader_that_does_not_say_its_offsets_is_not_guessed(world: World) -> 
     assert [error.message for error in report.errors] == ["partition orders-0 has no leader just now"]
 
 
-def test_a_leader_that_changes_between_facts_and_offsets_is_not_believed(world: World) -> None:
+def test_a_leader_that_changes_between_metadata_and_offsets_is_not_believed(world: World) -> None:
     def elected_meanwhile(method: str) -> None:
         if method == "topics":
             world.leader.leader_epoch = 5

@@ -14,20 +14,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Final, cast
 
-from sqlalchemy import (
-    Connection,
-    Row,
-    Select,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    literal,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Row, Select, and_, bindparam, case, delete, func, literal, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from include.tiering.audit.finding import (

@@ -21,12 +21,7 @@ from sqlalchemy.engine import make_url
 from include.tiering.clock import Clock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import quota_ledger
-from include.tiering.database.transactions import (
-    ClusterStore,
-    insert_if_absent,
-    reading,
-    writing,
-)
+from include.tiering.database.transactions import insert_if_absent, reading, writing
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.quotas.contract import QuotasInForce, Scope
 from include.tiering.quotas.shares import ALL_THERE_IS, Book, Holding, WorkerEntry
@@ -83,8 +78,12 @@ _WRITE: Final = (
 )
 
 
-class SqlBookLedger(ClusterStore):
+class SqlBookLedger:
     """`BookLedger` over an engine of `open_ledger_engine`."""
+
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self._engine = engine
+        self._cluster_id = cluster_id
 
     def exchange(self, change: Callable[[Book], Book]) -> Book:
         with writing(self._engine) as connection:

@@ -7,19 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    and_,
-    bindparam,
-    exists,
-    insert,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, exists, insert, select, tuple_, update
 
 from include.tiering.database.schema import leases, planned_partitions, planned_segments, runs
 from include.tiering.database.transactions import (

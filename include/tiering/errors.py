@@ -406,7 +406,7 @@ class StoredChunkError(RemoteStorageError):
 
 
 class CustomMetadataTooLargeError(RemoteStorageError):
-    """Brokers would not take what they are to remember of a segment, delete the copy and stop copying the partition."""
+    """Brokers would not take what they are to store of a segment, delete the copy and stop copying the partition."""
 
 
 class StoreInDoubtError(RemoteStorageError):

@@ -273,7 +273,7 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
         record = AuditRecord("audit", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
         app.adapters.stores.audits.record(record, [], covers=())
     for task in (_release, _branch, _plan):
-        with pytest.raises(DatabaseSetBackError, match="the guard older-database stands, since 20"):
+        with pytest.raises(DatabaseSetBackError, match="the guard older-database is active, since 20"):
             task(asked)
     assert not _is_released(deployed)
     said: list[str] = []
@@ -282,7 +282,7 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
     instance = _TaskInstance()
     instance.try_number = 2
     assert operator.execute(_context(instance, dry_run=True))["segments"]
-    assert any("the guard older-database stands" in line for line in said)
+    assert any("the guard older-database is active" in line for line in said)
 
 
 def _generation(made: Deployment) -> int:

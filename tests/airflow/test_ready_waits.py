@@ -273,7 +273,7 @@ def _no_cluster_metadata(world: World) -> Mend:
     """They were read once, and are not to be seen now."""
     world.migrate()
     with open_app(load_settings(world.deployed.config)) as app:
-        app.adapters.stores.seen_cluster_metadata.remember()
+        app.adapters.stores.seen_cluster_metadata.record()
     hidden = [broker / "__cluster_metadata-0" for broker in world.brokers.iterdir()]
     for log in hidden:
         log.rename(world.directory / log.parent.name)

@@ -7,6 +7,7 @@ from sqlalchemy import Engine, select
 
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
 from include.tiering.audit.record import (
+    ActiveGuard,
     AuditRecord,
     AuditSource,
     AuditStore,
@@ -15,7 +16,6 @@ from include.tiering.audit.record import (
     Guard,
     Memory,
     Refusal,
-    StandingGuard,
 )
 from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database.schema import events
@@ -144,36 +144,36 @@ class TestOrder:
         assert store.last_audit().run_id == "right"
 
 
-class TestStandingGuards:
+class TestActiveGuards:
     def test_an_objection_stands_from_its_first_time_on(self, store, now):
-        assert store.standing_guards() == []
+        assert store.active_guards() == []
         audit(store, refusals=[SET_BACK])
-        first = StandingGuard(Guard.OLDER_DATABASE, "a copy is younger", now.now_ms, 77)
-        assert store.standing_guards() == [first]
+        first = ActiveGuard(Guard.OLDER_DATABASE, "a copy is younger", now.now_ms, 77)
+        assert store.active_guards() == [first]
         now.advance(10)
         audit(store, run_id="two", refusals=[replace(SET_BACK, sentence="another", memory_ms=99)])
-        assert store.standing_guards() == [first]
+        assert store.active_guards() == [first]
 
     def test_only_what_says_that_the_database_was_set_back_stands(self, store):
         audit(store, refusals=[Refusal(one, "because") for one in Guard if one is not Guard.OLDER_DATABASE])
-        assert store.standing_guards() == []
+        assert store.active_guards() == []
 
     def test_an_audit_without_objections_clears_it(self, store):
         audit(store, refusals=[SET_BACK])
         audit(store, run_id="two")
-        assert store.standing_guards() == []
+        assert store.active_guards() == []
 
     @pytest.mark.parametrize("guard", [one for one in Guard if one is not Guard.OLDER_DATABASE])
     def test_an_audit_with_another_objection_does_not(self, store, guard):
         audit(store, refusals=[SET_BACK])
         audit(store, run_id="two", refusals=[Refusal(guard, "because")])
-        assert len(store.standing_guards()) == 1
+        assert len(store.active_guards()) == 1
 
     def test_an_inventory_does_not_and_may_raise_it(self, store, now):
         inventory = AuditRecord("two", AuditSource.INVENTORY, now.now_ms, now.now_ms, 1, 1)
         store.record(replace(inventory, refusals=(SET_BACK,)), [], covers=())
         store.record(replace(inventory, run_id="three"), [], covers=())
-        assert len(store.standing_guards()) == 1
+        assert len(store.active_guards()) == 1
 
     def test_it_outlives_the_record_of_its_audit_and_a_clock_that_was_ahead(self, store, now):
         audit(store, refusals=[SET_BACK])
@@ -181,9 +181,9 @@ class TestStandingGuards:
         audit(store, run_id="ahead", refusals=[Refusal(Guard.INCOMPLETE_LISTING, "because")])
         now.advance(-YEARS_MS)
         store.forget(0)
-        assert len(store.standing_guards()) == 1
+        assert len(store.active_guards()) == 1
         audit(store, run_id="right")
-        assert store.standing_guards() == []
+        assert store.active_guards() == []
 
 
 class TestFindings:

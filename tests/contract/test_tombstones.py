@@ -72,7 +72,7 @@ def forget(metadata, *, at_most: int = AT_MOST) -> int:
     return metadata.forget_tombstones(KEPT_MS, at_most=at_most)
 
 
-def remembered(metadata, attempts) -> list[bool]:
+def stored(metadata, attempts) -> list[bool]:
     return [metadata.segment(one.remote_log_segment_id) is not None for one in attempts]
 
 
@@ -81,7 +81,7 @@ def test_only_what_is_older_goes(metadata, deleted, now):
     assert forget(metadata) == 0
     now.advance(1)
     assert forget(metadata) == 3
-    assert remembered(metadata, deleted) == [False] * 3
+    assert stored(metadata, deleted) == [False] * 3
     assert forget(metadata) == 0
 
 
@@ -125,7 +125,7 @@ def test_a_page_is_bounded_and_takes_the_oldest(metadata, work, partition, delet
     delete(metadata, last, copying.fence)
     work.release(copying)
     now.advance(KEPT_MS + 1)
-    assert [forget(metadata, at_most=2), remembered(metadata, deleted)] == [2, [False, False, True]]
+    assert [forget(metadata, at_most=2), stored(metadata, deleted)] == [2, [False, False, True]]
     assert [forget(metadata, at_most=2), forget(metadata, at_most=2)] == [2, 0]
 
 
@@ -136,7 +136,7 @@ def test_a_deletion_that_is_not_finished_stays_however_old(metadata, work, parti
     work.release(copying)
     now.advance(100 * KEPT_MS)
     forget(metadata)
-    assert remembered(metadata, [attempt]) == [True]
+    assert stored(metadata, [attempt]) == [True]
 
 
 @pytest.mark.parametrize("owner", [TopicOwner.NONE, TopicOwner.HANDING_OVER, TopicOwner.BROKER])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from include.tiering.app import App
-from include.tiering.app.stores import Stores
+from include.tiering.app.adapters import Stores
 
 
 def put(app: App, **parts: object) -> None:

@@ -13,7 +13,7 @@ from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBat
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.copying.plan import CopyPlan, record_divergences
 from include.tiering.copying.plan_copy import plan_copy
-from include.tiering.copying.plan_replacements import remember_losses
+from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
@@ -74,7 +74,7 @@ class World:
         is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
         plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
         record_divergences(plan, self.metadata)
-        remember_losses(report, plan, failed, self.failed_copies)
+        record_losses(report, plan, failed, self.failed_copies)
         return plan
 
     def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:

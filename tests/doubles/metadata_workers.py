@@ -50,11 +50,11 @@ def run_together(processes: int, function: Callable[..., T], *arguments: Any) ->
     """`function(number, *arguments)` in that many processes, which begin when all are ready."""
     context = worker_context()
     barrier = context.Barrier(processes)
-    with ProcessPoolExecutor(processes, context, initializer=_remember, initargs=(barrier,)) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=_keep_barrier, initargs=(barrier,)) as pool:
         return list(pool.map(function, range(processes), *([one] * processes for one in arguments), timeout=800))
 
 
-def _remember(barrier: Barrier) -> None:
+def _keep_barrier(barrier: Barrier) -> None:
     global _together
     _together = barrier
 

@@ -106,14 +106,14 @@ class SlowExpiration:
         return segment.end_offset < self.log_start_offset and latest <= min(self._epochs(), default=-1)
 
     def _is_within(self, segment: Segment) -> bool:
-        """Offset by offset: from the first one that is remembered, one epoch wrote it in both. What a decision left is
+        """Offset by offset: from the first one that is recorded, one epoch wrote it in both. What a decision left is
         not."""
         if segment.remote_log_segment_id in self.given.left:
             return False
         if self.given.log_end_offset is not None and segment.end_offset >= self.given.log_end_offset:
             return False
-        remembered = self._remembered()
-        offsets = [offset for offset in range(segment.start_offset, segment.end_offset + 1) if offset in remembered]
+        recorded = self._recorded_offsets()
+        offsets = [offset for offset in range(segment.start_offset, segment.end_offset + 1) if offset in recorded]
         if not offsets:
             return segment.segment_leader_epochs.epoch_for(segment.end_offset) == min(self._epochs(), default=None)
         return all(
@@ -121,13 +121,13 @@ class SlowExpiration:
             for offset in offsets
         )
 
-    def _remembered(self) -> range:
+    def _recorded_offsets(self) -> range:
         starts = [start for _, start in self.given.lineage]
         return range(max(self.log_start_offset, min(starts)), BEYOND_ALL) if starts else range(0)
 
     def _epochs(self) -> set[int]:
-        """Those that wrote an offset which is remembered."""
-        found = {self.given.lineage.epoch_for(offset) for offset in self._remembered()}
+        """Those that wrote an offset which is recorded."""
+        found = {self.given.lineage.epoch_for(offset) for offset in self._recorded_offsets()}
         return {epoch for epoch in found if epoch is not None}
 
     def _alive(self) -> list[Segment]:

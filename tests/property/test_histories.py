@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from include.tiering.copying.decisions import follow_source, plan_follow
 from include.tiering.copying.plan import HeldBack
-from include.tiering.copying.service import remember_leader_epochs
+from include.tiering.copying.service import store_leader_epochs
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import open_divergence
@@ -164,7 +164,7 @@ class Life:
     def copy(self) -> None:
         self.runs += 1
         run_id = f"run-{self.runs}"
-        self.remember()
+        self.record_epochs()
         plan = self.world.planned(run_id)
         for held in plan.held_back:
             if held.hole is not None:
@@ -183,7 +183,7 @@ class Life:
             self.oracle.copied(known[copied.start_offset])
 
     def decide(self) -> None:
-        self.remember()
+        self.record_epochs()
         plan = self.world.planned("decide")
         found = [one for one in plan.held_back if one.reason is HeldBack.DIVERGENCE]
         if not found:
@@ -197,8 +197,8 @@ class Life:
         self.oracle.is_open = False
         self.require_the_sources_epochs()
 
-    def remember(self) -> None:
-        remember_leader_epochs(self.world.source.scan(), self.world.metadata, self.world.registry)
+    def record_epochs(self) -> None:
+        store_leader_epochs(self.world.source.scan(), self.world.metadata, self.world.registry)
 
     def require_the_sources_epochs(self) -> None:
         known = self.world.metadata.retention_state(self.orders.topic_id_partition).leader_epochs
@@ -207,7 +207,7 @@ class Life:
 
     def verify(self) -> None:
         """What it finds is of another history than the source's."""
-        self.remember()
+        self.record_epochs()
         partition = self.orders.topic_id_partition
         verify_partitions(self.world.metadata, PlainJudge(PARTITION_RULES), [partition])
         found = open_divergence(self.world.metadata.divergences(partition))

@@ -171,12 +171,12 @@ def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
         planned = app.expiration.plan("run", topics=["orders"]).expirations
         ten_years = {"retention.ms": str(TEN_YEARS)}
         app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
-        jumps(app, app.topic_lifecycle, "standings")
+        jumps(app, app.topic_lifecycle, "lifecycle_states")
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
         assert {one.segment_id for one in app.expiration.withdrawn("run")} == named
     with archive.open() as app:
         clocks = app.expiration._clocks()
-        jumps(app, app.topic_lifecycle, "standings")
+        jumps(app, app.topic_lifecycle, "lifecycle_states")
         again = app.expiration._still_planned(clocks, planned[0])
         assert not again.planned.deletions
 

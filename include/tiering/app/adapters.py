@@ -1,10 +1,6 @@
 """Everything outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
 The settings choose the adapters. Each is opened when it is first used; `close` closes those that were.
-
-`METRICS` are all metrics, in the order of docs/metrics.md. Each is declared by the use case or the package that records
-it. A metric that means what a Kafka metric means carries Kafka's name, with underscores where Prometheus allows no
-dash; ours start with `tiering_`.
 """
 
 import secrets
@@ -13,23 +9,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Engine
 
-from include.tiering.app.stores import Stores
-from include.tiering.audit.metrics import AUDIT_METRICS
+from include.tiering.app.metrics import METRICS
+from include.tiering.audit.finding import AuditedMetadata
+from include.tiering.audit.plan_removals import RemovalStore
+from include.tiering.audit.record import AuditStore
+from include.tiering.audit.sql_removals import SqlRemovalStore
+from include.tiering.audit.store import SqlAuditedMetadata, SqlAuditStore
 from include.tiering.clock import Clock, SystemClock
-from include.tiering.configs.config_store import EffectiveConfigs, FreshTopicQuotaConfigs
-from include.tiering.configs.pools import Pools
+from include.tiering.configs.config_store import ConfigStore, EffectiveConfigs, FreshTopicQuotaConfigs
+from include.tiering.configs.pools import PoolMirror, Pools
 from include.tiering.configs.rules import quotas_in_force
-from include.tiering.copying.metrics import COPY_METRICS
+from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.database.engine import LOCK_WAIT_MS, open_engine
 from include.tiering.database.migrations import current_revision, require_head
-from include.tiering.database.store_identity import description_of, known_clusters, require_whole
+from include.tiering.database.store_identity import (
+    SeenClusterMetadata,
+    StoreIdentities,
+    description_of,
+    known_clusters,
+    require_whole,
+)
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.expiration.service import EXPIRATION_METRICS
-from include.tiering.handover.service import HANDOVER_METRICS
+from include.tiering.expiration.store import SqlDeletionStore
+from include.tiering.handover.contract import HandoverStore
+from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.kafka.cluster.cluster_metadata import (
     AdminClusterMetadata,
     LostClusterMetadata,
@@ -42,25 +49,21 @@ from include.tiering.kafka.log_dirs.contract import LogSource
 from include.tiering.kafka.log_dirs.found_replica import kept
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
-from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS
+from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.metadata_sync.publish import Publisher
+from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
+from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
-from include.tiering.quotas.metrics import (
-    DELETE_RATE_METRICS,
-    QUOTA_METRICS,
-    TOPIC_QUOTA_METRICS,
-    CountedTopicQuotas,
-    process_quota_metrics,
-)
+from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
 from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
-from include.tiering.recovery.contract import MetadataRecovery
+from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
-from include.tiering.remote_storage.claim_store import ClaimStep
+from include.tiering.remote_storage.claim_store import ClaimStep, StoreGenerations
 from include.tiering.remote_storage.location import (
     access_of,
     form_of,
@@ -73,31 +76,27 @@ from include.tiering.remote_storage.location import (
 from include.tiering.remote_storage.object_store import ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
+from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
-from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
+from include.tiering.runs.contract import WorkStore
+from include.tiering.runs.deletion_run import DeletionStore
+from include.tiering.runs.store import SqlPlanQuestions, SqlWorkStore
+from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
+from include.tiering.segments.failed_copies import FailedCopies
+from include.tiering.segments.ingestion_contract import MetadataIngestion
+from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.segments.sql_failed_copies import SqlFailedCopies
+from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
+from include.tiering.segments.topics import TopicDeletions
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
-from include.tiering.sizes.metrics import SIZE_METRICS
+from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.telemetry.metrics import declare, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
-from include.tiering.verification.metrics import VERDICT_METRICS
+from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.rules import Judge, LateJudge
+from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment_suites
-
-METRICS: Final = (
-    *COPY_METRICS,
-    *SIZE_METRICS,
-    *VERDICT_METRICS,
-    *FAILED_COPY_METRICS,
-    *AUDIT_METRICS,
-    *INGEST_METRICS,
-    *PUBLICATION_METRICS,
-    *HANDOVER_METRICS,
-    *TOPIC_QUOTA_METRICS,
-    *QUOTA_METRICS,
-    *EXPIRATION_METRICS,
-    *DELETE_RATE_METRICS,
-)
 
 
 class Adapters:
@@ -381,3 +380,93 @@ def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None)
     from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 
     return GreatExpectationsJudge(suites, results_dir=results_dir)
+
+
+# MERGED: The SQL stores of one cluster in one database.
+class Stores:
+    """Each store is made when it is first used. Making one does not touch the database."""
+
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self.engine = engine
+        self.cluster_id = cluster_id
+
+    @cached_property
+    def metadata(self) -> RemoteLogMetadata:
+        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def failed_copies(self) -> FailedCopies:
+        return SqlFailedCopies(self.engine, self.cluster_id)
+
+    @cached_property
+    def registry(self) -> TopicRegistry:
+        return SqlTopicRegistry(self.engine, self.cluster_id)
+
+    @cached_property
+    def topic_deletions(self) -> TopicDeletions:
+        return SqlTopicDeletions(self.engine, self.cluster_id)
+
+    @cached_property
+    def seen_cluster_metadata(self) -> SeenClusterMetadata:
+        return SeenClusterMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def generations(self) -> StoreGenerations:
+        return StoreIdentities(self.engine, self.cluster_id)
+
+    @cached_property
+    def configs(self) -> ConfigStore:
+        return SqlConfigStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def pool_mirror(self) -> PoolMirror:
+        return SqlPoolMirror(self.engine, self.cluster_id)
+
+    @cached_property
+    def work(self) -> WorkStore:
+        return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def plan_questions(self) -> PlanQuestions:
+        """What people were asked about plans of any kind, and their answers."""
+        return SqlPlanQuestions(self.engine, self.cluster_id)
+
+    @cached_property
+    def deletions(self) -> DeletionStore:
+        return SqlDeletionStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def verifications(self) -> VerificationStore:
+        return SqlVerificationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def audits(self) -> AuditStore:
+        return SqlAuditStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def removals(self) -> RemovalStore:
+        return SqlRemovalStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def audited_metadata(self) -> AuditedMetadata:
+        return SqlAuditedMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def remote_log_sizes(self) -> RemoteLogSizes:
+        return SqlRemoteLogSizes(self.engine, self.cluster_id)
+
+    @cached_property
+    def ingestion(self) -> MetadataIngestion:
+        return SqlMetadataIngestion(self.engine, self.cluster_id)
+
+    @cached_property
+    def publications(self) -> PublicationStore:
+        return SqlPublicationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def handovers(self) -> HandoverStore:
+        return SqlHandoverStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def recovery(self) -> SegmentAdoption:
+        return SqlMetadataRecovery(self.engine, self.cluster_id)

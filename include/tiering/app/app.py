@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from include.tiering.app.adapters import Adapters
-from include.tiering.audit.record import StandingGuards
+from include.tiering.audit.record import ActiveGuards
 from include.tiering.audit.service import AuditService
 from include.tiering.configs.config_store import EffectiveConfigs
 from include.tiering.configs.rules import quotas_in_force
@@ -71,7 +71,7 @@ class App:
             failed_copies=stores.failed_copies,
             work=stores.work,
             cluster_metadata=lambda: adapters.cluster_metadata,
-            record_cluster_metadata=stores.seen_cluster_metadata.remember,
+            record_cluster_metadata=stores.seen_cluster_metadata.record,
             log_dirs=self.log_dirs,
             names=self.topic_lifecycle,
             planner=self.copy_planner,
@@ -399,8 +399,8 @@ class App:
         )
 
     @cached_property
-    def guards(self) -> StandingGuards:
-        return StandingGuards(self.adapters.stores.audits)
+    def guards(self) -> ActiveGuards:
+        return ActiveGuards(self.adapters.stores.audits)
 
     @cached_property
     def handover_ports(self) -> HandoverPorts:

@@ -19,8 +19,8 @@ from include.tiering.audit.record import (
     AuditTally,
     FindingState,
     UnknownCopy,
+    known_before_restore,
     refusals,
-    remembered,
 )
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import parse_manifest
@@ -95,7 +95,7 @@ class AuditEnd:
             objection=self.objection,
             disbelief=self.disbelief,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
-            memory=remembered(self.audits.memory(), self.audits.standing_guards()),
+            memory=known_before_restore(self.audits.memory(), self.audits.active_guards()),
             unknown_copies=tuple(self._unknown_copies(believed)),
             listing_ended_ms=seen.listing_ended_ms,
             rows_began_ms=seen.rows_began_ms,

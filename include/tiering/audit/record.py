@@ -5,14 +5,15 @@ audit could have seen and did not is GONE. ACCEPTED is a person's decision: it s
 ACTED: we removed it, and no audit has looked since.
 
 An audit reports whatever it sees; it removes only if no guard objects. What is removed is never a complete copy
-(`adoptable`), so none of these guards stands alone. Each is about a whole store or database that is not what it seems:
+(`adoptable`), so none of these guards is the only one. Each is about a whole store or database that is not
+what it seems:
 
     FOREIGN_STORE        the marker names another cluster, store or generation, or is not there; or keys lie in
                          another place than the settings name
     CLOCK_DISAGREES      the database's clock is contradicted by another one, or by its own events: how old an object is
                          and who works on its partition cannot be known
     EMPTY_DATABASE       the store holds segments and the database has never heard of any
-    OLDER_DATABASE       a complete copy in the store began after everything that the database remembers: its row was
+    OLDER_DATABASE       a complete copy in the store began after everything that the database has stored: its row was
                          lost, so the database was set back, and other rows may be lost like it
     ROWS_BEFORE_LISTING  metadata was read before the listing had ended. In the other order an object without a row is
                          unknown for good, because a row is there before the first object of its segment is
@@ -46,7 +47,7 @@ class Guard(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One guard's objection, in a sentence for a person. `memory_ms`: of OLDER_DATABASE, the newest that the database
-    remembered."""
+    had stored."""
 
     guard: Guard
     sentence: str
@@ -54,9 +55,9 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingGuard:
+class ActiveGuard:
     """An objection that an audit raised and no later one has cleared. `raised_at_ms` is the database's time of the
-    first audit that raised it, `memory_ms` what the database remembered then."""
+    first audit that raised it, `memory_ms` what the database had stored then."""
 
     guard: Guard
     sentence: str
@@ -74,7 +75,7 @@ class UnknownCopy:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the database remembers of segments in any state, tombstones included. `newest_ms` is the latest time that a
+    """What the database has stored of segments in any state, tombstones included. `newest_ms` is the latest time that a
     worker wrote into one of them, None without segments."""
 
     segments: int
@@ -104,16 +105,16 @@ class AuditEvidence:
     unlisted: Sequence[str] = ()
 
 
-def stands(refusal: Refusal) -> bool:
+def stays_active(refusal: Refusal) -> bool:
     """Whether it goes on after its audit: a database that was set back is set back until what it lost is known again,
     and what it would delete by may be as old as the rest of it."""
     return refusal.guard is Guard.OLDER_DATABASE
 
 
-def remembered(memory: Memory, standing: Sequence[StandingGuard]) -> Memory:
-    """What the database remembers of the time before it was set back. Segments that were copied since say nothing about
-    what it lost."""
-    times = [one.memory_ms for one in standing if one.memory_ms is not None]
+def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
+    """What the database has stored of the time before it was set back. Segments that were copied since say nothing
+    about what it lost."""
+    times = [one.memory_ms for one in active if one.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
 
 
@@ -137,7 +138,7 @@ def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     elif (copy := _younger_than_memory(evidence)) is not None:
         yield Refusal(
             Guard.OLDER_DATABASE,
-            f"the complete copy {printable(copy.key)} began at {copy.began_ms}, the newest that the database remembers"
+            f"the complete copy {printable(copy.key)} began at {copy.began_ms}, the newest that the database has stored"
             f" is of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? What it lost is in"
             " the store: ./tiering adopt takes it back, or says why not",
             memory.newest_ms,
@@ -165,7 +166,7 @@ def _younger_than_memory(evidence: AuditEvidence) -> UnknownCopy | None:
 
 
 class FindingState(StrEnum):
-    """Where a finding stands."""
+    """The state of a finding."""
 
     OPEN = "open"
     GONE = "gone"
@@ -240,15 +241,15 @@ class AuditStore(Protocol):
 
         `covers`: kinds that this audit could have seen; what is open of them, was seen before and not by this one is
         GONE afterwards. What it saw before the last change of a finding's state does not change it again.
-        What it refuses may stand from then on; see `standing_guards`.
+        What it refuses may stay active from then on; see `active_guards`.
         In pages, each a transaction of its own, the audit itself last: a crash leaves an audit that did not end, and
         the next one completes the rows. The same run again is harmless.
         """
         ...
 
-    def standing_guards(self) -> Sequence[StandingGuard]:
-        """Objections that stand until a later audit of the store's own listing ends without any. An inventory raises
-        one and clears none: it may be of the time before."""
+    def active_guards(self) -> Sequence[ActiveGuard]:
+        """Objections that are active until a later audit of the store's own listing ends without any. An inventory
+        raises one and clears none: it may be of the time before."""
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -289,7 +290,7 @@ class AuditStore(Protocol):
         ...
 
 
-class StandingGuards:
+class ActiveGuards:
     """The guards that an audit raised and no later one has cleared."""
 
     def __init__(self, audits: AuditStore) -> None:
@@ -297,19 +298,19 @@ class StandingGuards:
 
     def objection(self) -> str | None:
         """Why nothing may expire, in a sentence, since an audit found that the database was set back; None if no guard
-        of an audit stands."""
-        standing = self._audits.standing_guards()
-        if not standing:
+        of an audit is active."""
+        active = self._audits.active_guards()
+        if not active:
             return None
-        first = min(standing, key=lambda guard: guard.raised_at_ms)
+        first = min(active, key=lambda guard: guard.raised_at_ms)
         return (
-            f"nothing expires while the guard {first.guard} stands, since {format_utc(first.raised_at_ms)}: an audit"
+            f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
             f" found that {first.sentence}. Set its dynamic configs as they were, adopt or accept what it lost, and the"
             " next ./tiering audit clears it; ./tiering take-over-store shows what it would delete by (docs/runbook.md,"
             ' "The database was restored from a backup")'
         )
 
     def require_expiration_allowed(self) -> None:
-        """Raises DatabaseSetBackError while a guard of an audit stands."""
+        """Raises DatabaseSetBackError while a guard of an audit is active."""
         if (objection := self.objection()) is not None:
             raise DatabaseSetBackError(objection)

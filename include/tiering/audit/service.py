@@ -189,10 +189,10 @@ class AuditService:
             disbelief(self._clocks(), seen.began_at_ms),
         ).conclude(seen)
         ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
-        remembered_ms = self._effective().tombstone.ms
+        keep_ms = self._effective().tombstone.ms
         if not any(one.guard is Guard.CLOCK_DISAGREES for one in report.record.refusals):
-            self._audits.forget(remembered_ms)
-            self._removals.forget(remembered_ms)
+            self._audits.forget(keep_ms)
+            self._removals.forget(keep_ms)
         publish_audit(process_recorder(), self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
         return report
 
@@ -240,7 +240,7 @@ class AuditService:
             run_id,
             audit_run_id,
             [one.finding for one in seen],
-            refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self._audits.standing_guards()],
+            refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self._audits.active_guards()],
             min_age_ms=self._effective().audit.min_age_ms,
             now_ms=clocks.now_ms(),
             with_versions=with_versions,

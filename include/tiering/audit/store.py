@@ -27,6 +27,7 @@ from include.tiering.audit.finding import (
     PassedOver,
 )
 from include.tiering.audit.record import (
+    ActiveGuard,
     AuditRecord,
     AuditSource,
     AuditTally,
@@ -35,10 +36,9 @@ from include.tiering.audit.record import (
     Memory,
     RecordedFinding,
     Refusal,
-    StandingGuard,
-    stands,
+    stays_active,
 )
-from include.tiering.database.schema import audit_findings, audits, leases, segments, standing_guards, topics
+from include.tiering.database.schema import active_guards, audit_findings, audits, leases, segments, topics
 from include.tiering.database.transactions import (
     ClusterStore,
     insert_for,
@@ -80,10 +80,6 @@ _AUDITED: Final = (
 class SqlAuditedMetadata(ClusterStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
 
-    def now_ms(self) -> int:
-        with reading(self._engine) as connection:
-            return self._now_ms(connection)
-
     def topics(self) -> Mapping[str, AuditedTopic]:
         query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
@@ -109,8 +105,8 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
     """What this audit means for the guards that stand: in the transaction that records it. The first time of each
     stays, and what the database remembered then."""
     if not audit.refusals and audit.source is AuditSource.LISTING:
-        connection.execute(delete(standing_guards).where(standing_guards.c.cluster_id == cluster_id))
-    for refusal in filter(stands, audit.refusals):
+        connection.execute(delete(active_guards).where(active_guards.c.cluster_id == cluster_id))
+    for refusal in filter(stays_active, audit.refusals):
         values = {
             "cluster_id": cluster_id,
             "guard": refusal.guard,
@@ -119,15 +115,15 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
             "memory_ms": refusal.memory_ms,
             "raised_at_ms": now_ms,
         }
-        insert_if_absent(connection, standing_guards, values)
+        insert_if_absent(connection, active_guards, values)
 
 
-def standing(connection: Connection, cluster_id: str) -> Sequence[StandingGuard]:
+def active_guards_of(connection: Connection, cluster_id: str) -> Sequence[ActiveGuard]:
     """By name."""
-    query = select(standing_guards).where(standing_guards.c.cluster_id == cluster_id)
+    query = select(active_guards).where(active_guards.c.cluster_id == cluster_id)
     return [
-        StandingGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
-        for row in connection.execute(query.order_by(standing_guards.c.guard))
+        ActiveGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
+        for row in connection.execute(query.order_by(active_guards.c.guard))
     ]
 
 
@@ -138,10 +134,6 @@ _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id
 
 class SqlAuditStore(ClusterStore):
     """`AuditStore` over the platform's database, dated by the database's clock."""
-
-    def now_ms(self) -> int:
-        with reading(self._engine) as connection:
-            return self._now_ms(connection)
 
     def memory(self) -> Memory:
         query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
@@ -193,9 +185,9 @@ class SqlAuditStore(ClusterStore):
             row = connection.execute(query.order_by(audits.c.sequence.desc()).limit(1)).one_or_none()
         return None if row is None else _audit_of(row)
 
-    def standing_guards(self) -> Sequence[StandingGuard]:
+    def active_guards(self) -> Sequence[ActiveGuard]:
         with reading(self._engine) as connection:
-            return standing(connection, self._cluster_id)
+            return active_guards_of(connection, self._cluster_id)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
         with reading(self._engine) as connection:

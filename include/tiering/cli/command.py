@@ -174,14 +174,14 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class Interrupt:
-    """While it is entered, a signal is only remembered. `exit_code` is the shell's 128 + signal."""
+    """While it is entered, a signal is only recorded. `exit_code` is the shell's 128 + signal."""
 
     def __init__(self) -> None:
         self._signal = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._remember) for number in _SIGNALS}
+        self._before = {number: signal.signal(number, self._record_signal) for number in _SIGNALS}
         return self
 
     def __exit__(
@@ -198,12 +198,12 @@ class Interrupt:
         return 128 + self._signal
 
     def wait(self, clock: Clock, seconds: float) -> None:
-        """So long, or until a signal comes: Python goes on sleeping behind a signal that is only remembered."""
+        """So long, or until a signal comes: Python goes on sleeping behind a signal that is only recorded."""
         end = clock.monotonic() + seconds
         while not self.requested and (left := end - clock.monotonic()) > 0:
             clock.sleep(min(left, _LOOK_SECONDS))
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         self._restore()
         typer.echo("stopping cleanly; once more to stop at once", err=True)

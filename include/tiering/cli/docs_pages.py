@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from include.tiering.app.adapters import METRICS
+from include.tiering.app.metrics import METRICS
 from include.tiering.configs.config_catalogue import DELETE_LIMIT, LIMITS, POOL_SIZES, RETENTIONS, DynamicConfig
 from include.tiering.handover.pitfalls import checks_page
 from include.tiering.quotas.contract import UNLIMITED

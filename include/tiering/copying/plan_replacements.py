@@ -161,7 +161,7 @@ def hole_before(
     return None
 
 
-def remember_losses(
+def record_losses(
     report: ScanReport, plan: CopyPlan, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]], store: FailedCopies
 ) -> None:
     """Store which failed segments no source can replace, by this plan; of partitions that the scan did not show, what

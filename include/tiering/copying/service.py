@@ -12,7 +12,7 @@ from include.tiering.copying.decisions import FollowSource, Skip, follow_source,
 from include.tiering.copying.metrics import count_copied, count_failed
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
-from include.tiering.copying.plan_replacements import remember_losses
+from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.copying.report import CopyRun
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
@@ -36,7 +36,7 @@ from include.tiering.telemetry.metrics import process_recorder
 _log: Final = get_logger(__name__)
 
 
-def remember_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
+def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
     """Complete the history of every scanned partition that the platform owns; a contradiction is a warning.
 
     Entries at or above the high watermark are left out: an election that loses nothing may yet cut them off.
@@ -130,13 +130,13 @@ class CopyService:
             if self._cluster_metadata().cluster_id() is not None:
                 self._record_cluster_metadata()
             register_owners(report, self._registry)
-            remember_leader_epochs(report, self._metadata, self._registry)
+            store_leader_epochs(report, self._metadata, self._registry)
             self._names.note_deletions()
         failed = by_partition(self._failed_copies.all())
         plan = self._planner.plan(report, run_id, wanted, failed=failed, limit_bytes=limit_bytes)
         record_divergences(plan, self._metadata)
         if not dry_run:
-            remember_losses(report, plan, failed, self._failed_copies)
+            record_losses(report, plan, failed, self._failed_copies)
             publish_failed_copies(process_recorder(), self._failed_copies.all() if failed else ())
             self._work.save_plan(run_id, plan.partitions)
         return plan

@@ -207,7 +207,7 @@ class StoreIdentities(ClusterStore):
                 self._change(connection, values)
             return self._locked(connection)
 
-    def remember_conditional_writes(self, heeded: bool) -> None:
+    def record_conditional_writes(self, heeded: bool) -> None:
         with writing(self._engine) as connection:
             self._change(connection, {"conditional_writes": heeded})
 
@@ -281,7 +281,7 @@ class SeenClusterMetadata(ClusterStore):
         with reading(self._engine) as connection:
             return self._is_written(connection)
 
-    def remember(self) -> None:
+    def record(self) -> None:
         """Harmless when repeated."""
         if self.were_known():
             return

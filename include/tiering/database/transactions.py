@@ -160,6 +160,18 @@ class ClusterStore:
         self._cluster_id = cluster_id
         self._now_ms = now_ms
 
+    def now_ms(self) -> int:
+        """The database's clock.
+
+        Returns:
+            UTC milliseconds.
+
+        Raises:
+            MetadataUnavailableError: locked, away, or without the tables.
+        """
+        with reading(self._engine) as connection:
+            return self._now_ms(connection)
+
 
 _MOST_CHARACTERS: Final = 2_000
 
@@ -250,7 +262,7 @@ _LOCK: Final = _STOPPED_REASON.with_for_update()
 
 @lru_cache(maxsize=10_000)
 def partition_from(topic_id: str, partition: int, name: str) -> TopicIdPartition:
-    """The value that three columns mean. Remembered, because most rows share their partition with the row before."""
+    """The value that three columns mean. Cached, because most rows share their partition with the row before."""
     return TopicIdPartition(Uuid.parse(topic_id), partition, name)
 
 

@@ -75,7 +75,7 @@ def deletion_page(
     return document(f"Deletion plan of {dag_run_id}", *body, script=SCRIPT)
 
 
-def standing(plan: ShownPlan) -> tuple[str, str]:
+def plan_status(plan: ShownPlan) -> tuple[str, str]:
     """Where the plan stands, in a sentence, and its colour."""
     run, question = plan.run, plan.question
     if run.withdrawal is not None:
@@ -95,7 +95,7 @@ def standing(plan: ShownPlan) -> tuple[str, str]:
 
 
 def _plan(dag_run_id: str, plan: ShownPlan, withdraw_at: str | None, shared: Collection[str]) -> Iterator[Element]:
-    sentence, colour = standing(plan)
+    sentence, colour = plan_status(plan)
     segments, size = len(plan.items), sum(item.planned.size_bytes for item in plan.items)
     deleted = [item for item in plan.items if item.outcome is DeletionOutcome.DELETED]
     gone = sum(item.planned.size_bytes for item in deleted)

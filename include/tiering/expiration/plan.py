@@ -34,7 +34,7 @@ from include.tiering.model.segment_metadata import RemoteLogSegmentState
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration, plan_hash
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
-from include.tiering.segments.topics import UNKNOWN_STANDING, TopicDeletion, TopicStanding
+from include.tiering.segments.topics import UNKNOWN_LIFECYCLE_STATE, TopicDeletion, TopicLifecycleState
 from include.tiering.units import format_utc
 
 
@@ -114,15 +114,15 @@ def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mappin
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
-    """Everything that a plan reads. `retentions` holds what is set, by topic name; `standings` what the cluster says,
-    by topic id; `size_doubts` is asked about segments whose local bytes would count."""
+    """Everything that a plan reads. `retentions` holds what is set, by topic name; `lifecycle_states` what the cluster
+    says, by topic id; `size_doubts` is asked about segments whose local bytes would count."""
 
     metadata: RemoteLogMetadata
     registry: TopicRegistry
     work: WorkStore
     retentions: Mapping[str, TopicRetention]
     unfinished_copy_expiry_ms: int
-    standings: Mapping[Uuid, TopicStanding] = field(default_factory=dict)
+    lifecycle_states: Mapping[Uuid, TopicLifecycleState] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     size_doubts: SizeDoubts = no_doubts
 
@@ -138,7 +138,7 @@ class ExpirationPlanner:
 
     def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
         """Names of those topics for whose decision local bytes count."""
-        names = {partition.topic for partition in partitions if not self._standing(partition).is_name_taken}
+        names = {partition.topic for partition in partitions if not self._lifecycle_state(partition).is_name_taken}
         return sorted(name for name in names if self.retentions.get(name, FOR_EVER).retention_bytes is not None)
 
     def plan(
@@ -208,20 +208,20 @@ class ExpirationPlanner:
         return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
-        standing, owner = self._standing(partition), self.registry.owner(partition.topic_id)
+        lifecycle_state, owner = self._lifecycle_state(partition), self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.BROKER and not self.metadata.is_ready(partition):
             yield Waits.NOT_READY, "./tiering ready"
             return
-        if standing.is_broker_tiered and owner is TopicOwner.PLATFORM:
+        if lifecycle_state.is_broker_tiered and owner is TopicOwner.PLATFORM:
             yield Waits.NOT_OURS, "remote.storage.enable is true"
         elif owner is not TopicOwner.PLATFORM:
             yield Waits.NOT_OURS, f"owner: {owner}"
-        if standing.kept_because:
-            yield Waits.TOPIC_DELETED, standing.kept_because
-        if standing.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
+        if lifecycle_state.kept_because:
+            yield Waits.TOPIC_DELETED, lifecycle_state.kept_because
+        if lifecycle_state.deletion_due or self.retentions.get(partition.topic, FOR_EVER) == FOR_EVER:
             return
-        if standing.is_name_taken:
-            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id} keeps all: {standing.name_taken_because}"
+        if lifecycle_state.is_name_taken:
+            yield Waits.NAME_TAKEN, f"topic id {partition.topic_id} keeps all: {lifecycle_state.name_taken_because}"
         stopped = self.metadata.stopped_reason(partition)
         if stopped is not None:
             yield Waits.STOPPED, stopped
@@ -246,7 +246,7 @@ class ExpirationPlanner:
             retention_bytes=retention.retention_bytes,
             unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
-            topic_deleted=self._standing(partition).deletion_due,
+            topic_deleted=self._lifecycle_state(partition).deletion_due,
             superseded_at_ms={
                 row.metadata.remote_log_segment_id: row.delete_started_at_ms
                 for row in rows
@@ -286,8 +286,8 @@ class ExpirationPlanner:
             return frozenset()
         return frozenset(started)
 
-    def _standing(self, partition: TopicIdPartition) -> TopicStanding:
-        return self.standings.get(partition.topic_id, UNKNOWN_STANDING)
+    def _lifecycle_state(self, partition: TopicIdPartition) -> TopicLifecycleState:
+        return self.lifecycle_states.get(partition.topic_id, UNKNOWN_LIFECYCLE_STATE)
 
 
 def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:

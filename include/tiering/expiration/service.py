@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from include.tiering.audit.record import StandingGuards
+from include.tiering.audit.record import ActiveGuards
 from include.tiering.clock import Clock
 from include.tiering.configs.config_store import EffectiveConfigs, TopicRetention
 from include.tiering.errors import ClockDisagreesError, SourceError
@@ -41,7 +41,7 @@ from include.tiering.runs.deletion_run import (
     WithdrawnRun,
 )
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
-from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicStanding
+from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState
 from include.tiering.telemetry import get_logger
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
 
@@ -109,7 +109,7 @@ class ExpirationService:
         configs: EffectiveConfigs,
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
-        guards: StandingGuards,
+        guards: ActiveGuards,
         ownership: StoreOwnership,
         after_batch: Callable[[], object],
         clock: Clock,
@@ -151,7 +151,7 @@ class ExpirationService:
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: the database's clock cannot be believed; nothing was planned.
             DatabaseSetBackError: an audit found so, and nothing was planned; a dry run is told by
-                `StandingGuards.objection`.
+                `ActiveGuards.objection`.
         """
         if dry_run:
             self._ownership.require()
@@ -162,8 +162,8 @@ class ExpirationService:
         clocks.require()
         self._names.note_deletions()
         planner = self._planner(clocks)
-        # Of a topic that is not in `standings` the first segment came since: the next plan asks about it.
-        asked = planner.standings.keys() - set(leave_out)
+        # Of a topic that is not in `lifecycle_states` the first segment came since: the next plan asks about it.
+        asked = planner.lifecycle_states.keys() - set(leave_out)
         partitions = [one for one in planner.partitions(topics) if one.topic_id in asked]
         plan = self._decide(planner, run_id, partitions, clocks)
         self._deletions.save_plan(run_id, plan.expirations)
@@ -295,18 +295,18 @@ class ExpirationService:
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
         retention = self._configs.retention_of(partition.topic)
-        standings = self._names.standings([partition], clocks.now_ms(), needs_answer=False)
-        planner = self._planner_by({partition.topic: retention}, standings)
+        lifecycle_states = self._names.lifecycle_states([partition], clocks.now_ms(), needs_answer=False)
+        planner = self._planner_by({partition.topic: retention}, lifecycle_states)
         history = planner.newest_history(partition)
         again = planner.plan_again(planned, now_ms=clocks.now_ms())
         return still_planned(planned, again, self._metadata, history=history, waits=planner.why_it_waits(partition))
 
     def _planner(self, clocks: ClockGuard) -> ExpirationPlanner:
-        standings = self._names.standings(self._metadata.partitions(), clocks.now_ms())
-        return self._planner_by(self._configs.topic_retentions(), standings)
+        lifecycle_states = self._names.lifecycle_states(self._metadata.partitions(), clocks.now_ms())
+        return self._planner_by(self._configs.topic_retentions(), lifecycle_states)
 
     def _planner_by(
-        self, retentions: Mapping[str, TopicRetention], standings: Mapping[Uuid, TopicStanding]
+        self, retentions: Mapping[str, TopicRetention], lifecycle_states: Mapping[Uuid, TopicLifecycleState]
     ) -> ExpirationPlanner:
         settings = self._configs.settings()
         return ExpirationPlanner(
@@ -315,7 +315,7 @@ class ExpirationService:
             self._work,
             retentions,
             settings.unfinished_copy.expiry_ms,
-            standings,
+            lifecycle_states,
             settings.superseded.hold_ms,
             self._size_doubts,
         )

@@ -90,7 +90,7 @@ class MetadataTopicState:
     """`__remote_log_metadata` on this cluster. `unreadable`: position and reason of each record that brokers stop at.
 
     `published`: what it holds of the topic that is handed over, whoever wrote it. `removed`: what somebody else wrote
-    of it and deleted again; brokers remember its offsets.
+    of it and deleted again; brokers keep its offsets.
     """
 
     configs: Mapping[str, str]

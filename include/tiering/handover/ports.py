@@ -40,7 +40,7 @@ _PartitionKey = tuple[Uuid, int]
 
 
 class MetadataScan:
-    """Looks at the topic, and remembers what it read: the first look of a process reads every metadata partition that
+    """Looks at the topic, and stores what it read: the first look of a process reads every metadata partition that
     records about these partitions go to from its beginning, each later one what came since. It says what one that
     begins anew would say, as records are only appended: a topic that was created again, or whose beginning was removed,
     is read from its beginning.
@@ -228,7 +228,7 @@ class HandoverLimits:
 @dataclass(frozen=True, slots=True)
 class HandoverPorts:
     """Contracts and verbs. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
-    `metadata_scan` remembers what was read of the metadata topic."""
+    `metadata_scan` stores what was read of the metadata topic."""
 
     handovers: HandoverStore
     brokers: Brokers

@@ -36,10 +36,6 @@ _EVENT: Final = "handover"
 class SqlHandoverStore(ClusterStore):
     """`HandoverStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
-    def now_ms(self) -> int:
-        with reading(self._engine) as connection:
-            return self._now_ms(connection)
-
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)

@@ -54,7 +54,7 @@ def harmless_record(value: bytes) -> RemoteLogRecord:
 
 
 def event_of(value: bytes) -> MetadataEvent | None:
-    """None for what brokers only remember: a partition whose deletion has begun.
+    """None for what brokers only keep in memory: a partition whose deletion has begun.
 
     Raises:
         PoisonRecordError: as `harmless_record`.

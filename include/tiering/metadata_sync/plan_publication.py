@@ -10,7 +10,7 @@ ascending, without a gap, each begun, then finished, before the next begins. So:
 - what failed, was not verified or is missing ends the list; what comes behind it waits.
 
 What is being deleted here, or is gone, is deleted there, lowest first, before anything is added. Nothing else is ever
-taken back: brokers remember the highest offset that was FINISHED under each epoch, whatever is deleted later, and would
+taken back: brokers keep the highest offset that was FINISHED under each epoch, whatever is deleted later, and would
 take local segments up to there for tiered.
 """
 
@@ -76,7 +76,7 @@ class PublicationPlan:
         steps: in the order of sending; empty if `refused`.
         live: what the topic has of the partition before them, ascending.
         end_offset: the highest end in the topic after them; None if it then has nothing.
-        remembered_end_offset: the highest end that was ever FINISHED there, these steps included. Brokers take
+        highest_recorded_end_offset: the highest end that was ever FINISHED there, these steps included. Brokers take
             everything up to it for tiered, deleted or not.
         withheld: where and why the list ends before the last segment.
         refused: why nothing may be sent at all.
@@ -86,7 +86,7 @@ class PublicationPlan:
     steps: tuple[PublicationStep, ...]
     live: tuple[Announced, ...]
     end_offset: int | None
-    remembered_end_offset: int | None
+    highest_recorded_end_offset: int | None
     withheld: Withheld | None = None
     refused: str | None = None
 

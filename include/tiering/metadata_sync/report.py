@@ -147,7 +147,7 @@ def _publication_document(one: "PublishedPartition") -> Document:
         "planned_records": 0 if plan is None else len(plan.steps),
         "published_before": 0 if plan is None else len(plan.live),
         "end_offset": None if plan is None else plan.end_offset,
-        "remembered_end_offset": None if plan is None else plan.remembered_end_offset,
+        "remembered_end_offset": None if plan is None else plan.highest_recorded_end_offset,
         "withheld": _withheld(plan),
         "refused": None if plan is None else plan.refused,
         "error": one.error,

@@ -227,7 +227,7 @@ class BrokerRows:
                 come.append(told)
         self._insert(fresh, applied)
         self._refer(applied, rewritten | {one.remote_log_segment_id for one in fresh})
-        self._remember_highest(applied)
+        self._store_highest(applied)
         self._count(gone, [*come, *fresh], applied)
         self._learn([*come, *fresh])
         if any(row.verdict is Verdict.FAILED for row in self._loaded.rows.values()):
@@ -293,7 +293,7 @@ class BrokerRows:
         if rows:
             self._connection.execute(_REFER, rows)
 
-    def _remember_highest(self, applied: AppliedPartition) -> None:
+    def _store_highest(self, applied: AppliedPartition) -> None:
         key = key_of(self._cluster_id, self._partition)
         for epoch in applied.before.highest.keys() - applied.after.highest.keys():
             self._connection.execute(_FORGET_HIGHEST, key | {"of_epoch": epoch})

@@ -79,10 +79,6 @@ class SqlPublicationStore(ClusterStore):
             return None
         return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
-    def now_ms(self) -> int:
-        with reading(self._engine) as connection:
-            return self._now_ms(connection)
-
     def journal(self, partition: TopicIdPartition) -> Journal | None:
         with reading(self._engine) as connection:
             return self._journal(connection, partition)

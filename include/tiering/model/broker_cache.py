@@ -1,4 +1,4 @@
-"""What a broker remembers of one partition's remote log, record by record of `__remote_log_metadata`.
+"""What a broker holds in memory of one partition's remote log, record by record of `__remote_log_metadata`.
 
 Kafka's topic-based RLMM keeps for every partition its segments by id and, for every leader epoch, which segment answers
 for which offset. It drops what it cannot use, never answers from what is not COPY_SEGMENT_FINISHED, and forgets a

@@ -57,7 +57,7 @@ class Uuid:
 
 @lru_cache(maxsize=4_096)
 def _text_of(value: bytes) -> str:
-    """Remembered: the ids of a few topics are in every key of every statement."""
+    """Cached: the ids of a few topics are in every key of every statement."""
     return base64.urlsafe_b64encode(value)[:UUID_TEXT_LENGTH].decode()
 
 

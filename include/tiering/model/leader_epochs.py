@@ -1,4 +1,5 @@
-"""The leader epoch history of a partition: which epoch wrote from which offset on, and what an archive remembers of it.
+"""The leader epoch history of a partition: which epoch wrote from which offset on, and what an archive has stored of
+it.
 
 A broker forgets the beginning of its history when its log start moves, and learns new epochs at the end. An archive
 outlives both, so it keeps what anyone ever saw. Where two entries cannot both be true, one rule settles it, whatever
@@ -114,7 +115,7 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class MergedHistory:
-    """The history to remember, and what is a finding for a person, by falling epoch."""
+    """The history to store, and what is a finding for a person, by falling epoch."""
 
     history: LeaderEpochs
     contradictions: tuple[Contradiction, ...] = ()
@@ -127,7 +128,7 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     may yet be cut off by an election that loses nothing.
 
     Args:
-        known: what is remembered; empty at first.
+        known: what is stored; empty at first.
         seen: entries of one source. Its first one may begin before it is said to: the log start has moved.
         seen_log_start: offset (inclusive) from which on that source knows every epoch; of a segment its start offset.
 

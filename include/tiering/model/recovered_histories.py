@@ -1,4 +1,4 @@
-"""Which copies of one partition are of the same history, when no decision about them is remembered.
+"""Which copies of one partition are of the same history, when no decision about them is stored.
 
 Two copies contradict each other where they name different leader epochs for an offset, or where one has an epoch that
 is later than what the other one names behind it: leader epochs never fall along a log. Committed records are replaced

@@ -1,4 +1,4 @@
-"""Which of the complete copies that a store holds of one partition make up its log, when nothing else remembers.
+"""Which of the complete copies that a store holds of one partition make up its log, when no metadata is left.
 
 A manifest is written last, so whatever has one and all its objects is a whole copy of records that passed their check.
 It does not say whether that copy ever was FINISHED, was given up, or was about to be deleted. What decides instead:
@@ -130,7 +130,7 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
 
 
 def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) -> LeaderEpochs:
-    """The history of leader epochs to remember of a log that holds something: what the latest copy carries, completed
+    """The history of leader epochs to store of a log that holds something: what the latest copy carries, completed
     by what each says of itself. Each later history is followed from where it begins, as by decision."""
     begins = {one.number: one.from_offset for one in log.decided}
     latest = max(log.segments, key=lateness)

@@ -135,7 +135,7 @@ class DeploymentChecks:
     def _check_storage(self) -> str:
         self._storage().check_writable()
         heeded = self._unguarded().replaces_conditionally()
-        self._stores().generations.remember_conditional_writes(heeded)
+        self._stores().generations.record_conditional_writes(heeded)
         url = self._settings.remote_storage.required_url()
         if heeded:
             return f"{url} is writable and ours"

@@ -149,7 +149,7 @@ SILENT_SECONDS: Final = 1.1
 
 
 class Liveness:
-    """Remembers when each beat was first seen."""
+    """Records when each beat was first seen."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}

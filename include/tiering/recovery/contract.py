@@ -35,7 +35,7 @@ class RecoveredPartition:
         segments: at least one, with ascending ends within a history, by history.
         leader_epochs: the merged history of all that the copies of the newest history say, and older ones below it.
         holes: offsets between segments that no copy has; each becomes a decision to go on without them.
-        detail: what else to remember of it, for the event log.
+        detail: what else to record of it, for the event log.
         decided: later histories by number: each becomes a decision to follow it.
         histories: the numbers of these, of their segments.
     """

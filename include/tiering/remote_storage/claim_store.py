@@ -81,7 +81,7 @@ class StoreGenerations(Protocol):
         """What is pending becomes our own, if it is `pending` still. Returns what holds."""
         ...
 
-    def remember_conditional_writes(self, heeded: bool) -> None: ...
+    def record_conditional_writes(self, heeded: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class StoreClaim:
             if found not in (expected, pending):
                 return found
             conditional = self.storage.replaces_conditionally()
-            self.generations.remember_conditional_writes(conditional)
+            self.generations.record_conditional_writes(conditional)
         written = replace(pending, raised_by=self.raised_by())
         return self.written(self.storage, expected, written, conditional=conditional)
 

@@ -323,10 +323,6 @@ class SqlDeletionRuns(ClusterStore, ABC):
         with reading(self._engine) as connection:
             return connection.execute(self._planned_items.any_left, self._key_of(run_id)).one_or_none() is not None
 
-    def now_ms(self) -> int:
-        with reading(self._engine) as connection:
-            return self._now_ms(connection)
-
     @abstractmethod
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
         """Give each item of a run that was withdrawn just now, and that is left, its outcome."""

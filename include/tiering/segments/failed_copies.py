@@ -93,7 +93,7 @@ class FailedCopies(Protocol):
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
-        """Remember which failed segments of the partition no source can replace, and why; of the others, that nothing
+        """Record which failed segments of the partition no source can replace, and why; of the others, that nothing
         says so any more. What somebody gave up, and what has not failed, stays as it is.
 
         The stop of the partition tells it from then on. An event says which loss is new. Repeating a call is harmless.

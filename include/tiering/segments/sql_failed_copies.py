@@ -55,7 +55,7 @@ _SUPERSEDED: Final = (
         _before.c.start_offset == segments.c.start_offset,
         _before.c.end_offset == segments.c.end_offset,
         _before.c.superseded_by.is_not(None),
-        _before.c.delete_started_at_ms > bindparam("remembered_since_ms"),
+        _before.c.delete_started_at_ms > bindparam("kept_since_ms"),
     )
     .correlate(segments)
     .scalar_subquery()
@@ -93,7 +93,7 @@ class SqlFailedCopies(ClusterStore):
     def all(self) -> Sequence[FailedCopy]:
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - MEMORY_MS
-            rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "remembered_since_ms": since_ms}).all()
+            rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "kept_since_ms": since_ms}).all()
             broken = self._broken_rules(connection) if rows else {}
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 

@@ -125,7 +125,7 @@ def look_at(
     """See `MetadataIngestion.look`; returns why all of it was stopped, None if it was not."""
     known = topic_read(connection, cluster_id)
     if known is None:
-        _remember_topic(connection, cluster_id, topic)
+        _store_topic(connection, cluster_id, topic)
     elif known != topic:
         reason = (
             f"{LOST}the topic {METADATA_TOPIC} was {known.topic_id} with {known.partition_count} partitions and is"
@@ -175,7 +175,7 @@ def begin_again(
     """Positions at the beginning of a topic, whichever was read before."""
     connection.execute(delete(metadata_positions).where(metadata_positions.c.cluster_id == cluster_id))
     connection.execute(delete(ingested_records).where(ingested_records.c.cluster_id == cluster_id))
-    _remember_topic(connection, cluster_id, topic)
+    _store_topic(connection, cluster_id, topic)
     for number, seen in sorted(bounds.items()):
         _begin(connection, cluster_id, number, seen, now_ms, rereading_to=seen.end)
 
@@ -244,7 +244,7 @@ def _begin(
         say(connection, cluster_id, f"{METADATA_TOPIC}-{number}", detail, now_ms)
 
 
-def _remember_topic(connection: Connection, cluster_id: str, topic: MetadataTopicIdentity) -> None:
+def _store_topic(connection: Connection, cluster_id: str, topic: MetadataTopicIdentity) -> None:
     values = {"cluster_id": cluster_id, "topic_id": str(topic.topic_id), "partition_count": topic.partition_count}
     upsert(connection, metadata_topics, values)
 

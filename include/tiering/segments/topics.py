@@ -2,7 +2,7 @@
 
 What the cluster says now of a topic: there, deleted, tiered by the broker, name taken. An archive outlives its topic. A
 deletion is believed from a positive answer alone, never from absence: what nobody mentions may be on a disk that is not
-mounted. It is remembered when it is first seen, with who said so and when, because the metadata log forgets it with its
+mounted. It is recorded when it is first seen, with who said so and when, because the metadata log forgets it with its
 next snapshot. What follows is a setting: nothing, or all remote segments go after so many days, with an approval. Until
 they go, an answer that the topic is there takes the record back; without any answer they stay.
 
@@ -50,7 +50,7 @@ class TopicDeletions(Protocol):
         ...
 
     def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
-        """Remember a deletion, with an event. The first record stays: repeating it is harmless."""
+        """Record a deletion, with an event. The first record stays: repeating it is harmless."""
         ...
 
     def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
@@ -63,7 +63,7 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class TopicStanding:
+class TopicLifecycleState:
     """One topic id, as far as anybody can say.
 
     Attributes:
@@ -84,7 +84,7 @@ class TopicStanding:
         return bool(self.name_taken_because)
 
 
-UNKNOWN_STANDING: Final = TopicStanding()
+UNKNOWN_LIFECYCLE_STATE: Final = TopicLifecycleState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class TopicWatch:
     deletions: TopicDeletions
 
     def record(self, partitions: Iterable[TopicIdPartition], *, author: str) -> None:
-        """Remember deletions that were positively seen; take back those of topics that are there."""
+        """Record deletions that were positively seen; take back those of topics that are there."""
         if not self._can_answer():
             return
         recorded = self.deletions.all()
@@ -113,7 +113,7 @@ class TopicWatch:
                 if evidence is not None:
                     self.deletions.record(topic_id, topic, evidence=evidence, author=author)
 
-    def standings(
+    def lifecycle_states(
         self,
         partitions: Iterable[TopicIdPartition],
         *,
@@ -121,7 +121,7 @@ class TopicWatch:
         expire_after_days: int | None,
         now_ms: int,
         needs_answer: bool = True,
-    ) -> Mapping[Uuid, TopicStanding]:
+    ) -> Mapping[Uuid, TopicLifecycleState]:
         """What holds of the topics of `partitions`, by topic id. Changes nothing.
 
         Args:
@@ -134,7 +134,7 @@ class TopicWatch:
         can_answer, recorded = self._can_answer(), self.deletions.all()
         names = _names(partitions)
         holders = _by_name({**names_in_use, **names})
-        standings = {}
+        lifecycle_states = {}
         for topic_id, topic in names.items():
             answered, topic_metadata, named = self._metadata_of(topic_id, topic) if can_answer else (False, None, None)
             deletion = recorded.get(topic_id)
@@ -145,13 +145,13 @@ class TopicWatch:
                 kept_because = _kept_because(
                     deletion, due_ms, now_ms, can_answer=can_say, is_there=bool(topic_metadata)
                 )
-            standings[topic_id] = TopicStanding(
+            lifecycle_states[topic_id] = TopicLifecycleState(
                 is_broker_tiered=topic_metadata is not None and topic_metadata.is_remote_storage_enabled,
                 name_taken_because=_name_taken_because(topic_id, named, holders[topic]),
                 deletion_due=deletion is not None and expire_after_days is not None and not kept_because,
                 kept_because=kept_because,
             )
-        return standings
+        return lifecycle_states
 
     def doubtful_names(self, names_in_use: Mapping[Uuid, str]) -> frozenset[str]:
         """Names of more than one topic of which the cluster does not say now which of them has it."""
@@ -254,11 +254,11 @@ class TopicLifecycle:
         """Record which topics with remote segments the cluster has deleted, as far as that can be seen now."""
         self._watch.record(self._metadata.partitions(), author=_DELETION_AUTHOR)
 
-    def standings(
+    def lifecycle_states(
         self, partitions: Iterable[TopicIdPartition], now_ms: int, *, needs_answer: bool = True
-    ) -> Mapping[Uuid, TopicStanding]:
-        """What holds of the topics of `partitions` now, by topic id; arguments as `TopicWatch.standings`."""
-        return self._watch.standings(
+    ) -> Mapping[Uuid, TopicLifecycleState]:
+        """What holds of the topics of `partitions` now, by topic id; arguments as `TopicWatch.lifecycle_states`."""
+        return self._watch.lifecycle_states(
             partitions,
             names_in_use=self._registry.names_in_use(),
             expire_after_days=self._expire_after_days(),
@@ -267,8 +267,9 @@ class TopicLifecycle:
         )
 
     def name_taken_because(self, partition: TopicIdPartition) -> str:
-        """Why the topic's name does not mean this topic now, or may not; empty if it does. See `TopicStanding`."""
-        return self.standings([partition], self._now_ms())[partition.topic_id].name_taken_because
+        """Why the topic's name does not mean this topic now, or may not; empty if it does. See
+        `TopicLifecycleState`."""
+        return self.lifecycle_states([partition], self._now_ms())[partition.topic_id].name_taken_because
 
     def retentions_of_copies(self, report: ScanReport) -> dict[str, TopicRetention]:
         """What is set on topics, by name, as far as it may keep a first copy from beginning at the log start: without

@@ -130,15 +130,15 @@ class Conclusion:
 def conclude(look: Look, unresolved: Iterable[tuple[QualityResult, int]]) -> Conclusion:
     """`unresolved` are the stored results of the segment that did not pass, each with the time of its recording."""
     repeated = {one.rule for one in look.broken}
-    acquitted, standing = [], list(look.broken)
+    acquitted, remaining = [], list(look.broken)
     for result, recorded_at_ms in unresolved:
         if result.rule in repeated:
             continue
         if look.acquits(result, recorded_at_ms):
             acquitted.append(replace(result, passed=True, message=""))
         else:
-            standing.append(result)
-    broken = tuple(sorted(standing, key=lambda one: one.rule))
+            remaining.append(result)
+    broken = tuple(sorted(remaining, key=lambda one: one.rule))
     otherwise = None if look.before is None else Verdict.PASSED
     verdict = Verdict.FAILED if any(one.fails for one in broken) else otherwise
     return Conclusion((*look.broken, *acquitted), verdict, broken)

@@ -1,4 +1,4 @@
-"""Read the places that values come from, and join them into one `TieringSettings` that remembers their origins.
+"""Read the places that values come from, and join them into one `TieringSettings` that knows their origins.
 
 Each place is a layer, `{setting name: (value, origin)}`: a TOML file, overrides, the environment.
 """

@@ -152,7 +152,7 @@ class LogDir(Section):
 
 
 class MetadataSettings(Section):
-    """Where the platform remembers what it did."""
+    """Where the platform records what it did."""
 
     url: Annotated[SecretStr, BeforeValidator(check_metadata_url)] = Field(
         default_factory=lambda: SecretStr(default_metadata_url({})),

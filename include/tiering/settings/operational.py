@@ -268,7 +268,7 @@ class OnTopicSettings(DynamicSection):
 
 
 class TombstoneSettings(DynamicSection):
-    """How long metadata remembers a segment that was deleted."""
+    """How long metadata keeps a segment that was deleted."""
 
     prefix = "tiering.tombstone"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.record import FindingState
-from include.tiering.audit.store import standing
+from include.tiering.audit.store import active_guards_of
 from tests.simulation.world.sides import CLUSTER_ID
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class GuardClosing:
 
     def _stands(self) -> bool:
         with self._world.side.db.engine.connect() as connection:
-            return bool(standing(connection, CLUSTER_ID))
+            return bool(active_guards_of(connection, CLUSTER_ID))
 
 
 def _clear(app: Any, _process: "Process", number: int) -> None:

@@ -100,20 +100,20 @@ class Watch:
     # The world.
 
     def after_event(self) -> None:
-        self._remember_logs()
+        self._record_logs()
         self.rows_changed(None, "an event")
 
     def log_of(self, partition: TopicIdPartition) -> PartitionLog | None:
         """Also of a topic that was deleted since."""
-        self._remember_logs()
+        self._record_logs()
         return self._logs.get(partition)
 
     def partitions(self) -> list[TopicIdPartition]:
         """All that ever were."""
-        self._remember_logs()
+        self._record_logs()
         return list(self._logs)
 
-    def _remember_logs(self) -> None:
+    def _record_logs(self) -> None:
         if len(self.world.cluster.logs) != len(self._logs) or self.world.cluster.removed:
             self._logs.update(self.world.cluster.logs)
 

@@ -202,7 +202,7 @@ def _brokers_log_start() -> list[Patch]:
 
 def _absence_is_proof() -> list[Patch]:
     """A topic that the metadata does not show was deleted, and it shows none."""
-    records, stands = TopicWatch.record, TopicWatch.standings
+    records, stands = TopicWatch.record, TopicWatch.lifecycle_states
 
     def blind(watch: Any) -> Any:
         hidden = Instead(
@@ -213,10 +213,10 @@ def _absence_is_proof() -> list[Patch]:
     def record(self: Any, partitions: Any, *, author: str) -> None:
         records(blind(self), partitions, author=author)
 
-    def standings(self: Any, partitions: Any, **rest: Any) -> Any:
+    def lifecycle_states(self: Any, partitions: Any, **rest: Any) -> Any:
         return stands(blind(self), partitions, **rest)
 
-    return [(TopicWatch, "record", record), (TopicWatch, "standings", standings)]
+    return [(TopicWatch, "record", record), (TopicWatch, "lifecycle_states", lifecycle_states)]
 
 
 def _copies_taken_for_abandoned() -> list[Patch]:

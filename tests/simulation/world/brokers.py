@@ -308,7 +308,7 @@ class Cluster:
         """Something happened to brokers, or to what is known of them: answers of before are old."""
         self._answers.clear()
 
-    def remembered(self, key: object, answer: Callable[[], Any]) -> Any:
+    def cached(self, key: object, answer: Callable[[], Any]) -> Any:
         """The answer, found once as long as nothing happens."""
         if key not in self._answers:
             self._answers[key] = answer()

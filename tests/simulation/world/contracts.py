@@ -87,7 +87,7 @@ GENERATIONS: Final = {
     "propose": WRITE,
     "propose_over": WRITE,
     "settle": WRITE,
-    "remember_conditional_writes": WRITE,
+    "record_conditional_writes": WRITE,
 }
 REGISTRY: Final = {"owner": READ, "recorded_name": READ, "names_in_use": READ, "set_owner": WRITE}
 SOURCE: Final = {"scan": "source", "replica": "source", "open_segment": "source"}

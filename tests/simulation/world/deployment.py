@@ -59,7 +59,7 @@ from tests.simulation.world.database import Database
 from tests.simulation.world.handover_parts import handover_parts
 from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import ClusterMetadataView, ModelSource
-from tests.simulation.world.memory import Memory, Remembered
+from tests.simulation.world.memory import Cached, Memory
 from tests.simulation.world.object_store import ModelStore, perform
 from tests.simulation.world.places import Held, StoreSettings
 from tests.simulation.world.quotas import ModelQuotas
@@ -218,14 +218,14 @@ def deploy(world: Any, process: Process) -> App:
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
     strays = StoredStrays(model_store, layout, lambda: app.ownership.require())
-    metadata = Remembered(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
+    metadata = Cached(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
     app = App(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     put(
         app,
         engine=db.engine,
         cluster_id=CLUSTER_ID,
         cluster_metadata=cluster_metadata,
-        seen_cluster_metadata=SimpleNamespace(remember=lambda: None),
+        seen_cluster_metadata=SimpleNamespace(record=lambda: None),
         source=_Source(calls, ModelSource(world.cluster, cluster_metadata, world.cluster_metadata)),
         unguarded_storage=store,
         generations=Proxy(calls, "generations", StoreIdentities(db.engine, CLUSTER_ID, now_ms=now_ms), GENERATIONS),
@@ -245,8 +245,8 @@ def deploy(world: Any, process: Process) -> App:
             calls, "audited_metadata", SqlAuditedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
         ),
         segment_judge=lambda _results_dir=None: PlainJudge(),
-        configs=Remembered(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),
-        topic_deletions=Remembered(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
+        configs=Cached(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),
+        topic_deletions=Cached(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
         quotas=ModelQuotas(world, process),
         topic_quotas=_TopicQuotas(world, process),
     )

@@ -156,7 +156,7 @@ class DirectConnection:
 
 
 class _Driver:
-    """What is asked of the driver past SQLAlchemy: whether commits wait for the disk. Here it is remembered alone."""
+    """What is asked of the driver past SQLAlchemy: whether commits wait for the disk. Here it is cached alone."""
 
     def __init__(self) -> None:
         self.synchronous = _WAITS_FOR_THE_DISK

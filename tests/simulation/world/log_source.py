@@ -96,7 +96,7 @@ class ClusterMetadataFeed:
         return self._frozen is not None
 
     def visible(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
-        return self._frozen or self._cluster.remembered("cluster metadata", self._present)
+        return self._frozen or self._cluster.cached("cluster metadata", self._present)
 
     def _present(self) -> tuple[dict[Uuid, TopicMetadata], frozenset[Uuid]]:
         return self._cluster.image(), frozenset(() if self.forgets_removals else self._cluster.removed)
@@ -120,7 +120,7 @@ class ModelSource:
         if self._feed.is_away:
             return ScanReport(None, (), ())
         self._cluster_metadata.refresh()
-        report: ScanReport = self._cluster.remembered("scan", self._scanned)
+        report: ScanReport = self._cluster.cached("scan", self._scanned)
         return report
 
     def _scanned(self) -> ScanReport:
@@ -195,7 +195,7 @@ class ModelSource:
         election is not what others are told."""
         if not self._cluster_metadata.is_new:
             return self._judged_anew(log)
-        replicas: list[Replica] = self._cluster.remembered(log.partition, lambda: self._judged_anew(log))
+        replicas: list[Replica] = self._cluster.cached(log.partition, lambda: self._judged_anew(log))
         return replicas
 
     def _judged_anew(self, log: PartitionLog) -> list[Replica]:

@@ -54,7 +54,7 @@ class Memory:
             return method
         answers, version_of = self._answers, self._db.version
 
-        def remembered(*args: Any, **kwargs: Any) -> Any:
+        def cached(*args: Any, **kwargs: Any) -> Any:
             key = (label, args, tuple(kwargs.items()))
             version = version_of(*tables)
             known = answers.get(key)
@@ -65,10 +65,10 @@ class Memory:
                 answers[key] = version, answer
             return answer
 
-        return remembered
+        return cached
 
 
-class Remembered:
+class Cached:
     """A contract whose calls are no scheduling points."""
 
     def __init__(self, memory: Memory, name: str, target: object) -> None:

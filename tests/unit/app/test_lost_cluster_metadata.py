@@ -83,6 +83,6 @@ def test_it_is_remembered_once_and_for_one_cluster(settings: TieringSettings) ->
     with open_app(settings) as app:
         app.set_up.migrate()
         for _ in range(2):
-            app.adapters.stores.seen_cluster_metadata.remember()
+            app.adapters.stores.seen_cluster_metadata.record()
         assert app.adapters.stores.seen_cluster_metadata.were_known()
         assert not SeenClusterMetadata(app.adapters.engine, "another cluster").were_known()

@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from include.tiering.audit.record import AuditEvidence, Guard, Memory, StandingGuard, UnknownCopy, refusals, remembered
+from include.tiering.audit.record import (
+    ActiveGuard,
+    AuditEvidence,
+    Guard,
+    Memory,
+    UnknownCopy,
+    known_before_restore,
+    refusals,
+)
 
 SOUND = AuditEvidence(
     objection=None,
@@ -67,8 +75,8 @@ def test_several_object_at_once() -> None:
 
 
 def test_what_was_remembered_when_the_database_was_set_back_counts_until_that_is_cleared() -> None:
-    standing = [StandingGuard(Guard.OLDER_DATABASE, "because", 5, memory_ms) for memory_ms in (None, 700, 800)]
-    assert remembered(Memory(3, 1_000), []) == Memory(3, 1_000)
-    assert remembered(Memory(3, 1_000), standing[:1]) == Memory(3, 1_000)
-    assert remembered(Memory(3, 1_000), standing) == Memory(3, 700)
-    assert remembered(Memory(0, None), standing) == Memory(0, None)
+    active = [ActiveGuard(Guard.OLDER_DATABASE, "because", 5, memory_ms) for memory_ms in (None, 700, 800)]
+    assert known_before_restore(Memory(3, 1_000), []) == Memory(3, 1_000)
+    assert known_before_restore(Memory(3, 1_000), active[:1]) == Memory(3, 1_000)
+    assert known_before_restore(Memory(3, 1_000), active) == Memory(3, 700)
+    assert known_before_restore(Memory(0, None), active) == Memory(0, None)

@@ -12,7 +12,7 @@ from include.tiering.copying.plan_replacements import (
     before_divergence,
     hole_before,
     plan_replacements,
-    remember_losses,
+    record_losses,
     replacements_of,
 )
 from include.tiering.kafka.log_dirs.contract import (
@@ -305,7 +305,7 @@ def remembered(source: Replica, *copies: FailedCopy, chosen: bool = True) -> lis
     held = decide(source, *copies).held_back
     plan = CopyPlan("run", (), (held,) if isinstance(held, HeldBackPartition) else (), ())
     noted = Noted()
-    remember_losses(ScanReport("cluster", (replace(source, chosen=chosen),), ()), plan, {PARTITION: copies}, noted)
+    record_losses(ScanReport("cluster", (replace(source, chosen=chosen),), ()), plan, {PARTITION: copies}, noted)
     return noted.calls
 
 

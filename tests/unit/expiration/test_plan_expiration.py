@@ -21,7 +21,7 @@ from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.topics import TopicStanding
+from include.tiering.segments.topics import TopicLifecycleState
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, finish, lease_of, partition_of, segment_of, update_of
 
@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 class World:
     engine: Engine
     retentions: dict[str, TopicRetention] = field(default_factory=dict)
-    standings: dict[Uuid, TopicStanding] = field(default_factory=dict)
+    lifecycle_states: dict[Uuid, TopicLifecycleState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
@@ -62,7 +62,9 @@ class World:
 
     @property
     def planner(self) -> ExpirationPlanner:
-        return ExpirationPlanner(self.metadata, self.registry, self.work, self.retentions, DAY_MS, self.standings)
+        return ExpirationPlanner(
+            self.metadata, self.registry, self.work, self.retentions, DAY_MS, self.lifecycle_states
+        )
 
     def plan(self, report: ScanReport | None = None, *, now_ms: int = NOW_MS, patterns=()) -> ExpirationPlan:
         return self.planner.plan("run", self.planner.partitions(patterns), report, now_ms=now_ms)
@@ -266,7 +268,7 @@ class TestReadiness:
         assert waits(plan) == [("orders-0", Waits.NOT_OURS, f"owner: {owner}")]
 
     def test_a_broker_that_is_seen_to_tier_the_topic(self, world):
-        world.standings[ORDERS.topic_id] = TopicStanding(is_broker_tiered=True, deletion_due=True)
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(is_broker_tiered=True, deletion_due=True)
         plan = world.plan()
         assert bases(plan) == [("others-0", [0, 100, 200])]
         assert waits(plan) == [("orders-0", Waits.NOT_OURS, "remote.storage.enable is true")]
@@ -297,7 +299,7 @@ class TestReadiness:
 
 class TestADeletedTopic:
     def test_all_of_it_goes_with_its_reason_and_the_log_start_rises(self, world):
-        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True)
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(deletion_due=True)
         plan = world.plan()
         (planned,) = plan.expirations
         assert [(d.start_offset, d.reason) for d in planned.deletions] == [
@@ -312,12 +314,14 @@ class TestADeletedTopic:
         again = partition_of("orders", topic_number=77)
         world.own(again)
         world.copied(again)
-        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True, name_taken_because="another has it")
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(
+            deletion_due=True, name_taken_because="another has it"
+        )
         (planned,) = world.plan().expirations
         assert planned.topic_id_partition.topic_id == ORDERS.topic_id
 
     def test_before_its_time_it_is_named_and_its_own_retention_goes_on(self, world):
-        world.standings[ORDERS.topic_id] = TopicStanding(kept_because="seen yesterday")
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(kept_because="seen yesterday")
         assert bases(world.plan()) == []
         world.retentions["orders"] = TopicRetention(retention_ms=NOW_MS - 1_600_000_000_000 - 150)
         plan = world.plan()
@@ -326,7 +330,7 @@ class TestADeletedTopic:
 
     def test_a_copy_that_is_under_way_is_left_alone(self, world):
         world.started(ORDERS, 3)
-        world.standings[ORDERS.topic_id] = TopicStanding(deletion_due=True)
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(deletion_due=True)
         assert bases(world.plan()) == [("orders-0", [0, 100, 200])]
 
     def test_retention_set_on_a_name_is_about_the_topic_that_has_it_now(self, world):
@@ -334,7 +338,7 @@ class TestADeletedTopic:
         world.own(again)
         world.copied(again)
         world.retentions["orders"] = TopicRetention(retention_ms=0)
-        world.standings[ORDERS.topic_id] = TopicStanding(name_taken_because="another has it")
+        world.lifecycle_states[ORDERS.topic_id] = TopicLifecycleState(name_taken_because="another has it")
         plan = world.plan()
         assert [one.topic_id_partition.topic_id for one in plan.expirations] == [again.topic_id]
         assert waits(plan) == [("orders-0", Waits.NAME_TAKEN, f"topic id {ORDERS.topic_id} keeps all: another has it")]

@@ -73,7 +73,7 @@ def _offsets(*steps: tuple[int, RemoteLogSegmentState]) -> Sequence[tuple[int, R
 def test_all_are_begun_and_finished_one_after_another_from_the_lowest() -> None:
     plan = _plan(None, _rows(C, A, B))
     assert _told(plan) == [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0), (300, 1)]
-    assert (plan.end_offset, plan.remembered_end_offset, plan.withheld, plan.refused) == (399, 399, None, None)
+    assert (plan.end_offset, plan.highest_recorded_end_offset, plan.withheld, plan.refused) == (399, 399, None, None)
     assert plan.live == ()
 
 
@@ -175,7 +175,7 @@ def test_a_deletion_here_is_told_as_far_as_it_got_lowest_first() -> None:
         (200, _DELETE_STARTED),
         (200, _DELETE_FINISHED),
     ]
-    assert (gone.end_offset, gone.remembered_end_offset) == (399, 399)
+    assert (gone.end_offset, gone.highest_recorded_end_offset) == (399, 399)
 
 
 def test_a_hole_in_what_is_published_ends_it_unless_it_lies_below_the_log_start() -> None:

@@ -29,12 +29,12 @@ def _plans(engine: Engine, question: Callable[[SqlRemoteLogMetadata], object]) -
     """For each SELECT of the question, the steps of SQLite's plan."""
     asked: list[tuple[str, Any]] = []
 
-    def remember(_connection, _cursor, statement: str, parameters: Any, _context, _many) -> None:
+    def record_statement(_connection, _cursor, statement: str, parameters: Any, _context, _many) -> None:
         asked.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", remember)
+    event.listen(engine, "before_cursor_execute", record_statement)
     question(SqlRemoteLogMetadata(engine, CLUSTER_ID))
-    event.remove(engine, "before_cursor_execute", remember)
+    event.remove(engine, "before_cursor_execute", record_statement)
     plans = []
     with engine.connect() as connection:
         for statement, parameters in asked:

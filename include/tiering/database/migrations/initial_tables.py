@@ -271,14 +271,14 @@ def create_audits() -> None:
     )
     index("ix_audits_recorded", "audits", "cluster_id recorded_at_ms")
     create(
-        "standing_guards",
+        "active_guards",
         "objections of audits that no later audit has cleared: nothing expires",
         "cluster_id guard",
         column("cluster_id", TEXT),
         column("guard", TEXT),
         column("run_id", TEXT, "the audit that raised it first"),
         column("sentence", TEXT),
-        column("memory_ms", LONG, "the newest that the database remembered then", null=True),
+        column("memory_ms", LONG, "the newest that the database had stored then", null=True),
         column("raised_at_ms", LONG),
     )
     create(

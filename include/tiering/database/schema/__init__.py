@@ -14,6 +14,7 @@ from include.tiering.database.schema.administration import (
 )
 from include.tiering.database.schema.base import PARTITION_TOTAL, metadata
 from include.tiering.database.schema.runs import (
+    active_guards,
     approvals,
     audit_findings,
     audits,
@@ -29,7 +30,6 @@ from include.tiering.database.schema.runs import (
     planned_verifications,
     pools,
     runs,
-    standing_guards,
 )
 from include.tiering.database.schema.segments import (
     broker_epochs,
@@ -50,6 +50,7 @@ from include.tiering.database.schema.segments import (
 
 __all__ = [
     "PARTITION_TOTAL",
+    "active_guards",
     "approvals",
     "audit_findings",
     "audits",
@@ -87,7 +88,6 @@ __all__ = [
     "segments",
     "size_counters",
     "skipped_offsets",
-    "standing_guards",
     "stores",
     "topic_meters",
     "topics",

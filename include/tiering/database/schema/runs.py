@@ -242,14 +242,14 @@ audits: Final = Table(
     comment="audits that came to an end",
 )
 
-standing_guards: Final = Table(
-    "standing_guards",
+active_guards: Final = Table(
+    "active_guards",
     metadata,
     cluster_key(),
     Column("guard", Text, primary_key=True),
     Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
     Column("sentence", Text, nullable=False),
-    Column("memory_ms", BigInteger, comment="the newest that the database remembered then"),
+    Column("memory_ms", BigInteger, comment="the newest that the database had stored then"),
     Column("raised_at_ms", BigInteger, nullable=False),
     comment="objections of audits that no later audit has cleared: nothing expires",
 )

@@ -236,7 +236,7 @@ broker_epochs: Final = Table(
     *partition_key(),
     Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
     Column("highest_offset", BigInteger, nullable=False, comment="inclusive; the highest that brokers ever finished"),
-    comment="what a broker's cache remembers of each leader epoch beside its segments",
+    comment="what a broker's cache holds of each leader epoch beside its segments",
 )
 
 

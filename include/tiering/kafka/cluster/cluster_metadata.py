@@ -60,7 +60,7 @@ class AdminClusterMetadata:
 
     def topic(self, topic_id: Uuid) -> TopicMetadata | None:
         if topic_id not in self._topics:
-            self._remember(topic_id, self._brokers.topic(topic_id))
+            self._store(topic_id, self._brokers.topic(topic_id))
         return self._topics[topic_id]
 
     def topic_named(self, name: str) -> TopicMetadata | None:
@@ -68,7 +68,7 @@ class AdminClusterMetadata:
             found = self._brokers.topics([name]).get(name)
             self._ids[name] = None if found is None else found.topic_id
             if found is not None:
-                self._remember(found.topic_id, found)
+                self._store(found.topic_id, found)
         topic_id = self._ids[name]
         return None if topic_id is None else self.topic(topic_id)
 
@@ -85,7 +85,7 @@ class AdminClusterMetadata:
             return None
         return self._metadata_log.removal_evidence(topic_id)
 
-    def _remember(self, topic_id: Uuid, found: TopicMetadata | None) -> None:
+    def _store(self, topic_id: Uuid, found: TopicMetadata | None) -> None:
         self._topics[topic_id] = None if found is None else replace(found, partitions=self._with_directories(found))
         if found is not None:
             self._ids[found.topic] = topic_id

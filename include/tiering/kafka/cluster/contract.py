@@ -4,7 +4,7 @@
 
 `Brokers` says offsets, transactions and configs. Questions change nothing and may be repeated. Every call ends in
 bounded time: with an answer, or with a `BrokersError` that says whether to try again. An answer is what the brokers
-said at that moment, never remembered; nothing that was not answered is filled in. What concerns one partition among
+said at that moment, never a stored one; nothing that was not answered is filled in. What concerns one partition among
 several is refused by itself, the others go on.
 
 `ServedRecords` is what a consumer gets from the brokers of a range of a partition.

@@ -108,20 +108,20 @@ def judge(
     was_compacted = cleaned or (topic is not None and topic.is_compacted)
     owned = ownership(partition, cluster_metadata, named=partition.topic in named_topics, cleaned=cleaned)
     reasons = iter(refusals(rest, partition_metadata))
-    standing = [
+    accepted = [
         (BoundedReplica(replica), IneligibleReason.TOPIC_CONTRADICTED)
         if replica in misnamed
         else (bounded(replica, partition_metadata, offsets, rest), next(reasons))
         for replica in replicas
     ]
-    leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in standing)
+    leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in accepted)
     errors: list[ScanError] = [misnamed_error(one, known) for one in misnamed if one.state is DirectoryState.LIVE]
     notes: list[ScanError] = []
-    for replica, reason in zip(replicas, (reason for _, reason in standing), strict=True):
+    for replica, reason in zip(replicas, (reason for _, reason in accepted), strict=True):
         is_not_read = reason is not None and (leader_is_read or replica.state is not DirectoryState.LIVE)
         into = notes if is_not_read or owned.refusal in NEVER_COPIED else errors
         into += [*replica.errors, *([] if was_compacted else _lacking_offsets(replica))]
-    errors += scan_errors(one for one, reason in standing if (owned.refusal or reason) is None)
+    errors += scan_errors(one for one, reason in accepted if (owned.refusal or reason) is None)
     return EvaluatedReplicas(
         [
             _judged(
@@ -133,7 +133,7 @@ def judge(
                 retention,
                 was_compacted=was_compacted,
             )
-            for one, reason in standing
+            for one, reason in accepted
         ],
         errors,
         notes,
@@ -278,8 +278,8 @@ def refusals(
     with the highest (last leader epoch, log end offset), ties by replica order.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
-    standing = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
-    leader = _leader(standing, partition_metadata)
+    accepted = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
+    leader = _leader(accepted, partition_metadata)
     return [
         reason or (None if replica is leader else IneligibleReason.NOT_LEADER)
         for replica, reason in zip(replicas, reasons, strict=True)
@@ -319,9 +319,9 @@ def _assigned_directory(partition_metadata: PartitionMetadata | None, broker_id:
     return None if int.from_bytes(directory.value) < _RESERVED_DIRECTORY_IDS else directory
 
 
-def _leader(standing: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None) -> FoundReplica | None:
+def _leader(accepted: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None) -> FoundReplica | None:
     if partition_metadata is None:
-        order = sorted(replica.identity.broker_id for replica in standing)
+        order = sorted(replica.identity.broker_id for replica in accepted)
     elif partition_metadata.leader >= 0:
         order = [partition_metadata.leader]
     else:
@@ -330,7 +330,7 @@ def _leader(standing: Sequence[FoundReplica], partition_metadata: PartitionMetad
             for broker in partition_metadata.replicas
             if not partition_metadata.isr or broker in partition_metadata.isr
         ]
-    candidates = [replica for replica in standing if replica.identity.broker_id in order]
+    candidates = [replica for replica in accepted if replica.identity.broker_id in order]
     return max(
         candidates,
         key=lambda r: (r.last_epoch, r.log_end_offset, -order.index(r.identity.broker_id)),

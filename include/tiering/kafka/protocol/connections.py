@@ -223,7 +223,7 @@ class ClusterConnections:
         return self._to(broker_id).ask(request)
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
-        """Also remembers where the brokers are."""
+        """Also stores where the brokers are."""
         answer = self.ask_any(request)
         addresses = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
         for broker_id in self._connections.keys() - addresses.keys():

@@ -230,7 +230,7 @@ class AivenForm:
         chunk_size_bytes: how much a broker asks for at once, 1..2^30-1.
         compresses, unless_compressed: zstd, chunk by chunk; only where the first batch of a segment is uncompressed.
         encrypts: for the active key pair.
-        custom_metadata: what brokers are to remember of a segment.
+        custom_metadata: what brokers are to store of a segment.
         custom_metadata_max_bytes: how much they take.
         key_prefix: before every key of a segment, inside the store's own prefix, and glued on as it is.
         brokers_prefix: what brokers know as `key.prefix`: the prefix of the store's URL, and `key_prefix`.

@@ -34,7 +34,7 @@ AAD_BYTES: Final = 32
 LEAST_MODULUS_BITS: Final = 1296
 """OAEP with SHA3-512 needs 130 bytes beside the 32 of the key."""
 _MAX_FILE_BYTES: Final = 1 << 16
-_REMEMBERED: Final = 256
+_CACHED_KEYS: Final = 256
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -99,7 +99,7 @@ class KeyRing:
         self._random_bytes = random_bytes
         self._public_key = lru_cache(maxsize=None)(_public_key)
         self._private_key = lru_cache(maxsize=None)(_private_key)
-        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._unwrapped)
+        self._cached = lru_cache(maxsize=_CACHED_KEYS)(self._unwrapped)
 
     def new_segment(self) -> tuple[Encryption, SegmentCipher]:
         """A fresh data key, and how the manifest carries it.
@@ -143,7 +143,7 @@ class KeyRing:
             SettingError: the private key's file cannot be used.
             FormatError: its key was wrapped for another pair of this id, or changed.
         """
-        return self._remembered(encryption)
+        return self._cached(encryption)
 
     def _unwrapped(self, encryption: Encryption) -> SegmentCipher:
         name = encryption.key_pair_id

@@ -236,7 +236,7 @@ def _create_metadata_topic() -> None:
     )
     create(
         "broker_epochs",
-        "what a broker's cache remembers of each leader epoch beside its segments",
+        "what a broker's cache holds of each leader epoch beside its segments",
         f"{PARTITION} leader_epoch",
         *partition_key(),
         column("leader_epoch", INT),

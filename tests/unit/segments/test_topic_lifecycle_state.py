@@ -11,7 +11,7 @@ from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import PlannedExpiration
-from include.tiering.segments.topics import TopicDeletion, TopicStanding, TopicWatch
+from include.tiering.segments.topics import TopicDeletion, TopicLifecycleState, TopicWatch
 from tests.doubles.expirations import planned_deletion
 from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.model_brokers import ModelBrokers
@@ -72,13 +72,13 @@ def watch(cluster_metadata: Facts, deletions: MemoryTopicDeletions) -> TopicWatc
     return TopicWatch(CLUSTER, cluster_metadata, deletions)
 
 
-def standing(
+def lifecycle_state(
     watch: TopicWatch, *partitions: TopicIdPartition, days: int | None = 30, after_ms: int = 30 * DAY_MS
-) -> TopicStanding:
+) -> TopicLifecycleState:
     """Of the first of the partitions."""
     asked = partitions or (ORDERS,)
     names = {one.topic_id: one.topic for one in asked}
-    found = watch.standings(asked[:1], names_in_use=names, expire_after_days=days, now_ms=SEEN_MS + after_ms)
+    found = watch.lifecycle_states(asked[:1], names_in_use=names, expire_after_days=days, now_ms=SEEN_MS + after_ms)
     return found[asked[0].topic_id]
 
 
@@ -131,53 +131,53 @@ class TestWhatFollows:
         deletions.record(ORDERS.topic_id, "orders", evidence=EVIDENCE, author="me")
 
     def test_nothing_if_it_is_kept(self, watch):
-        assert standing(watch, days=None) == TopicStanding()
+        assert lifecycle_state(watch, days=None) == TopicLifecycleState()
 
     def test_nothing_before_the_days_are_over_and_it_says_when(self, watch):
-        early = standing(watch, after_ms=30 * DAY_MS - 1)
+        early = lifecycle_state(watch, after_ms=30 * DAY_MS - 1)
         assert not early.deletion_due
         assert early.kept_because == (
             "seen 2023-11-14 22:13:20 UTC; its segments go after 2023-12-14 22:13:20 UTC, with an approval"
         )
-        assert standing(watch) == TopicStanding(deletion_due=True)
+        assert lifecycle_state(watch) == TopicLifecycleState(deletion_due=True)
 
     def test_nothing_while_the_cluster_has_it(self, watch, cluster_metadata):
         cluster_metadata.have(ORDERS)
-        found = standing(watch)
+        found = lifecycle_state(watch)
         assert (found.deletion_due, found.kept_because) == (False, "the cluster's metadata has the topic again")
 
     def test_nothing_while_nothing_may_be_asked_about_it(self, watch, cluster_metadata):
-        unseen = standing(watch, OTHERS)
+        unseen = lifecycle_state(watch, OTHERS)
         cluster_metadata.hidden.add(ORDERS.topic_id)
-        assert not standing(watch, ORDERS, OTHERS).deletion_due
-        assert standing(watch, OTHERS, ORDERS) == unseen
+        assert not lifecycle_state(watch, ORDERS, OTHERS).deletion_due
+        assert lifecycle_state(watch, OTHERS, ORDERS) == unseen
 
     @pytest.mark.parametrize("away", [{"is_away": True}, {"cluster": None}, {"cluster": "another"}])
     def test_nothing_while_nobody_can_be_asked(self, watch, cluster_metadata, away):
         for name, value in away.items():
             setattr(cluster_metadata, name, value)
-        found = standing(watch)
+        found = lifecycle_state(watch)
         assert not found.deletion_due
         assert "can be asked" in found.kept_because
 
     def test_a_topic_created_again_is_another_one(self, watch, cluster_metadata):
         cluster_metadata.have(AGAIN)
         why = f"the cluster gives the name to topic id {AGAIN.topic_id} now"
-        assert standing(watch, ORDERS, AGAIN) == TopicStanding(name_taken_because=why, deletion_due=True)
-        assert standing(watch, AGAIN, ORDERS) == TopicStanding()
+        assert lifecycle_state(watch, ORDERS, AGAIN) == TopicLifecycleState(name_taken_because=why, deletion_due=True)
+        assert lifecycle_state(watch, AGAIN, ORDERS) == TopicLifecycleState()
 
     def test_without_metadata_the_name_is_neither_ones(self, watch, cluster_metadata):
         cluster_metadata.is_away = True
-        assert standing(watch, ORDERS, AGAIN, days=None).is_name_taken
-        assert standing(watch, AGAIN, ORDERS, days=None).is_name_taken
-        assert not standing(watch, ORDERS, OTHERS, days=None).is_name_taken
+        assert lifecycle_state(watch, ORDERS, AGAIN, days=None).is_name_taken
+        assert lifecycle_state(watch, AGAIN, ORDERS, days=None).is_name_taken
+        assert not lifecycle_state(watch, ORDERS, OTHERS, days=None).is_name_taken
 
 
 def test_a_topic_that_was_not_deleted_has_no_name_if_another_one_has_it(watch, cluster_metadata):
     cluster_metadata.have(AGAIN)
-    assert standing(watch, ORDERS, days=None).is_name_taken
+    assert lifecycle_state(watch, ORDERS, days=None).is_name_taken
     cluster_metadata.have(ORDERS)
-    assert not standing(watch, OTHERS, days=None).is_name_taken
+    assert not lifecycle_state(watch, OTHERS, days=None).is_name_taken
 
 
 class TestANameOfTwoTopics:
@@ -200,17 +200,17 @@ class TestANameOfTwoTopics:
 
     def test_is_taken_for_both_while_nothing_says_whose_it_is(self, watch, silent):
         for asked, other in ((ORDERS, AGAIN), (AGAIN, ORDERS)):
-            assert standing(watch, asked, other).name_taken_because == (
+            assert lifecycle_state(watch, asked, other).name_taken_because == (
                 f"topic id {other.topic_id} has had the name as well, and the cluster does not say now whose it is"
             )
-            assert not standing(watch, asked, OTHERS).is_name_taken
+            assert not lifecycle_state(watch, asked, OTHERS).is_name_taken
         names = {one.topic_id: one.topic for one in (ORDERS, AGAIN, OTHERS)}
         assert watch.doubtful_names(names) == {"orders"}
 
     def test_is_the_one_s_of_which_the_cluster_says_so(self, watch, cluster_metadata):
         cluster_metadata.have(AGAIN)
-        assert not standing(watch, AGAIN, ORDERS).is_name_taken
-        assert standing(watch, ORDERS, AGAIN).is_name_taken
+        assert not lifecycle_state(watch, AGAIN, ORDERS).is_name_taken
+        assert lifecycle_state(watch, ORDERS, AGAIN).is_name_taken
         assert watch.doubtful_names({one.topic_id: one.topic for one in (ORDERS, AGAIN)}) == frozenset()
 
     def test_is_taken_while_brokers_alone_are_asked_and_away(self, deletions):
@@ -220,17 +220,17 @@ class TestANameOfTwoTopics:
         watch = TopicWatch(CLUSTER, AdminClusterMetadata(brokers, UnknownClusterMetadata()), deletions)
         watch.record([ORDERS, AGAIN], author="me")
         assert deletions.known == {}
-        assert standing(watch, ORDERS, AGAIN).is_name_taken
-        assert not standing(watch, AGAIN, ORDERS).is_name_taken
+        assert lifecycle_state(watch, ORDERS, AGAIN).is_name_taken
+        assert not lifecycle_state(watch, AGAIN, ORDERS).is_name_taken
         for question in ("cluster_id", "topics"):
             brokers.fail(question, BrokersUnavailableError("no answer"), times=None)
-            assert standing(watch, ORDERS, AGAIN).is_name_taken
-            assert standing(watch, AGAIN, ORDERS).is_name_taken
+            assert lifecycle_state(watch, ORDERS, AGAIN).is_name_taken
+            assert lifecycle_state(watch, AGAIN, ORDERS).is_name_taken
 
 
 def test_a_topic_that_its_broker_tiers(watch, cluster_metadata):
     cluster_metadata.have(ORDERS, **{"remote.storage.enable": "true"})
-    assert standing(watch) == TopicStanding(is_broker_tiered=True)
+    assert lifecycle_state(watch) == TopicLifecycleState(is_broker_tiered=True)
 
 
 class TestDemands:

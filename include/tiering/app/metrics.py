@@ -1,0 +1,32 @@
+"""All metrics, in the order of docs/metrics.md.
+
+Each is declared by the use case or the package that records it. A metric that means what a Kafka metric means carries
+Kafka's name, with underscores where Prometheus allows no dash; ours start with `tiering_`.
+"""
+
+from typing import Final
+
+from include.tiering.audit.metrics import AUDIT_METRICS
+from include.tiering.copying.metrics import COPY_METRICS
+from include.tiering.expiration.service import EXPIRATION_METRICS
+from include.tiering.handover.service import HANDOVER_METRICS
+from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS
+from include.tiering.quotas.metrics import DELETE_RATE_METRICS, QUOTA_METRICS, TOPIC_QUOTA_METRICS
+from include.tiering.segments.failed_copies import FAILED_COPY_METRICS
+from include.tiering.sizes.metrics import SIZE_METRICS
+from include.tiering.verification.metrics import VERDICT_METRICS
+
+METRICS: Final = (
+    *COPY_METRICS,
+    *SIZE_METRICS,
+    *VERDICT_METRICS,
+    *FAILED_COPY_METRICS,
+    *AUDIT_METRICS,
+    *INGEST_METRICS,
+    *PUBLICATION_METRICS,
+    *HANDOVER_METRICS,
+    *TOPIC_QUOTA_METRICS,
+    *QUOTA_METRICS,
+    *EXPIRATION_METRICS,
+    *DELETE_RATE_METRICS,
+)

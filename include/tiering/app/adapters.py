@@ -1,6 +1,7 @@
 """Everything outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
-The settings choose the adapters. Each is opened when it is first used; `close` closes those that were.
+The settings choose the adapters. Each is opened when it is first used; `close` closes those that were. `Stores` holds
+what lies in the database.
 """
 
 import secrets
@@ -97,6 +98,95 @@ from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.rules import Judge, LateJudge
 from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment_suites
+
+
+class Stores:
+    """The SQL stores of one cluster in one database. Making one does not touch the database."""
+
+    def __init__(self, engine: Engine, cluster_id: str) -> None:
+        self.engine = engine
+        self.cluster_id = cluster_id
+
+    @cached_property
+    def metadata(self) -> RemoteLogMetadata:
+        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def failed_copies(self) -> FailedCopies:
+        return SqlFailedCopies(self.engine, self.cluster_id)
+
+    @cached_property
+    def registry(self) -> TopicRegistry:
+        return SqlTopicRegistry(self.engine, self.cluster_id)
+
+    @cached_property
+    def topic_deletions(self) -> TopicDeletions:
+        return SqlTopicDeletions(self.engine, self.cluster_id)
+
+    @cached_property
+    def seen_cluster_metadata(self) -> SeenClusterMetadata:
+        return SeenClusterMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def generations(self) -> StoreGenerations:
+        return StoreIdentities(self.engine, self.cluster_id)
+
+    @cached_property
+    def configs(self) -> ConfigStore:
+        return SqlConfigStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def pool_mirror(self) -> PoolMirror:
+        return SqlPoolMirror(self.engine, self.cluster_id)
+
+    @cached_property
+    def work(self) -> WorkStore:
+        return SqlWorkStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def plan_questions(self) -> PlanQuestions:
+        """What people were asked about plans of any kind, and their answers."""
+        return SqlPlanQuestions(self.engine, self.cluster_id)
+
+    @cached_property
+    def deletions(self) -> DeletionStore:
+        return SqlDeletionStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def verifications(self) -> VerificationStore:
+        return SqlVerificationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def audits(self) -> AuditStore:
+        return SqlAuditStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def removals(self) -> RemovalStore:
+        return SqlRemovalStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def audited_metadata(self) -> AuditedMetadata:
+        return SqlAuditedMetadata(self.engine, self.cluster_id)
+
+    @cached_property
+    def remote_log_sizes(self) -> RemoteLogSizes:
+        return SqlRemoteLogSizes(self.engine, self.cluster_id)
+
+    @cached_property
+    def ingestion(self) -> MetadataIngestion:
+        return SqlMetadataIngestion(self.engine, self.cluster_id)
+
+    @cached_property
+    def publications(self) -> PublicationStore:
+        return SqlPublicationStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def handovers(self) -> HandoverStore:
+        return SqlHandoverStore(self.engine, self.cluster_id)
+
+    @cached_property
+    def recovery(self) -> SegmentAdoption:
+        return SqlMetadataRecovery(self.engine, self.cluster_id)
 
 
 class Adapters:
@@ -380,93 +470,3 @@ def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None)
     from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
 
     return GreatExpectationsJudge(suites, results_dir=results_dir)
-
-
-# MERGED: The SQL stores of one cluster in one database.
-class Stores:
-    """Each store is made when it is first used. Making one does not touch the database."""
-
-    def __init__(self, engine: Engine, cluster_id: str) -> None:
-        self.engine = engine
-        self.cluster_id = cluster_id
-
-    @cached_property
-    def metadata(self) -> RemoteLogMetadata:
-        return SqlRemoteLogMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def failed_copies(self) -> FailedCopies:
-        return SqlFailedCopies(self.engine, self.cluster_id)
-
-    @cached_property
-    def registry(self) -> TopicRegistry:
-        return SqlTopicRegistry(self.engine, self.cluster_id)
-
-    @cached_property
-    def topic_deletions(self) -> TopicDeletions:
-        return SqlTopicDeletions(self.engine, self.cluster_id)
-
-    @cached_property
-    def seen_cluster_metadata(self) -> SeenClusterMetadata:
-        return SeenClusterMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def generations(self) -> StoreGenerations:
-        return StoreIdentities(self.engine, self.cluster_id)
-
-    @cached_property
-    def configs(self) -> ConfigStore:
-        return SqlConfigStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def pool_mirror(self) -> PoolMirror:
-        return SqlPoolMirror(self.engine, self.cluster_id)
-
-    @cached_property
-    def work(self) -> WorkStore:
-        return SqlWorkStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def plan_questions(self) -> PlanQuestions:
-        """What people were asked about plans of any kind, and their answers."""
-        return SqlPlanQuestions(self.engine, self.cluster_id)
-
-    @cached_property
-    def deletions(self) -> DeletionStore:
-        return SqlDeletionStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def verifications(self) -> VerificationStore:
-        return SqlVerificationStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def audits(self) -> AuditStore:
-        return SqlAuditStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def removals(self) -> RemovalStore:
-        return SqlRemovalStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def audited_metadata(self) -> AuditedMetadata:
-        return SqlAuditedMetadata(self.engine, self.cluster_id)
-
-    @cached_property
-    def remote_log_sizes(self) -> RemoteLogSizes:
-        return SqlRemoteLogSizes(self.engine, self.cluster_id)
-
-    @cached_property
-    def ingestion(self) -> MetadataIngestion:
-        return SqlMetadataIngestion(self.engine, self.cluster_id)
-
-    @cached_property
-    def publications(self) -> PublicationStore:
-        return SqlPublicationStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def handovers(self) -> HandoverStore:
-        return SqlHandoverStore(self.engine, self.cluster_id)
-
-    @cached_property
-    def recovery(self) -> SegmentAdoption:
-        return SqlMetadataRecovery(self.engine, self.cluster_id)

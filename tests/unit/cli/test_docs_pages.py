@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.app.adapters import METRICS
+from include.tiering.app.metrics import METRICS
 from include.tiering.cli.docs_pages import main
 from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.settings.catalogue import all_settings

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
-from include.tiering.quotas.process_pacing import ProcessPacing
 from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AnnouncingLedger, BookChange, ShareHolder
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, Book
+from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, Book, ProcessPacing
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.quotas import MemoryBookLedger
 

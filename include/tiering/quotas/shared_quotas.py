@@ -34,8 +34,15 @@ from include.tiering.quotas.contract import (
     delete_scopes,
     fetch_scopes,
 )
-from include.tiering.quotas.process_pacing import ProcessPacing, ScopedLimiter
-from include.tiering.quotas.shares import LEASE_SECONDS, NO_QUOTAS, Book, Liveness, renewed
+from include.tiering.quotas.shares import (
+    LEASE_SECONDS,
+    NO_QUOTAS,
+    Book,
+    Liveness,
+    ProcessPacing,
+    ScopedLimiter,
+    renewed,
+)
 
 BookChange = Callable[[Book], Book]
 

@@ -14,7 +14,7 @@ from include.tiering.quotas.contract import (
     Scope,
     delete_scopes,
 )
-from include.tiering.quotas.process_pacing import Pacer
+from include.tiering.quotas.shares import Pacer
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.storage_segments import CountingLimiter
 

@@ -8,8 +8,7 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
-from include.tiering.quotas.process_pacing import ProcessPacing
-from include.tiering.quotas.shares import ALL_THERE_IS
+from include.tiering.quotas.shares import ALL_THERE_IS, ProcessPacing
 from include.tiering.units import MIB
 from tests.doubles.patience import PATIENCE_SECONDS
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.quotas.process_pacing import CATCH_UP_SECONDS, SLICE_SECONDS, Pacer
+from include.tiering.quotas.shares import CATCH_UP_SECONDS, SLICE_SECONDS, Pacer
 from include.tiering.units import MIB
 
 RATE = 1_000_000.0

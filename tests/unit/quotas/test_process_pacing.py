@@ -8,9 +8,14 @@ import pytest
 from include.tiering.clock import SystemClock
 from include.tiering.errors import SendingStoppedError
 from include.tiering.quotas.contract import QuotaKind, QuotasInForce, Scope, copy_scopes
-from include.tiering.quotas.process_pacing import FORGET_SECONDS, SLICE_SECONDS, ProcessPacing, ScopedLimiter
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
-from include.tiering.quotas.shares import ALL_THERE_IS
+from include.tiering.quotas.shares import (
+    ALL_THERE_IS,
+    FORGET_SECONDS,
+    SLICE_SECONDS,
+    ProcessPacing,
+    ScopedLimiter,
+)
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS, eventually

@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from include.tiering.clock import SystemClock
-from include.tiering.quotas.sql_ledger import open_ledger_engine
+from include.tiering.quotas.shared_quotas import open_ledger_engine
 
 Outage = Callable[[], AbstractContextManager[None]]
 

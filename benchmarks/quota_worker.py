@@ -31,8 +31,8 @@ from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
 from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter
+from include.tiering.quotas.shared_quotas import SqlBookLedger
 from include.tiering.quotas.shares import Book
-from include.tiering.quotas.sql_ledger import SqlBookLedger
 from include.tiering.remote_storage.location import S3Location, parse_location
 from include.tiering.remote_storage.object_store import BLOCK_BYTES
 from include.tiering.remote_storage.s3.store import S3ObjectStore

@@ -15,9 +15,8 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker, copy_scopes
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, BookLedger
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, BookLedger, SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.shares import ALL_THERE_IS, SILENT_SECONDS, Book, renewed
-from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS

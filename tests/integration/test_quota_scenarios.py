@@ -24,8 +24,8 @@ from benchmarks.quota_trace import farthest_ahead_bytes
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
+from include.tiering.quotas.shared_quotas import SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.shares import FILL, LEASE_SECONDS, WorkerEntry
-from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
 from include.tiering.units import GIB, MIB
 from tests.doubles.databases import create_postgresql_database
 from tests.doubles.patience import eventually

@@ -58,8 +58,7 @@ from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
 from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
-from include.tiering.quotas.sql_ledger import SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlBookLedger, open_ledger_engine
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption

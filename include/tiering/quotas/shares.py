@@ -1,6 +1,7 @@
 """Shares of quotas: the rule by which processes divide a quota, and the pace of one process within its shares.
 
-Pure: what is stored comes and goes through `shared_quotas`, time is an argument or an injected clock.
+Nothing here reads or writes a database: `shared_quotas` does. The rule and the liveness are pure, with time as an
+argument; the pacing waits in threads, by the clock that it is given.
 
 **The rule.** Every process that sends holds, for each scope with a quota, a share of it. The rule that keeps their sum
 right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole book,

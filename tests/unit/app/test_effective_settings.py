@@ -11,7 +11,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.quotas.contract import Scope
-from include.tiering.quotas.sql_ledger import PATIENCE_MS
+from include.tiering.quotas.shared_quotas import PATIENCE_MS
 from include.tiering.settings import load_settings
 from tests.doubles.log_dirs import BrokerLogDir
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
+from include.tiering.quotas.shared_quotas import book_from_text, book_to_text
 from include.tiering.quotas.shares import ALL_THERE_IS, FILL, Book, fair_part, renewed
-from include.tiering.quotas.sql_ledger import book_from_text, book_to_text
 
 TOTAL, BROKER, TOPIC = copy_scopes(1, "orders")
 QUOTA = 1_000_000

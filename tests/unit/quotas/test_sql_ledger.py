@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from include.tiering.clock import SystemClock
-from include.tiering.quotas.sql_ledger import open_ledger_engine
+from include.tiering.quotas.shared_quotas import open_ledger_engine
 
 
 def test_an_existing_ledger_opens_while_another_process_writes(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
     AuditAlarmError,
     DeletionFailedError,
-    RemovalUnfinishedError,
+    RemovalIncompleteError,
     SparkJobError,
 )
 from plugins.tiering_airflow.hook import TieringHook
@@ -207,7 +207,7 @@ class RemoveStraysOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises RemovalUnfinishedError, which is worth retrying."""
+        """Raises RemovalIncompleteError, which is worth retrying."""
         counts = dict.fromkeys((outcome.value for outcome in RemovalOutcome), 0)
         # The same id in every try: it takes over the lease of its dead self at once.
         batch_id = f"{self.planned_run_id}/0"
@@ -220,7 +220,7 @@ class RemoveStraysOperator(BaseOperator):
                     counts[item.outcome.value] += 1
         self.log.info("Removed: %s", counts)
         if waiting:
-            raise RemovalUnfinishedError(f"{waiting} objects of {self.planned_run_id} could not be removed this time")
+            raise RemovalIncompleteError(f"{waiting} objects of {self.planned_run_id} could not be removed this time")
         return counts
 
 

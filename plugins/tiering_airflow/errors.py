@@ -34,7 +34,7 @@ class AuditAlarmError(TieringError):
     """Offsets that cannot be read, or a store and a database that do not belong together: one line each."""
 
 
-class RemovalUnfinishedError(TieringError):
+class RemovalIncompleteError(TieringError):
     """Something that was approved could not be removed this time; what is left is still planned."""
 
     retriable = True
@@ -54,7 +54,7 @@ class IngestFindingsError(TieringError):
     """What brokers wrote about their segments needs a person: one line each. What could be read was read."""
 
 
-class IngestUnfinishedError(TieringError):
+class IngestIncompleteError(TieringError):
     """A partition of the brokers' metadata topic could not be read to its end this time."""
 
     retriable = True

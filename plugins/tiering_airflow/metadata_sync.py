@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.metadata_sync.report import present_ingest
 from include.tiering.presentation import as_text
-from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
+from plugins.tiering_airflow.errors import IngestFindingsError, IngestIncompleteError
 from plugins.tiering_airflow.hook import TieringHook
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class IngestOperator(BaseOperator):
     """
 
     def execute(self, context: "Context") -> None:
-        """Raises TieringError; IngestUnfinishedError where a partition has to be tried again."""
+        """Raises TieringError; IngestIncompleteError where a partition has to be tried again."""
         author = f"{self.dag_id} {context['run_id']}"
         with TieringHook().open() as app:
             if not app.adapters.has_brokers:
@@ -51,7 +51,7 @@ class IngestOperator(BaseOperator):
         context["ti"].xcom_push(key=RECORDS_KEY, value=known + report.records + len(report.changes))
         context["ti"].xcom_push(key=FINDINGS_KEY, value=list(report.findings))
         if report.failed:
-            raise IngestUnfinishedError("; ".join(str(one.failed) for one in report.failed))
+            raise IngestIncompleteError("; ".join(str(one.failed) for one in report.failed))
 
 
 class IngestedOperator(BaseOperator):

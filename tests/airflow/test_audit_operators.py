@@ -29,7 +29,7 @@ from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
     AuditAlarmError,
     DeletionFailedError,
-    RemovalUnfinishedError,
+    RemovalIncompleteError,
     SparkJobError,
     SparkJobRetriableError,
 )
@@ -256,7 +256,7 @@ def test_what_could_not_be_removed(asked: Run, monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(StoredStrays, "remove", refuse)
     if retriable:
-        with pytest.raises(RemovalUnfinishedError) as caught:
+        with pytest.raises(RemovalIncompleteError) as caught:
             asked.of_plan(RemoveStraysOperator)
         assert caught.value.retriable
     else:
@@ -274,5 +274,5 @@ def test_a_store_that_is_away_is_worth_another_try(asked: Run, monkeypatch: pyte
         raise RemoteStorageUnavailableError("away")
 
     monkeypatch.setattr(StoredStrays, "attempt", away)
-    with pytest.raises(RemovalUnfinishedError):
+    with pytest.raises(RemovalIncompleteError):
         asked.of_plan(RemoveStraysOperator)

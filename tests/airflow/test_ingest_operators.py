@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from include.tiering.app.adapters import Adapters
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from plugins.tiering_airflow.errors import IngestFindingsError, IngestUnfinishedError
+from plugins.tiering_airflow.errors import IngestFindingsError, IngestIncompleteError
 from plugins.tiering_airflow.metadata_sync import (
     FINDINGS_KEY,
     FROM_BEGINNING,
@@ -95,12 +95,12 @@ def test_a_partition_without_a_leader_is_tried_again_and_what_came_before_is_rem
             raise MetadataTopicUnavailableError("no leader")
 
     observed.topic.fault = away
-    with pytest.raises(IngestUnfinishedError, match="no leader"):
+    with pytest.raises(IngestIncompleteError, match="no leader"):
         ingest(ti)
     assert 0 < ti.pushed[RECORDS_KEY] < 164
     ingest(ti)
     assert ti.pushed[RECORDS_KEY] == 168
-    assert IngestUnfinishedError.retriable
+    assert IngestIncompleteError.retriable
 
 
 def test_the_form_may_ask_to_read_everything_again(observed: ObservedCluster) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 QUOTA = Path(__file__).parents[2] / "include/tiering/quotas"
-OF_SHARES = ("process_pacing", "shared_quotas", "shares", "sql_ledger")
+OF_SHARES = ("shared_quotas", "shares")
 WALL_CLOCK = re.compile(r"\bnow_ms\b|\btime\.time|\bdatetime\b|clock_timestamp|func\.now|CURRENT_TIMESTAMP|unixepoch")
 
 

@@ -316,14 +316,14 @@ class TestWork:
 class TestTotals:
     def test_come_from_the_segments(self, store, metadata, engine, now):
         fence = fence_of(engine, A)
-        old, gone, kept, leftover = (segment_of(A, n, 10 * n, 10 * n + 9, size_bytes=100 * (n + 1)) for n in range(4))
+        old, gone, kept, abandoned = (segment_of(A, n, 10 * n, 10 * n + 9, size_bytes=100 * (n + 1)) for n in range(4))
         old, gone, kept = (finish(metadata, one, fence) for one in (old, gone, kept))
-        metadata.add_segment(leftover, fence=fence)
+        metadata.add_segment(abandoned, fence=fence)
         expiring = expire_lease_of(engine, A, "earlier").fence
         metadata.advance_deletion([gone], DELETE_STARTED, event_timestamp_ms=0, fence=expiring)
         planned = planned_expiration(A, old)
         lies = replace(planned_deletion(old), size_bytes=1)
-        store.save_plan("run", [replace(planned, deletions=(lies, planned_deletion(leftover)))])
+        store.save_plan("run", [replace(planned, deletions=(lies, planned_deletion(abandoned)))])
         # Every byte counts once: planned whatever the state, deleted lately, or stored beside both.
         assert store.totals("run", window_ms=WINDOW_MS) == [
             TopicTotals(

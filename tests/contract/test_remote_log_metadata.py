@@ -319,14 +319,14 @@ def _numbers(metadata: RemoteLogMetadata, partition: TopicIdPartition, leader_ep
 
 class TestLists:
     def test_by_start_offset_then_what_answers_then_arrival(self, metadata, partition, fence):
-        leftovers = [segment_of(partition, number, 100, 199) for number in (5, 4)]
-        for leftover in leftovers:
-            metadata.add_segment(leftover, fence=fence)
+        abandoned = [segment_of(partition, number, 100, 199) for number in (5, 4)]
+        for abandoned in abandoned:
+            metadata.add_segment(abandoned, fence=fence)
         first, second = segment_of(partition, 1, 0, 99), segment_of(partition, 2, 100, 199)
         finish(metadata, first, fence)
         finish(metadata, second, fence)
         assert _numbers(metadata, partition) == [
-            one.remote_log_segment_id for one in (first, second, leftovers[0], leftovers[1])
+            one.remote_log_segment_id for one in (first, second, abandoned[0], abandoned[1])
         ]
 
     def test_hides_tombstones_only(self, metadata, partition, fence):

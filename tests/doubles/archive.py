@@ -123,7 +123,7 @@ include = ["{ORDERS}"]
                     blocks = app.adapters.storage.fetch_log_segment(segment, limiter=UnlimitedBytes())
                     assert sum(map(len, blocks)) == segment.segment_size_bytes
 
-    def require_no_leftovers(self) -> None:
+    def require_no_other_objects(self) -> None:
         """Three objects for each segment that is not a tombstone, and the marker; nothing else."""
         with self.open() as app:
             rows = [

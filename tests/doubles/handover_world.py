@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
@@ -267,13 +267,13 @@ class WorldVerbs:
             metadata.record_look(Look(one, broken, before=row, is_deep=self._world.limits.verify_deep))
             self._world.verified.append(row.metadata)
 
-    def abandon_leftovers(self, fence: Fence) -> None:
+    def abandon_empty_copies(self, fence: Fence) -> None:
         copying = self._world.copying
         copier = SegmentCopier(
             copying.source, copying.storage, copying.metadata, copying.registry, self._world.clock, bytes, _nothing
         )
         whole = WholeCopy(copying.storage, SameLimiter(copying.limiter))
-        LeftoverCopies(copier, whole, lambda: None).abandon_empty(fence)
+        AbandonedCopies(copier, whole, lambda: None).abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         world, partition = self._world, seeded.topic_id_partition

@@ -36,7 +36,7 @@ class SlowExpiration:
                 self.deletions.append((segment, "superseded"))
         for segment in self._listed(self.given.segments):
             age_ms = self.given.now_ms - segment.event_timestamp_ms
-            is_old = age_ms >= self.given.unfinished_copy_expiry_ms
+            is_old = age_ms >= self.given.abandoned_copy_expiry_ms
             if not self._is_live(segment) and segment.state is STARTED and is_old:
                 self.deletions.append((segment, "abandoned copy"))
         while self._run():

@@ -33,7 +33,7 @@ def test_a_released_run_is_deleted_by_one_task(archive: Archive, spark: SparkSes
     assert (outcome["exit_code"], outcome["deleted"]) == (ExitCode.DONE, plan.segments)
     with open_app(settings_of(archive.config)) as app:
         assert {item.outcome for item in app.adapters.stores.deletions.items("run")} == {DeletionOutcome.DELETED}
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
 
 
 def test_a_run_that_is_not_released_is_refused(archive: Archive, spark: SparkSession) -> None:

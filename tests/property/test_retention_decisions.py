@@ -81,7 +81,7 @@ def inputs(draw: st.DrawFn) -> RetentionInput:
         local_only_bytes=draw(st.none() | st.integers(0, 30)),
         retention_ms=draw(st.none() | st.integers(NOW_MS // 2, NOW_MS + 5)),
         retention_bytes=draw(st.none() | st.integers(0, 40)),
-        unfinished_copy_expiry_ms=draw(st.integers(0, NOW_MS)),
+        abandoned_copy_expiry_ms=draw(st.integers(0, NOW_MS)),
         under_live_work=frozenset(draw(st.lists(st.sampled_from(ids), max_size=1))),
         superseded_at_ms={one: draw(st.integers(0, NOW_MS + 5)) for one in begun if draw(st.booleans())},
         superseded_hold_ms=draw(st.integers(0, NOW_MS)),

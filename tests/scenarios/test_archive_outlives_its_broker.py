@@ -34,7 +34,7 @@ def require_all_there(archive: Archive) -> None:
     assert run.items == []
     assert {number: archive.offsets(number) for number in BASES} == BASES
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
     with archive.open() as app:
         for partition in archive.remote():
             retained = app.adapters.stores.metadata.retention_state(partition)
@@ -79,7 +79,7 @@ def test_one_thing_after_another_and_then_only_our_retention_deletes(archive: Ar
     assert len(result.deleted) == 3
     assert {number: archive.offsets(number) for number in BASES} == BASES | {0: [282, 664, 808]}
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
     archive.set(retention_ms=None)
     assert archive.expire()[0].items == []
 

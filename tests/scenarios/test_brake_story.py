@@ -77,7 +77,7 @@ class TestCommandLine:
         assert done["approved_by"] == author()
         assert approval_rows(archive) == [(shown["plan_hash"], author())]
         archive.require_served()
-        archive.require_no_leftovers()
+        archive.require_no_other_objects()
 
     def test_a_changed_plan_needs_a_new_approval(self, archive: Archive, app: Command) -> None:
         archive.set(retention_bytes=25_000)

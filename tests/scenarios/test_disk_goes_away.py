@@ -152,7 +152,7 @@ def require_whole_after(deployment: Deployment, result: BatchResult) -> None:
     deployment.archive.copy()
     assert deployment.require_nothing_dangles() == 10
     deployment.archive.require_served()
-    deployment.archive.require_no_leftovers()
+    deployment.archive.require_no_other_objects()
 
 
 def test_an_attempt_in_a_store_that_is_not_ours_keeps_its_row_until_it_can_be_cleaned_up(
@@ -173,7 +173,7 @@ def test_an_attempt_in_a_store_that_is_not_ours_keeps_its_row_until_it_can_be_cl
         app.copying.run_batch("resumed", "resumed/0")
         after = {key for key, _ in app.adapters.storage.list_objects()}
     assert len(before - after) == 3
-    deployment.archive.require_no_leftovers()
+    deployment.archive.require_no_other_objects()
 
 
 def test_one_that_is_opened_once_goes_on_when_the_disk_is_back(deployment: Deployment) -> None:

@@ -120,7 +120,7 @@ def test_a_damaged_segment_is_replaced_held_and_then_deleted(archive: Archive, a
     answer = fetched(archive, 188)
     assert (answer.error, answer.base_offset) == (None, 188)
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
 
     run, _ = archive.expire()
     assert (run.items, [(one.segments, one.topic_id_partition.partition) for one in run.held]) == ([], [(1, 0)])
@@ -129,7 +129,7 @@ def test_a_damaged_segment_is_replaced_held_and_then_deleted(archive: Archive, a
     run, _ = archive.expire(approved=False)
     assert [(item.planned.segment_id, item.planned.reason) for item in run.items] == [(old, "superseded")]
     assert (states(archive, old)[0], run.held, run.needs_approval) == (GONE, (), False)
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
     archive.require_served()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.configs.config_store import TopicRetention
 from include.tiering.configs.pools import READER_POOL
-from include.tiering.copying.abandoned_copies import leftovers_of
+from include.tiering.copying.abandoned_copies import abandoned_copies_of
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.expiration.plan import ExpirationPlanner
 from include.tiering.formats.remote_log_metadata import encode
@@ -188,8 +188,8 @@ def test_a_topic_that_is_ours_again_keeps_what_the_broker_began(tmp_path: Path):
         app.adapters.stores.work.save_plan("run", [planned(tier_a)])
         lease = app.adapters.stores.work.claim("run", "batch", lease_ms=3_600_000)
         assert lease is not None
-        assert leftovers_of(app.adapters.stores.metadata, tier_a) == []
-        app.copying.leftover_copies().abandon_empty(lease.fence)
+        assert abandoned_copies_of(app.adapters.stores.metadata, tier_a) == []
+        app.copying.abandoned_copies().abandon_empty(lease.fence)
         planner = ExpirationPlanner(
             app.adapters.stores.metadata,
             app.adapters.stores.registry,

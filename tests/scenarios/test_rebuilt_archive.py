@@ -53,4 +53,4 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
     }
     assert archive.copy().partitions == ()
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()

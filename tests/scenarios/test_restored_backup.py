@@ -49,4 +49,4 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
     }
     assert archive.copy().partitions == ()
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()

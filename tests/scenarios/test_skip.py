@@ -107,7 +107,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
         )
         assert (judged.failed, judged.warnings) == ((), ())
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
 
     before = fetched(archive, partition, 100)
     assert (before.error, before.next_offset) == (None, 188)

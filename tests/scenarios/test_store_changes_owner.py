@@ -52,7 +52,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
     assert archive.copy().partitions == ()
     assert sum(map(len, archive.remote().values())) == copied
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
     with archive.open() as app, app.adapters.engine.connect() as connection:
         events = connection.exec_driver_sql("SELECT detail FROM events WHERE kind = 'store-taken-over'").scalars().all()
         assert len(events) == 1

@@ -73,7 +73,7 @@ def test_they_go_once_the_copies_in_their_place_are_proved(archive: Archive) -> 
     archive.expire()
     assert superseded(archive) == 0
     archive.require_served()
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
 
 
 def test_none_goes_while_the_copy_in_its_place_is_not_there(archive: Archive) -> None:

@@ -119,7 +119,7 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
     assert {item.outcome for item in run.items} == {DeletionOutcome.DELETED}
     assert len(result.deleted) == sum(map(len, BASES.values()))
     assert left(archive) == {0: [], 1: []}
-    archive.require_no_leftovers()
+    archive.require_no_other_objects()
     assert tombstones(archive) == len(result.deleted)
     assert app("expire").exit_code == 0
     assert tombstones(archive) == len(result.deleted), "too young"

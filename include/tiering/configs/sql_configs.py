@@ -9,9 +9,12 @@ The history is append only, and its last number is the configs' version.
 
 A change of a pool's size is stored with its history and its event in one transaction: a crash leaves all of it or
 nothing, and then the next look at Airflow finds the same difference again.
+
+A value that was stored under a former name of a setting is read under its current name, and so is its history. Its next
+change stores the current name and removes the former one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, insert, select, update
@@ -38,6 +41,7 @@ from include.tiering.database.transactions import (
     upsert,
     writing,
 )
+from include.tiering.settings.catalogue import current_name, former_names
 
 _APPEND: Final = insert(dynamic_config_changes)
 
@@ -95,7 +99,8 @@ class SqlConfigStore(ClusterStore):
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
         with reading(self._engine) as connection:
-            return {row.name: row.value for row in connection.execute(_OF_ENTITY, self._key_of(entity))}
+            rows = connection.execute(_OF_ENTITY, self._key_of(entity))
+            return _by_current_name((row.name, row.value) for row in rows)
 
     def alter(
         self,
@@ -126,7 +131,7 @@ class SqlConfigStore(ClusterStore):
             query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
         with reading(self._engine) as connection:
             return [
-                ConfigChange(_entity(row), row.name, row.old_value, row.new_value, row.author, row.changed_at_ms)
+                ConfigChange(_entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms)
                 for row in connection.execute(query)
             ]
 
@@ -134,10 +139,10 @@ class SqlConfigStore(ClusterStore):
         return connection.execute(_VERSION, {"of_cluster": self._cluster_id}).scalar_one() or 0
 
     def _all(self, connection: Connection) -> dict[ConfigEntity, dict[str, str]]:
-        found: dict[ConfigEntity, dict[str, str]] = {}
+        found: dict[ConfigEntity, list[tuple[str, str]]] = {}
         for row in connection.execute(_ALL, {"of_cluster": self._cluster_id}):
-            found.setdefault(_entity(row), {})[row.name] = row.value
-        return found
+            found.setdefault(_entity(row), []).append((row.name, row.value))
+        return {entity: _by_current_name(values) for entity, values in found.items()}
 
     def _key_of(self, entity: ConfigEntity) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_type": entity.entity_type, "of_entity": entity.entity_name}
@@ -146,9 +151,9 @@ class SqlConfigStore(ClusterStore):
         self, connection: Connection, entity: ConfigEntity, name: str, old: str | None, new: str | None, author: str
     ) -> ConfigChange:
         key = {"cluster_id": self._cluster_id, "entity_type": entity.entity_type, "entity_name": entity.entity_name}
-        if new is None:
-            connection.execute(_UNSET, self._key_of(entity) | {"of_name": name})
-        else:
+        for old_name in former_names(name) if new is not None else (name, *former_names(name)):
+            connection.execute(_UNSET, self._key_of(entity) | {"of_name": old_name})
+        if new is not None:
             upsert(connection, dynamic_configs, {**key, "name": name, "value": new})
         change = ConfigChange(entity, name, old, new, stored_text(author), self._now_ms(connection))
         append_change(
@@ -161,6 +166,13 @@ class SqlConfigStore(ClusterStore):
             changed_at_ms=change.changed_at_ms,
         )
         return change
+
+
+def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Values that were stored under a former name of their config, by its current one; where both are, the current one's
+    value counts."""
+    ordered = sorted(values, key=lambda one: one[0] == current_name(one[0]))
+    return {current_name(name): value for name, value in ordered}
 
 
 def _entity(row: Row[tuple[str, ...]]) -> ConfigEntity:

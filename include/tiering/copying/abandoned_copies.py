@@ -37,7 +37,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 
-def leftovers_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
+def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
     """Copies of the partition that we began and that were never finished, by ascending start offset.
 
     Of what a broker began a lease of ours proves nothing. What was finished is expiration's, which has its own lease.
@@ -53,11 +53,11 @@ def going_on(
     following_offset: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Whole leftovers that join what is copied and are of the history that is followed, of offsets that the source,
+    """Whole abandoned that join what is copied and are of the history that is followed, of offsets that the source,
     which goes on with `following_offset`, has no longer."""
     found, next_offset = [], highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
-    for row in leftovers_of(metadata, partition):
+    for row in abandoned_copies_of(metadata, partition):
         if row.history != history:
             continue
         segment = row.metadata
@@ -74,11 +74,11 @@ def replacing(
     failed: Iterable[RemoteLogSegmentMetadata],
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Whole leftovers of the same records as one of the failed segments, whose place they can take."""
-    leftovers = {records_of(row.metadata): row for row in leftovers_of(metadata, partition) if is_started(row)}
+    """Whole abandoned of the same records as one of the failed segments, whose place they can take."""
+    abandoned = {records_of(row.metadata): row for row in abandoned_copies_of(metadata, partition) if is_started(row)}
     found = []
     for one in failed:
-        row = leftovers.get(records_of(one))
+        row = abandoned.get(records_of(one))
         if row is not None and other_history(metadata, row.metadata) is None and is_whole(row):
             size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
             found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
@@ -109,8 +109,8 @@ _log: Final = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftoverCopies:
-    """Settles the leftovers of a partition whose lease to copy is held."""
+class AbandonedCopies:
+    """Settles the abandoned of a partition whose lease to copy is held."""
 
     copier: SegmentCopier
     whole: WholeCopy
@@ -127,11 +127,11 @@ class LeftoverCopies:
             SourceError: the source cannot be asked.
             LeaseLostError, SendingStoppedError: as a copy.
         """
-        leftovers = leftovers_of(self.copier.metadata, fence.topic_id_partition)
-        if leftovers:
+        abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
+        if abandoned:
             # What is not there could be somewhere else, and what is begun here ends with a deletion.
             self.copier.storage.check_marker()
-        for row in leftovers:
+        for row in abandoned:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
             if why is not None:
                 log = for_partition(_log, fence.topic_id_partition)
@@ -144,7 +144,7 @@ class LeftoverCopies:
         Raises:
             RemoteStorageError, LeaseLostError: as `settle`.
         """
-        for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
+        for row in abandoned_copies_of(self.copier.metadata, fence.topic_id_partition):
             if not is_started(row) or not self.whole.storage.stat_log_segment(row.metadata):
                 self.copier.abandon(row.metadata, fence)
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.errors import (
@@ -267,7 +267,7 @@ class CopyBatch:
         claim: Callable[[], object] = lambda: None,
     ) -> None:
         self._copier = copier if ahead is None else replace(copier, source=ahead)
-        self._leftovers = LeftoverCopies(self._copier, WholeCopy(copier.storage, quotas), claim)
+        self._abandoned_copies = AbandonedCopies(self._copier, WholeCopy(copier.storage, quotas), claim)
         self._ahead = ahead
         self._work = work
         self._quotas = quotas
@@ -325,7 +325,7 @@ class CopyBatch:
         partition = lease.replica_id.topic_id_partition
         limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, planned[0], error)):
-            self._leftovers.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
+            self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
             self._copier.require_ours(partition)
         if partition in self._loop.set_aside:
             return

@@ -108,7 +108,7 @@ def plan_copy(
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
             again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
-            again = _with_whole_leftovers(again, replica, copies, metadata, is_whole)
+            again = _with_whole_abandoned_copies(again, replica, copies, metadata, is_whole)
         to_copy = list(again.segments)
         waits_first = [one for one in (again.held_back, divergence) if one is not None]
         held_back += waits_first
@@ -118,7 +118,9 @@ def plan_copy(
                 new, waits = _new(replica, pending, highest, metadata, retentions, now_ms)
                 to_copy += new
                 held_back += waits
-            elif refusal.hole is not None and (left := _leftovers(replica, following, highest, metadata, is_whole)):
+            elif refusal.hole is not None and (
+                left := _whole_abandoned_copies(replica, following, highest, metadata, is_whole)
+            ):
                 to_copy += left
             else:
                 held_back.append(refusal)
@@ -193,7 +195,7 @@ def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | N
     return latest if latest.base_offset > highest + 1 else None
 
 
-def _with_whole_leftovers(
+def _with_whole_abandoned_copies(
     again: Replacements,
     replica: Replica,
     copies: Sequence[FailedCopy],
@@ -207,7 +209,7 @@ def _with_whole_leftovers(
     return Replacements(tuple(left)) if left else again
 
 
-def _leftovers(
+def _whole_abandoned_copies(
     replica: Replica,
     following: LogSegment,
     highest: int | None,

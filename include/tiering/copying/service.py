@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
@@ -232,9 +232,9 @@ class CopyService:
         self._ownership.require()
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
-    def leftover_copies(self) -> LeftoverCopies:
+    def abandoned_copies(self) -> AbandonedCopies:
         """Settles what copies left."""
-        return LeftoverCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
+        return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
     def segment_copier(self) -> SegmentCopier:
         """Copies one segment, or abandons what was copied of it."""

@@ -133,7 +133,7 @@ _MOST_COPIES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReplacementCheck:
-    """Looks at the copies that have the offsets of a superseded segment, or of an unfinished copy."""
+    """Looks at the copies that have the offsets of a superseded segment, or of an abandoned copy."""
 
     metadata: RemoteLogMetadata
     whole: WholeCopy
@@ -160,7 +160,7 @@ class ReplacementCheck:
         if fault is not None:
             raise _unproved(old, new, fault)
 
-    def require_covered(self, unfinished: RemoteLogSegmentMetadata) -> None:
+    def require_covered(self, abandoned: RemoteLogSegmentMetadata) -> None:
         """Return if the objects of a copy that was never finished may go: it is below the log start, or there are none
         in a store that shows others, or passed segments or recorded decisions cover its offsets.
 
@@ -168,13 +168,13 @@ class ReplacementCheck:
             UnprovedReplacementError: offsets of it are nowhere else, or what has them is not whole.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
-        segment_id, partition = unfinished.remote_log_segment_id, unfinished.topic_id_partition
-        if self.metadata.retention_state(partition).log_start_offset > unfinished.end_offset:
+        segment_id, partition = abandoned.remote_log_segment_id, abandoned.topic_id_partition
+        if self.metadata.retention_state(partition).log_start_offset > abandoned.end_offset:
             return
-        if not self.whole.storage.stat_log_segment(unfinished):
-            self._require_witness(unfinished)
+        if not self.whole.storage.stat_log_segment(abandoned):
+            self._require_witness(abandoned)
             return
-        wanted = OffsetRange(unfinished.start_offset, unfinished.end_offset)
+        wanted = OffsetRange(abandoned.start_offset, abandoned.end_offset)
         rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
         covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
         decided = [one.offsets for one in self.metadata.skipped_offsets(partition)]

@@ -121,7 +121,7 @@ class ExpirationPlanner:
     registry: TopicRegistry
     work: WorkStore
     retentions: Mapping[str, TopicRetention]
-    unfinished_copy_expiry_ms: int
+    abandoned_copy_expiry_ms: int
     lifecycle_states: Mapping[Uuid, TopicLifecycleState] = field(default_factory=dict)
     superseded_hold_ms: int = SUPERSEDED_HOLD_MS
     size_doubts: SizeDoubts = no_doubts
@@ -244,7 +244,7 @@ class ExpirationPlanner:
             local_only_bytes=None if replica is None else local_only_bytes(replica, highest, retained.log_start_offset),
             retention_ms=retention.retention_ms,
             retention_bytes=retention.retention_bytes,
-            unfinished_copy_expiry_ms=self.unfinished_copy_expiry_ms,
+            abandoned_copy_expiry_ms=self.abandoned_copy_expiry_ms,
             under_live_work=self._under_live_work(partition, rows),
             topic_deleted=self._lifecycle_state(partition).deletion_due,
             superseded_at_ms={

@@ -4,7 +4,7 @@ The rules are those of Kafka's expiration task; where brokers changed one, the n
 
 1. *Unfinished deletes* first, wherever they are (KAFKA-17428). Of those a failed segment whose place a new copy took
    is *superseded*: its objects are held for `superseded_hold_ms` as evidence, then it goes.
-2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `unfinished_copy_expiry_ms`.
+2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `abandoned_copy_expiry_ms`.
    A broker has no such rule.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
    a segment that somebody works on, and at the first one within the lineage that nothing breaches. Segments outside
@@ -206,7 +206,7 @@ def _is_held(given: RetentionInput, segment: RemoteLogSegmentMetadata) -> bool:
 def _abandoned_copies(
     given: RetentionInput, segments: Sequence[RemoteLogSegmentMetadata]
 ) -> Iterator[DeletionDecision]:
-    expiry_ms = given.unfinished_copy_expiry_ms
+    expiry_ms = given.abandoned_copy_expiry_ms
     for segment in segments:
         age_ms = given.now_ms - segment.event_timestamp_ms
         if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED and age_ms >= expiry_ms:

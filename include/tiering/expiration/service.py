@@ -314,7 +314,7 @@ class ExpirationService:
             self._registry,
             self._work,
             retentions,
-            settings.unfinished_copy.expiry_ms,
+            settings.abandoned_copy.expiry_ms,
             lifecycle_states,
             settings.superseded.hold_ms,
             self._size_doubts,

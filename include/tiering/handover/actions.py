@@ -96,8 +96,8 @@ class HandoverActions:
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
         self._verification.verify_segments(segments, self._depth)
 
-    def abandon_leftovers(self, fence: Fence) -> None:
-        self._copying.leftover_copies().abandon_empty(fence)
+    def abandon_empty_copies(self, fence: Fence) -> None:
+        self._copying.abandoned_copies().abandon_empty(fence)
 
     def publish(self, seeded: SeededPartition) -> None:
         self._ownership.require()

@@ -252,7 +252,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
                 who = "a batch" if holder is None else f"batch {holder.batch_id}"
                 return StepResult(StepEnd.WAIT, f"{partition}: {who} has the lease to {role} still")
             if role is LeaseRole.COPY:
-                ports.verbs.abandon_leftovers(lease.fence)
+                ports.verbs.abandon_empty_copies(lease.fence)
             ports.work.release(lease)
     return None
 

@@ -185,7 +185,7 @@ class Verbs(Protocol):
         """Read these segments back, as deeply as hand-overs ask for, and record their verdicts."""
         ...
 
-    def abandon_leftovers(self, fence: Fence) -> None:
+    def abandon_empty_copies(self, fence: Fence) -> None:
         """Abandon, of the leased partition's copies that never were finished, those of which nothing is stored."""
         ...
 

@@ -9,13 +9,13 @@ from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
 
-UNFINISHED_COPY_EXPIRY_MS: Final = 24 * 60 * 60 * 1000
+ABANDONED_COPY_EXPIRY_MS: Final = 24 * 60 * 60 * 1000
 SUPERSEDED_HOLD_MS: Final = 24 * 60 * 60 * 1000
 _NOT_NEGATIVE: Final = (
     "retention_ms",
     "retention_bytes",
     "local_only_bytes",
-    "unfinished_copy_expiry_ms",
+    "abandoned_copy_expiry_ms",
     "superseded_hold_ms",
 )
 
@@ -47,7 +47,7 @@ class RetentionInput:
         local_only_bytes: bytes in a broker's log dir that are not remote, the active segment included, each once.
             None counts as 0, which deletes less, and is named.
         retention_ms, retention_bytes: 0 and above; None keeps for ever.
-        unfinished_copy_expiry_ms: since the last event of a copy that nobody works on.
+        abandoned_copy_expiry_ms: since the last event of a copy that nobody works on.
         under_live_work: attempts that a live lease works on: never named; a copy among them stops the scan, until the
             log start has passed it.
         topic_deleted: it was decided that the remote data of this deleted topic goes.
@@ -69,7 +69,7 @@ class RetentionInput:
     local_only_bytes: int | None = None
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    unfinished_copy_expiry_ms: int = UNFINISHED_COPY_EXPIRY_MS
+    abandoned_copy_expiry_ms: int = ABANDONED_COPY_EXPIRY_MS
     under_live_work: frozenset[RemoteLogSegmentId] = frozenset()
     topic_deleted: bool = False
     superseded_at_ms: Mapping[RemoteLogSegmentId, int] = field(default_factory=dict)

@@ -10,6 +10,15 @@ The thread of a process that keeps its shares, `ShareHolder`, has one round with
 
 Rates fall before the ledger gives the difference to others, and rise only after it gave: the sum of what processes
 use never exceeds the sum of what the book says. A round that fails changes nothing; the rates end by themselves.
+
+The book in SQL (`SqlBookLedger`) is one row per cluster and costs two statements a round. PostgreSQL: in the platform's
+database, the row locked while it is read and written. SQLite: in a file of its own beside the metadata, so that rounds
+never wait for a commit that must reach the disk; what a power cut takes from it, the next rounds write anew.
+
+The book is JSON text, short because every process reads and writes it twice a second:
+
+    {"version": 7, "quotas": {"copy/total/": 1000000},
+     "workers": {"<worker id>": [<beat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
 """
 
 import json
@@ -276,16 +285,6 @@ class SharedQuotas:
                 self._started = True
 
 
-# MERGED: The book of shares in SQL: one row per cluster, two statements a round.
-# MERGED:
-# MERGED: PostgreSQL: in the platform's database, the row locked while it is read and written. SQLite: in a file of its own beside
-# MERGED: the metadata, so that rounds never wait for a commit that must reach the disk; what a power cut takes from it, the next
-# MERGED: rounds write anew.
-# MERGED:
-# MERGED: The book is JSON text, short because every process reads and writes it twice a second:
-# MERGED:
-# MERGED:     {"version": 7, "quotas": {"copy/total/": 1000000},
-# MERGED:      "workers": {"<worker id>": [<beat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
 def book_to_text(book: Book) -> str:
     return json.dumps(
         {

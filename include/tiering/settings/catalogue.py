@@ -84,6 +84,18 @@ def by_name() -> dict[str, Setting]:
     return {name: setting for setting in all_settings() for name in setting.names}
 
 
+def current_name(name: str) -> str:
+    """The name that a setting has in this version, for any of its names; another text is returned as it is."""
+    setting = by_name().get(name)
+    return name if setting is None else setting.name
+
+
+def former_names(name: str) -> tuple[str, ...]:
+    """The other names under which the setting of this current name may be set, or was stored; empty without any."""
+    setting = by_name().get(name)
+    return () if setting is None else setting.aliases
+
+
 @cache
 def by_environment_name() -> dict[str, Setting]:
     return {_environment_name(name): setting for name, setting in by_name().items()}

@@ -42,6 +42,7 @@ from include.tiering.settings.fields import (
     split_log_dirs,
 )
 from include.tiering.settings.operational import (
+    AbandonedCopySettings,
     ClockSettings,
     CopierSettings,
     CopyFairnessSettings,
@@ -54,7 +55,6 @@ from include.tiering.settings.operational import (
     SupersededSettings,
     TombstoneSettings,
     TopicQuotasSettings,
-    UnfinishedCopySettings,
 )
 from include.tiering.settings.remote_storage import RemoteStorageSettings
 from include.tiering.settings.use_cases import (
@@ -207,7 +207,7 @@ class TieringSettings(Section):
     prices: PricesSettings = Field(default_factory=PricesSettings)
     expiration: ExpirationSettings = Field(default_factory=ExpirationSettings)
     audit: AuditSettings = Field(default_factory=AuditSettings)
-    unfinished_copy: UnfinishedCopySettings = Field(default_factory=UnfinishedCopySettings)
+    abandoned_copy: AbandonedCopySettings = Field(default_factory=AbandonedCopySettings)
     on_topic: OnTopicSettings = Field(default_factory=OnTopicSettings)
     superseded: SupersededSettings = Field(default_factory=SupersededSettings)
     clock: ClockSettings = Field(default_factory=ClockSettings)

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator
 
-from include.tiering.model.retention import SUPERSEDED_HOLD_MS, UNFINISHED_COPY_EXPIRY_MS
+from include.tiering.model.retention import ABANDONED_COPY_EXPIRY_MS, SUPERSEDED_HOLD_MS
 from include.tiering.settings.fields import (
     KEEP,
     MOST_LONG,
@@ -208,18 +208,19 @@ class ClockSettings(DynamicSection):
     )
 
 
-class UnfinishedCopySettings(DynamicSection):
-    """What happens to a copy that nobody works on any more."""
+class AbandonedCopySettings(DynamicSection):
+    """When an abandoned copy expires. `copying.abandoned_copies` says which rule applies when."""
 
-    prefix = "tiering.unfinished.copy"
+    prefix = "tiering.abandoned.copy"
 
     expiry_ms: int = operational(
-        UNFINISHED_COPY_EXPIRY_MS,
-        "A copy that was begun and not finished, and that nobody works on, is deleted by expiration after this time,"
-        " once another copy of its offsets has passed verification.",
+        ABANDONED_COPY_EXPIRY_MS,
+        "An abandoned copy, one that was begun and not finished and that nobody works on, is deleted by expiration after "
+        "this time, once another copy of its offsets has passed verification.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
+        aliases=("tiering.unfinished.copy.expiry.ms",),
         loosens=Loosens.DOWNWARDS,
     )
 

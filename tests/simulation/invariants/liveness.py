@@ -24,7 +24,7 @@ _SLOTS = 8
 _LEASE_AND_MORE_MS = 31_000
 _SLACK_MS = 40_000
 _MOST_SKEW_MS = 90_000
-_UNFINISHED_EXPIRY_MS = 24 * 60 * 60 * 1000 + _MOST_SKEW_MS + 1
+_ABANDONED_COPY_EXPIRY_MS = 24 * 60 * 60 * 1000 + _MOST_SKEW_MS + 1
 """By the clock of whoever began the copy."""
 
 
@@ -59,7 +59,7 @@ class Closing:
         if not GuardClosing(world, self._until_idle).run():
             return
         if any(row.state not in (FINISHED, GONE) for row in self._world.watch.rows.known.values()):
-            self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
+            self._world.scheduler.now_ms += _ABANDONED_COPY_EXPIRY_MS
         if not self._rounds(self._runs.start_expire_run, "all that expires goes"):
             return
         if any(held.reason is HeldBack.STOPPED for held in self._runs.held_back):
@@ -112,7 +112,7 @@ class Closing:
 
     def _audited(self) -> bool:
         """Old enough by now is whatever was left anywhere, and nobody works on it."""
-        self._world.scheduler.now_ms += _UNFINISHED_EXPIRY_MS
+        self._world.scheduler.now_ms += _ABANDONED_COPY_EXPIRY_MS
         return self._rounds(self._runs.start_audit, "all that nobody knows goes")
 
     def _calm_down(self) -> None:

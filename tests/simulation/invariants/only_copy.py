@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 ONLY_COPY: Final = "the only copy of an offset within retention never goes"
-UNFINISHED: Final = "an unfinished copy expires when its offsets are elsewhere"
+ABANDONED: Final = "an unfinished copy expires when its offsets are elsewhere"
 _BECAUSE_OF_THE_TOPIC: Final = """
     SELECT 1 FROM planned_deletions d JOIN approvals a ON a.run_id = d.run_id WHERE d.segment_id = ? AND d.reason = ?
 """
@@ -89,7 +89,7 @@ class OnlyCopy:
                 who = "somebody" if process is None else process.name
                 self._watch.broken(ONLY_COPY, f"{who} raises the log start above {row}, which retention covers")
 
-    def unfinished_goes(self, row: Row, process: Process | None) -> None:
+    def abandoned_copy_goes(self, row: Row, process: Process | None) -> None:
         """A batch begins to delete it. In another database it may have been FINISHED; in this one nothing could be read
         of it, and what cannot be read raises no log start. So its own age is asked, as of what would raise one."""
         if process not in self._asked_ms:
@@ -102,7 +102,7 @@ class OnlyCopy:
         nowhere = self._nowhere(row)
         if is_seen and nowhere and process not in self._world.places.strayed and not self._is_of_a_deleted_topic(row):
             who = "somebody" if process is None else process.name
-            self._watch.broken(UNFINISHED, f"{who} begins to delete {row}: nothing else has had offset {nowhere[0]}")
+            self._watch.broken(ABANDONED, f"{who} begins to delete {row}: nothing else has had offset {nowhere[0]}")
 
     def _nowhere(self, row: Row) -> list[int]:
         """Offsets from the log start on that no copy ever had which became FINISHED, and nobody decided to go without,

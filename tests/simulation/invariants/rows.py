@@ -154,9 +154,9 @@ class Rows:
         if row.state != STARTED:
             self._watch.broken("a segment begins as STARTED", f"{row}")
         for other in self.known.values():
-            is_leftover = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
+            is_abandoned = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
             is_removed = other.segment_id in self._removed and self._watch.leases.is_of_before(process)
-            if is_leftover and other.place == row.place and not is_removed and not self._may_stay(other, row):
+            if is_abandoned and other.place == row.place and not is_removed and not self._may_stay(other, row):
                 self._watch.broken("leftovers go before anything is copied", f"{row} began beside {other}")
 
     def was_removed(self, row: Row) -> bool:
@@ -189,7 +189,7 @@ class Rows:
         elif row.state == DELETING:
             if old.state == STARTED:
                 self._watch.leases.abandoned(old, process)
-                self._watch.only_copy.unfinished_goes(old, process)
+                self._watch.only_copy.abandoned_copy_goes(old, process)
             if old.state == FINISHED and row.superseded_by is not None:
                 self._superseded(old, row, now, process)
             elif old.state == FINISHED:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from include.tiering.copying import copy_checks, copy_segment, plan, plan_copy, plan_replacements
-from include.tiering.copying.abandoned_copies import LeftoverCopies
+from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_replacements import Replacements
 from include.tiering.database.schema import segment_epochs, segments
@@ -173,8 +173,8 @@ def _lost_answers() -> list[Patch]:
     return [(SegmentCopier, "_is_finished", instead)]
 
 
-def _leftovers_stay() -> list[Patch]:
-    return [(LeftoverCopies, "settle", lambda *_args, **_named: None)]
+def _abandoned_copies_stay() -> list[Patch]:
+    return [(AbandonedCopies, "settle", lambda *_args, **_named: None)]
 
 
 def _rows_first() -> list[Patch]:
@@ -283,7 +283,7 @@ COPYING = (
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
     Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),
-    Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _leftovers_stay),
+    Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _abandoned_copies_stay),
     Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
     Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
 )

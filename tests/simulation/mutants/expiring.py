@@ -165,7 +165,7 @@ def _bytes_below_log_starts() -> list[Patch]:
     return [(plan, "local_only_bytes", instead)]
 
 
-def _unfinished_is_size() -> list[Patch]:
+def _abandoned_is_size() -> list[Patch]:
     """Bytes of copies that never ended count towards retention.bytes."""
 
     def instead(self: Any) -> int:
@@ -227,16 +227,16 @@ def _copies_taken_for_abandoned() -> list[Patch]:
     def decide(given: Any) -> Any:
         if not given.under_live_work:
             return _plans(given)
-        return _plans(replace(given, unfinished_copy_expiry_ms=0, under_live_work=frozenset()))
+        return _plans(replace(given, abandoned_copy_expiry_ms=0, under_live_work=frozenset()))
 
     def begin(self: Any, lease: Any, planned: Any) -> Any:
         if self.work.holder(planned.topic_id_partition, LeaseRole.COPY) is not None:
             worked_on.update(one.segment_id for one in planned.deletions)
         return _begins(replace(self, work=Instead(self.work, holder=lambda *_args: None)), lease, planned)
 
-    def covered(self: Any, unfinished: Any) -> None:
-        if unfinished.remote_log_segment_id not in worked_on:
-            _covers_it(self, unfinished)
+    def covered(self: Any, abandoned: Any) -> None:
+        if abandoned.remote_log_segment_id not in worked_on:
+            _covers_it(self, abandoned)
 
     return [
         (plan, "decide_deletions", decide),
@@ -275,7 +275,7 @@ EXPIRING = (
     Mutant(
         "below-log-start", "what a log start fell into is no local size", "it is", _bytes_below_log_starts, otherwise
     ),
-    Mutant("unfinished-is-size", "only FINISHED bytes are size", "begun copies are, too", _unfinished_is_size),
+    Mutant("abandoned-is-size", "only FINISHED bytes are size", "begun copies are, too", _abandoned_is_size),
     Mutant("short-history", "epochs are merged over time", "the last cache wins", _shortened_history),
     Mutant("brokers-log-start", "the broker's log start deletes nothing", "it is taken for ours", _brokers_log_start),
     Mutant("absence-is-proof", "a deletion is believed from a positive answer", "absence will do", _absence_is_proof),

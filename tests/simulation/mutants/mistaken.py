@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import not_, or_
 
 from include.tiering.copying import abandoned_copies
-from include.tiering.copying.abandoned_copies import LeftoverCopies, leftovers_of
+from include.tiering.copying.abandoned_copies import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.schema import leases
 from include.tiering.database.store_identity import StoreIdentities
@@ -131,10 +131,10 @@ def _whole_is_abandoned() -> list[Patch]:
     """An unfinished copy is deleted by the next holder, whatever there is of it."""
 
     def instead(self: Any, replica_id: Any, planned: Any, *, fence: Any, limiter: Any) -> None:
-        for row in leftovers_of(self.copier.metadata, fence.topic_id_partition):
+        for row in abandoned_copies_of(self.copier.metadata, fence.topic_id_partition):
             self.copier.abandon(row.metadata, fence)
 
-    return [(LeftoverCopies, "settle", instead)]
+    return [(AbandonedCopies, "settle", instead)]
 
 
 def _any_bytes_are_the_same() -> list[Patch]:
@@ -145,7 +145,7 @@ def _parts_are_whole() -> list[Patch]:
     return [(WholeCopy, "fault", lambda *_args: None)]
 
 
-def _unfinished_is_nothing() -> list[Patch]:
+def _abandoned_is_nothing() -> list[Patch]:
     return [(ReplacementCheck, "require_covered", nothing)]
 
 
@@ -297,7 +297,7 @@ MISTAKEN = (
         "unfinished-is-nothing",
         "an unfinished copy expires when its offsets are elsewhere",
         "whenever it is old",
-        _unfinished_is_nothing,
+        _abandoned_is_nothing,
         refused,
     ),
     Mutant("never-raised", "each run that plans raises the generation", "none does", _never_raised),

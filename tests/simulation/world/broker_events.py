@@ -52,7 +52,7 @@ class BrokerEvents(EventSource):
                 log.checkpoint(new)
             self._after_election(log, "an unclean election")
 
-    def leftover_is_replaced(self) -> None:
+    def abandoned_copy_is_replaced(self) -> None:
         """A worker is killed when all its objects are sent, and an unclean election replaces records of that copy:
         under the same offsets the source has others then, in a segment that begins where that one did."""
         world = self._world

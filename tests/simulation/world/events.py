@@ -37,7 +37,7 @@ class Events(EventSource):
             (brokers.checkpoint, 14),
             (brokers.elect, 3 * by_brokers),
             (brokers.elect_unclean, 4 * by_brokers),
-            (brokers.leftover_is_replaced, 0),
+            (brokers.abandoned_copy_is_replaced, 0),
             (brokers.lag, 2 * by_brokers),
             (brokers.local_retention, 3 * by_brokers),
             (brokers.delete_records_locally, 2 * by_brokers),

@@ -43,7 +43,7 @@ ELECTIONS: Final = Focus(
     "elections",
     {
         "elect_unclean": 36,
-        "leftover_is_replaced": 30,
+        "abandoned_copy_is_replaced": 30,
         "elect": 8,
         "checkpoint": 16,
         "restart_a_batch": 24,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.clock import SystemClock
-from include.tiering.copying.abandoned_copies import LeftoverCopies, leftovers_of
+from include.tiering.copying.abandoned_copies import AbandonedCopies, abandoned_copies_of
 from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.copying.plan import HeldBack
 from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedReplacementError
@@ -47,7 +47,7 @@ def left_at(world: World, orders: ReplicaId, step: CopyStep, base_offset: int = 
     world.at[step, base_offset] = crash
     with pytest.raises(Crash):
         world.batch()
-    (row,) = leftovers_of(world.metadata, orders.topic_id_partition)
+    (row,) = abandoned_copies_of(world.metadata, orders.topic_id_partition)
     return row
 
 
@@ -120,7 +120,7 @@ def test_a_worker_leaves_its_own_copy_when_the_broker_deletes_the_segment_meanwh
     world.at[step, 10] = lambda: broker_deletes_up_to(world, orders, 19)
     (failure,) = world.batch().failed
     assert failure.item.error == "SourceVanishedError"
-    (left,) = leftovers_of(world.metadata, orders.topic_id_partition)
+    (left,) = abandoned_copies_of(world.metadata, orders.topic_id_partition)
     world.plan("next")
     assert world.batch("next", "next/0").failed == ()
     assert ids(world, orders)[10] == left.metadata.remote_log_segment_id
@@ -133,7 +133,7 @@ def test_a_whole_copy_of_another_history_stays_when_its_source_is_gone(world, or
     world.metadata.merge_leader_epochs(orders.topic_id_partition, known, 0)
     broker_deletes_up_to(world, orders, 19)
     world.batch()
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
     assert world.offsets(orders) == [(0, 9)]
 
 
@@ -191,7 +191,7 @@ def test_parts_are_abandoned_only_by_the_database_that_owns_the_store(world, ord
     world.claim = refuse
     (failure,) = world.batch().failed
     assert failure.item.error == "ForeignStoreError"
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
     assert world.objects() == 3 + 2
 
 
@@ -233,7 +233,7 @@ def test_where_brokers_go_on_all_stays_of_which_anything_is_stored(world, orders
         world.source, world.storage, world.metadata, world.registry, SystemClock(), bytes, lambda *_: None
     )
     whole = WholeCopy(world.storage, SameLimiter(world.limiter))
-    LeftoverCopies(copier, whole, lambda: None).abandon_empty(lease.fence)
+    AbandonedCopies(copier, whole, lambda: None).abandon_empty(lease.fence)
     assert world.objects() == 3 + 2
 
 
@@ -262,7 +262,7 @@ def test_a_whole_copy_of_other_bytes_stays_beside_the_new_one(world, orders):
     world.batch("next", "next/0")
     assert world.offsets(orders) == [(0, 9), (10, 19), (20, 29)]
     assert ids(world, orders)[10] != left.remote_log_segment_id
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
     assert world.objects() == 4 * 3
 
 
@@ -273,7 +273,7 @@ def test_a_whole_copy_stays_while_the_source_may_not_be_copied(world, orders):
     world.source.change(orders, segments=(first, waits, third))
     world.batch()
     assert world.offsets(orders) == [(0, 9)]
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
 
 
 def test_a_whole_copy_stays_where_the_source_has_its_offsets_in_other_segments(world, orders):
@@ -283,7 +283,7 @@ def test_a_whole_copy_stays_where_the_source_has_its_offsets_in_other_segments(w
     world.plan("next")
     world.batch("next", "next/0")
     assert world.offsets(orders) == [(0, 9), (5, 29)]
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
 
 
 def test_parts_are_abandoned_while_the_source_has_the_segment(world, orders):
@@ -299,7 +299,7 @@ def test_parts_stay_when_the_broker_has_deleted_the_segment(world, orders):
     lose_the_manifest(world, left.remote_log_segment_id)
     broker_deletes_up_to(world, orders, 19)
     world.batch()
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
     assert world.objects() == 3 + 2
 
 
@@ -309,10 +309,10 @@ def test_nothing_is_begun_with_leftovers_in_a_store_that_is_not_ours(world, orde
     world.storage = ForeignStore(world.storage)
     (failure,) = world.batch().failed
     assert failure.item.error == "ForeignStoreError"
-    assert [row.metadata for row in leftovers_of(world.metadata, orders.topic_id_partition)] == [left]
+    assert [row.metadata for row in abandoned_copies_of(world.metadata, orders.topic_id_partition)] == [left]
 
 
-class TestExpirationOfALeftover:
+class TestExpirationOfAnAbandonedCopy:
     """It goes when nothing of it is there, or a passed copy has its offsets."""
 
     @pytest.fixture

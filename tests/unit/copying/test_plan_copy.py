@@ -74,7 +74,7 @@ class Known(Partial):
         self._complete = complete
         self._skipped = [SkippedOffsets(OffsetRange(*offsets), "lost", "me", 0) for offsets in skipped]
         self.asked_for_decisions = 0
-        self.leftovers: Sequence[SegmentRow] = ()
+        self.abandoned: Sequence[SegmentRow] = ()
         self._by_epoch = by_epoch
         self._copied, self._stopped, self._retention_ms, self._owner = copied, stopped, retention_ms, owner
 
@@ -111,7 +111,7 @@ class Known(Partial):
             found = segment_of(partition, epoch, start, end, {epoch: start}, state=FINISHED)
             rows.append(SegmentRow(found, Verdict.PASSED, None))
             start = end + 1
-        return [*self.leftovers, *rows]
+        return [*self.abandoned, *rows]
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
         return self._stopped
@@ -200,7 +200,7 @@ def test_a_hole_that_grew_names_what_was_not_decided():
     assert "180..199" in held.detail
 
 
-def left_over(start: int, end: int, number: int = 1) -> SegmentRow:
+def abandoned_row(start: int, end: int, number: int = 1) -> SegmentRow:
     partition = BEHIND_A_HOLE.topic_id_partition
     return SegmentRow(
         RemoteLogSegmentMetadata(
@@ -212,7 +212,7 @@ def left_over(start: int, end: int, number: int = 1) -> SegmentRow:
 
 
 @pytest.mark.parametrize(
-    ("leftovers", "planned"),
+    ("abandoned", "planned"),
     [
         ([(150, 199)], [[150]]),
         ([(150, 169), (170, 199)], [[150, 170]]),
@@ -221,9 +221,9 @@ def left_over(start: int, end: int, number: int = 1) -> SegmentRow:
         ([(150, 200)], []),
     ],
 )
-def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(leftovers, planned):
+def test_what_the_source_has_no_longer_and_a_copy_has_is_planned_to_be_finished(abandoned, planned):
     known = Known(copied=149)
-    known.leftovers = [left_over(start, end, number) for number, (start, end) in enumerate(leftovers)]
+    known.abandoned = [abandoned_row(start, end, number) for number, (start, end) in enumerate(abandoned)]
     made = plan(BEHIND_A_HOLE, known=known, is_whole=lambda _: True)
     assert bases(made) == planned
     assert [one.reason for one in made.held_back] == ([] if planned else [HeldBack.HOLE])

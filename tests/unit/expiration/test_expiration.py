@@ -105,7 +105,7 @@ def test_a_copy_that_nobody_works_on_is_abandoned_after_its_time() -> None:
 
 def test_a_copy_from_the_future_is_not_abandoned() -> None:
     segment = remote_segment(1, 0, 9, state=STARTED, event_age_ms=-DAY_MS)
-    assert not decide_deletions(retention_input((segment,), unfinished_copy_expiry_ms=0)).decisions
+    assert not decide_deletions(retention_input((segment,), abandoned_copy_expiry_ms=0)).decisions
 
 
 def test_the_scan_stops_at_a_segment_that_is_worked_on() -> None:
@@ -122,8 +122,8 @@ def test_a_delete_that_is_worked_on_is_left_to_its_worker_and_stops_nothing() ->
 
 
 def test_a_leftover_of_a_copy_stops_the_scan_until_it_is_abandoned() -> None:
-    leftover = remote_segment(9, 15, 24, state=STARTED, size_bytes=1)
-    given = retention_input((*row(4), leftover), retention_bytes=10)
+    abandoned = remote_segment(9, 15, 24, state=STARTED, size_bytes=1)
+    given = retention_input((*row(4), abandoned), retention_bytes=10)
     assert named(decide_deletions(given)) == [(0, 9, "size"), (10, 19, "size")]
     a_day_later = replace(given, now_ms=NOW_MS + DAY_MS)
     assert named(decide_deletions(a_day_later)) == [
@@ -135,15 +135,15 @@ def test_a_leftover_of_a_copy_stops_the_scan_until_it_is_abandoned() -> None:
 
 
 def test_a_leftover_past_retention_goes_without_moving_the_log_start() -> None:
-    leftover = remote_segment(9, 0, 49, state=STARTED, age_ms=DAY_MS)
-    outcome = decide_deletions(retention_input((leftover, remote_segment(1, 10, 19)), retention_ms=1000))
+    abandoned = remote_segment(9, 0, 49, state=STARTED, age_ms=DAY_MS)
+    outcome = decide_deletions(retention_input((abandoned, remote_segment(1, 10, 19)), retention_ms=1000))
     assert named(outcome) == [(0, 49, "time")]
     assert outcome.log_start_offset == 0
 
 
 def test_a_leftover_past_retention_is_no_part_of_what_size_has_to_free() -> None:
-    leftover = remote_segment(9, 0, 4, state=STARTED, age_ms=DAY_MS, size_bytes=1_000)
-    segments = (leftover, remote_segment(1, 5, 9), remote_segment(2, 10, 19))
+    abandoned = remote_segment(9, 0, 4, state=STARTED, age_ms=DAY_MS, size_bytes=1_000)
+    segments = (abandoned, remote_segment(1, 5, 9), remote_segment(2, 10, 19))
     outcome = decide_deletions(retention_input(segments, retention_ms=1000, retention_bytes=10))
     assert named(outcome) == [(0, 4, "time"), (5, 9, "size")]
 
@@ -275,7 +275,7 @@ def test_what_is_superseded_changes_no_other_decision() -> None:
         {"retention_ms": -1},
         {"retention_bytes": -1},
         {"local_only_bytes": -1},
-        {"unfinished_copy_expiry_ms": -1},
+        {"abandoned_copy_expiry_ms": -1},
         {"superseded_hold_ms": -1},
     ],
 )

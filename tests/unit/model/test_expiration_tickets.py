@@ -20,13 +20,13 @@ def test_kafka_15479_a_segment_that_spans_epochs_counts_and_goes_once() -> None:
 
 
 def test_kafka_17062_leftovers_of_failed_copies_are_not_in_the_total() -> None:
-    leftovers = tuple(remote_segment(90 + n, 30, 39, state=STARTED, size_bytes=1_000) for n in range(3))
-    assert not decide_deletions(retention_input((*row(3), *leftovers), retention_bytes=30)).decisions
+    abandoned = tuple(remote_segment(90 + n, 30, 39, state=STARTED, size_bytes=1_000) for n in range(3))
+    assert not decide_deletions(retention_input((*row(3), *abandoned), retention_bytes=30)).decisions
 
 
 def test_kafka_17062_a_failed_copy_is_cleaned_up_by_itself() -> None:
-    leftover = remote_segment(9, 30, 39, state=STARTED, event_age_ms=24 * HOUR_MS)
-    assert named(decide_deletions(retention_input((*row(3), leftover)))) == [(30, 39, "abandoned copy")]
+    abandoned = remote_segment(9, 30, 39, state=STARTED, event_age_ms=24 * HOUR_MS)
+    assert named(decide_deletions(retention_input((*row(3), abandoned)))) == [(30, 39, "abandoned copy")]
 
 
 def test_kafka_17428_a_failed_clean_up_is_tried_again() -> None:

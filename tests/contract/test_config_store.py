@@ -22,7 +22,7 @@ from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.engine import open_engine
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quotas.shared_quotas import AnnouncingLedger
-from tests.doubles.databases import SHARED, AdjustableNow
+from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -35,9 +35,7 @@ REPORTING = ConfigEntity(EntityType.CLIENTS, "reporting")
 ROUNDS = 15
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+database_kind = each_database(SHARED)
 
 
 def test_the_store_in_memory_behaves_like_the_one_in_sql(engine: Engine) -> None:

@@ -12,8 +12,7 @@ from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.topics import TopicDeletion
-from include.tiering.settings.catalogue import all_settings
-from include.tiering.settings.model import TieringSettings
+from include.tiering.settings.catalogue import TieringSettings, all_settings
 from include.tiering.units import format_utc
 
 

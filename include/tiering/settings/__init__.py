@@ -2,20 +2,21 @@
 
     default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment  <  dynamic configs
 
-`model`, `operational` and `use_cases` declare, in `fields`; `load` reads the places that values come from and joins
-them; `catalogue` lists and names, and lays over them what was changed while jobs run.
+`catalogue`, `connections`, `operational`, `remote_storage` and `use_cases` declare, in `fields`. `load` reads the
+places that values come from and joins them. `catalogue` lists and names the settings, and lays over them what was
+changed while jobs run.
 No other module of the project reads the environment.
 """
 
-from include.tiering.settings.catalogue import with_dynamic
-from include.tiering.settings.load import load_settings, to_environment
-from include.tiering.settings.model import (
-    ClusterSettings,
+from include.tiering.settings.catalogue import (
     LogDir,
     MetadataSettings,
     TieringSettings,
     TopicsSettings,
+    with_dynamic,
 )
+from include.tiering.settings.connections import ClusterSettings
+from include.tiering.settings.load import load_settings, to_environment
 from include.tiering.settings.operational import CopierSettings
 from include.tiering.settings.remote_storage import RemoteStorageSettings
 

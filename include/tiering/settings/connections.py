@@ -20,6 +20,8 @@ SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 DEFAULT_PROTOCOL: Final = "PLAINTEXT"
 DEFAULT_TIMEOUT_MS: Final = 10_000
 LEAST_TIMEOUT_MS: Final = 100
+DEFAULT_PUBLISHER_ID: Final = 424_242
+DEFAULT_SETTLE_MS: Final = 40_000
 _SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]{1,255}):([0-9]{1,5})\Z")
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _LOGIN: Final = ("sasl_username", "sasl_password")
@@ -68,6 +70,52 @@ class ConnectionSettings(Section):
         ge=LEAST_TIMEOUT_MS,
         le=MOST_INT,
         description="How long brokers may take for one answer, in milliseconds, the connection included.",
+    )
+
+
+class ClusterSettings(ConnectionSettings):
+    """The Kafka cluster that this deployment serves."""
+
+    name: str = Field(
+        default="kafka", min_length=1, description="Label of the cluster in reports. Identity is the cluster id."
+    )
+    bootstrap_servers: Servers | None = Field(
+        default=None,
+        description="`host:port,host:port` of the brokers: they are asked for topics, leaders and exact offsets, and "
+        "nothing is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
+        "offsets are the lower bounds that log directories show.",
+    )
+    security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="What the listener speaks.")
+    request_timeout_ms: int = Field(
+        default=DEFAULT_TIMEOUT_MS,
+        ge=LEAST_TIMEOUT_MS,
+        le=MOST_INT,
+        description="How long brokers may take for one answer, in milliseconds, the connection included.",
+    )
+
+
+class MetadataTopicSettings(ConnectionSettings):
+    """The principal that writes `__remote_log_metadata`. What is unset is the cluster's."""
+
+    bootstrap_servers: Servers | None = Field(
+        default=None,
+        description="`host:port,host:port`, where the publisher has a listener of its own. What is unset in this "
+        "section is the cluster's; but user and password go together, and so do certificate, key and its password: "
+        "with one of them set here, none is the cluster's.",
+    )
+    broker_id: int = Field(
+        default=DEFAULT_PUBLISHER_ID,
+        ge=0,
+        le=MOST_INT,
+        description="`broker.id` that published records carry: one that no broker of the cluster has, so that anybody "
+        "sees who wrote them.",
+    )
+    settle_ms: int = Field(
+        default=DEFAULT_SETTLE_MS,
+        ge=0,
+        le=MOST_INT,
+        description="How long after a publisher died a record of it may still arrive, in milliseconds: the next one "
+        "waits so long before it reads what is there.",
     )
 
 

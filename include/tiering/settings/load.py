@@ -16,15 +16,16 @@ from pydantic import SecretStr, ValidationError
 from include.tiering.errors import SettingError, printable
 from include.tiering.settings.catalogue import (
     CONFIG_VARIABLE,
+    DEFAULT_ORIGIN,
     ENVIRONMENT_PREFIX,
     Setting,
+    TieringSettings,
     all_settings,
     by_environment_name,
     by_name,
     nearest,
 )
 from include.tiering.settings.fields import default_metadata_url, has_password, mask_url
-from include.tiering.settings.model import DEFAULT_ORIGIN, TieringSettings
 
 Layer = dict[str, tuple[Any, str]]
 

@@ -10,7 +10,7 @@ import pytest
 from include.tiering.errors import LeaseLostError, SettingError
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.kafka.cluster.contract import BrokerNode
-from include.tiering.settings.model import DEFAULT_PUBLISHER_ID
+from include.tiering.settings.connections import DEFAULT_PUBLISHER_ID
 from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, handover_world
 

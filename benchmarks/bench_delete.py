@@ -26,9 +26,8 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import database_now_ms, writing
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.s3 import S3Credentials

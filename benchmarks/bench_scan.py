@@ -20,7 +20,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 from tests.doubles.log_dirs import BrokerLogDir, index_entries
 from tests.doubles.metadata_records import partition_record, topic_record

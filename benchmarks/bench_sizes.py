@@ -31,8 +31,7 @@ from sqlalchemy import Engine
 
 from benchmarks.sizes_scene import CLUSTER_ID, EPOCHS, build, partition_number
 from include.tiering.database.engine import open_engine
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of

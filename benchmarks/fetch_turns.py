@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from benchmarks.generated_log_dir import TOPIC, Shape, write_log_dir
 from include.tiering.app import App, open_app
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader

@@ -11,7 +11,7 @@ from typing import Final
 
 import google_crc32c
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 CLUSTER_ID: Final = "benchmarkclusterAAAAAA"
 TOPIC: Final = "bench"

@@ -41,7 +41,7 @@ from benchmarks.quota_trace import (
     worst_second,
 )
 from include.tiering.configs.config_catalogue import TOTAL_COPY_QUOTA
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.units import KIB, MIB
 from local.runs import DagRun, errors_of, trigger, wait_for_run

@@ -22,7 +22,7 @@ from include.tiering.configs.service import AlteredConfigs
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
 from include.tiering.remote_storage.location import place_of
 from include.tiering.settings import load_settings

@@ -14,7 +14,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import segments as segments_table
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
 PARTITIONS_PER_TOPIC: Final = 10

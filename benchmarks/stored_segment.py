@@ -12,10 +12,16 @@ from benchmarks.generated_segment import FileSource, write_segment
 from include.tiering.formats import checkpoints, producer_state
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.log_batches import iter_headers
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file.store import FileObjectStore

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import UnlimitedBytes
 
 

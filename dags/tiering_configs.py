@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param
 
-from include.tiering.configs.config_catalogue import config_names
+from include.tiering.configs.config_catalogue import accepted_names, config_names
 from include.tiering.configs.config_store import EntityType
 from plugins.tiering_airflow.configs import AlterConfigOperator
 from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
@@ -42,7 +42,7 @@ ENTITY_NAME = Param(
     description_md="A broker id, a topic or a client id. Leave it empty with **Default**.",
     section="Entity",
 )
-NAME = Param(config_names()[0], type="string", enum=list(config_names()), title="Name", section="Change")
+NAME = Param(config_names()[0], type="string", enum=list(accepted_names()), title="Name", section="Change")
 VALUE = Param(
     None,
     type=["null", "string"],

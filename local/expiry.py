@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from include.tiering.kafka.log_dirs.contract import Replica
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import format_bytes
 

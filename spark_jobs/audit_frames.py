@@ -20,7 +20,7 @@ from include.tiering.audit.finding import AuditedSegment, AuditFinding, AuditOut
 from include.tiering.audit.rules import named_segment_id
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 from spark_jobs.shared import Batches, TaskStoppedError
 

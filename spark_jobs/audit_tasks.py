@@ -23,7 +23,7 @@ from include.tiering.app import App, open_app
 from include.tiering.audit.compare import judge_same_range, judge_segment, judge_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
 from include.tiering.audit.rules import judge_alone
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
     ERROR_COLUMNS,

@@ -31,8 +31,7 @@ from include.tiering.app import App, open_app
 from include.tiering.app.adapters import great_expectations
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.clock import SystemClock
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, overlapping_bytes
 from include.tiering.presentation import labels
 from include.tiering.segments.stored_copies import Suspicion

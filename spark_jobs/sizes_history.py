@@ -64,14 +64,14 @@ def _stamped(sizes: ds.Dataset, run_at_ms: int) -> Iterator[pa.RecordBatch]:
 def _write(target: Path, batches: Iterable[pa.RecordBatch]) -> None:
     """The first batch says the schema; the file appears when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}")
+    begun = target.with_name(f".{target.name}")
     rest = iter(batches)
     first = next(rest)
-    with pq.ParquetWriter(unfinished, first.schema, compression="zstd") as writer:
+    with pq.ParquetWriter(begun, first.schema, compression="zstd") as writer:
         writer.write_batch(first)
         for batch in rest:
             writer.write_batch(batch)
-    unfinished.rename(target)
+    begun.rename(target)
 
 
 def _days(directory: Path) -> Iterator[tuple[Path, date]]:
@@ -84,9 +84,9 @@ def _days(directory: Path) -> Iterator[tuple[Path, date]]:
 
 
 def _sweep(day: Path, running: Path) -> None:
-    """Remove unfinished files, and runs that a merge holds already."""
-    for unfinished in day.glob(f".*{_SUFFIX}"):
-        unfinished.unlink()
+    """Remove begun files, and runs that a merge holds already."""
+    for begun in day.glob(f".*{_SUFFIX}"):
+        begun.unlink()
     covered_ms = max((_run_at_ms(merged) for merged in day.glob(f"{_MERGED}*{_SUFFIX}")), default=-1)
     for run in _runs(day):
         if run != running and _run_at_ms(run) <= covered_ms:

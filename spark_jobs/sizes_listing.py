@@ -14,9 +14,14 @@ from pyspark.sql import Column, DataFrame, functions
 
 from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteResourceNotFoundError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.settings import load_settings

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.segments.contract import SizeRow
 from include.tiering.settings import load_settings
 from spark_jobs.shared import Batches, ParentWatch

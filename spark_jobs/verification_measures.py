@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import TieringError
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.verify_segments import MeasureAll, ToMeasure, measure_planned

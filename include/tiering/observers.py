@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 
 StepObserver = Callable[[Any, TopicIdPartition, int], None]
 """Is told each step of a protocol (a member of its `StrEnum`), the partition, and an offset."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from include.tiering.errors import printable
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 Document = dict[str, Any]
 

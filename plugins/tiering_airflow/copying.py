@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.presentation import as_text
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem
 from include.tiering.units import format_bytes

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from include.tiering.errors import SettingError, printable
 from include.tiering.expiration.report import ExpireRun, planned_sentence, present_expire
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.presentation import as_text
 from include.tiering.runs.approval import approval_question
 from include.tiering.runs.deletion_run import DeletionOutcome

@@ -14,7 +14,7 @@ from include.tiering.errors import HandoverForgottenError, SettingError
 from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.report import HandoverView, handover_question, latest_checks, present_handover, step_line
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.presentation import as_text
 from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.presentation import as_text
 from include.tiering.units import format_bytes
 from include.tiering.verification.plan import VerificationOutcome
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from include.tiering.app import App
-    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.model.segments import TopicIdPartition
     from include.tiering.verification.plan import VerificationSample
     from include.tiering.verification.quality_run import RunSummary
     from include.tiering.verification.rules import QualityFinding

@@ -32,6 +32,7 @@ from tests.doubles.source_tree import ROOT
 
 COPY = "remote.log.manager.copy.max.bytes.per.second"
 FETCH = "remote.log.manager.fetch.max.bytes.per.second"
+OLD_EXPIRY = "tiering.unfinished.copy.expiry.ms"
 CLIENT = "tiering.fetch.max.bytes.per.second"
 FORM = {
     "entity_type": "brokers",
@@ -104,6 +105,12 @@ def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: p
     assert "brokers default: nothing to change, version 1; no worker runs" in shown
 
 
+def test_a_former_name_changes_the_config_under_its_current_one(deployed: Deployment) -> None:
+    assert _alter(name=OLD_EXPIRY, value="90000")["changed"] == 1
+    (change,) = _history(deployed)
+    assert (change.name, change.new_value) == ("tiering.abandoned.copy.expiry.ms", "90000")
+
+
 def test_a_change_claims_the_store_and_is_made_without_it(
     deployed: Deployment, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +163,9 @@ def test_a_form_of_a_named_entity() -> None:
 
 def test_the_form_offers_every_name_and_nothing_else(dag: DAG) -> None:
     offered = dag.params.get_param("name").schema["enum"]
-    assert set(offered) == {config.name for config in all_configs()}
+    aliases = {alias for config in all_configs() if config.setting is not None for alias in config.setting.aliases}
+    assert set(offered) == {config.name for config in all_configs()} | aliases
+    assert OLD_EXPIRY in aliases
     for name, value in (("name", "zzz"), ("entity_type", "users"), ("value", 5), ("delete", "yes")):
         param = dag.params.get_param(name)
         param.resolve()

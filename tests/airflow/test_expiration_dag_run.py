@@ -16,9 +16,8 @@ from sqlalchemy import MetaData
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.airflow_home import Deployment, deployment, task_environment

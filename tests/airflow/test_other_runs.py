@@ -13,7 +13,7 @@ from airflow.sdk import TaskInstanceState
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, BrakeOperator, ReleaseOperator

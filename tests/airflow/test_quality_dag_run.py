@@ -6,7 +6,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from include.tiering.app import open_app
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.settings import load_settings
 from tests.doubles.airflow_home import deployment, task_environment
 from tests.doubles.source_tree import ROOT

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
 from include.tiering.app import App, open_app
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.data_docs import report_url
 from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError

@@ -32,8 +32,8 @@ from include.tiering.database.schema import stores
 from include.tiering.database.store_identity import StoreIdentities
 from include.tiering.database.transactions import writing
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import NotReadyError

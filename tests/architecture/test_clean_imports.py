@@ -34,7 +34,7 @@ def _loaded_by(modules: list[str]) -> set[str]:
 
 def test_the_model_imports_no_sdk() -> None:
     modules = _modules_below("include/tiering/model")
-    assert "include.tiering.model.ids" in modules
+    assert "include.tiering.model.segments" in modules
     assert not _loaded_by(modules).intersection(_SDKS)
 
 

@@ -15,7 +15,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from include.tiering.app import open_app
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.settings import load_settings
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, anchor_of

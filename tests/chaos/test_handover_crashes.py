@@ -10,8 +10,8 @@ import pytest
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.ports import is_published, published_end
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.copy_world import Crash
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 

@@ -11,8 +11,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Verdict
 from include.tiering.settings import load_settings
 from tests.doubles.copied_state import require_whole
 from tests.doubles.copy_process import kill_worker, run_worker

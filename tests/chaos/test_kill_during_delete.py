@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.copy_process import kill_worker, run_worker

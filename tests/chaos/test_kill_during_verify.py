@@ -6,7 +6,7 @@ The crash table of `verify_planned` is the specification.
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationOutcome
 from tests.doubles.copy_process import kill_worker, run_worker

@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.settings import load_settings
 from tests.doubles.copied_state import fetched
 from tests.doubles.copy_process import kill_worker, run_worker

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.errors import RemoteStorageUnavailableError
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.delete_worker import prepare

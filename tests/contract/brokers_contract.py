@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.errors import BrokersRefusedError, UnknownTopicError
 from include.tiering.kafka.cluster.contract import Brokers, ConfigSource
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.cluster import wait_until
 
 COPY_QUOTA = "remote.log.manager.copy.max.bytes.per.second"

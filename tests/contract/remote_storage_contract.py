@@ -10,10 +10,14 @@ import pytest
 
 from include.tiering.errors import RemoteObjectExistsError, RemoteResourceNotFoundError, SendingStoppedError
 from include.tiering.formats.aiven_manifest import parse_manifest
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
 from include.tiering.remote_storage.store_ownership import MARKER_KEY

@@ -13,15 +13,10 @@ from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_queries import export_segments, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
 
 ORDERS = uuid(1)
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 class TestStoreIdentity:

@@ -20,16 +20,11 @@ from include.tiering.audit.record import (
 from include.tiering.audit.store import SqlAuditStore
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of, uuid
 
 ORDERS = partition_of("orders")
 EVERY_KIND = frozenset(FindingKind)
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from include.tiering.audit.finding import AuditedSegment, AuditedTopic, epochs_of_text
 from include.tiering.audit.store import SqlAuditedMetadata
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-import pytest
 from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
@@ -11,16 +10,14 @@ from include.tiering.audit.plan_removals import PlannedRemoval
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import IllegalTransitionError
 from include.tiering.segments.contract import RemoteLogMetadata
-from tests.doubles.databases import SHARED
+from tests.doubles.databases import SHARED, each_database
 from tests.doubles.segments import CLUSTER_ID, fence_of, partition_of, segment_of
 
 A = partition_of("a")
 RACES = 20
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+database_kind = each_database(SHARED)
 
 
 def test_exactly_one_wins(engine: Engine, metadata: RemoteLogMetadata) -> None:

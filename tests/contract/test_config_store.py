@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert, select
 
 from include.tiering.clock import SystemClock
 from include.tiering.configs.config_store import (
@@ -16,10 +16,11 @@ from include.tiering.configs.config_store import (
     ConfigValues,
     EntityType,
 )
-from include.tiering.configs.rules import check_rules, quotas_in_force
+from include.tiering.configs.rules import check_rules, checked_changes, quotas_in_force
 from include.tiering.configs.service import alter_configs
 from include.tiering.configs.sql_configs import SqlConfigStore
 from include.tiering.database.engine import open_engine
+from include.tiering.database.schema import dynamic_config_changes, dynamic_configs
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quotas.shared_quotas import AnnouncingLedger
 from tests.doubles.databases import SHARED, AdjustableNow, each_database
@@ -60,6 +61,51 @@ def test_the_store_in_memory_behaves_like_the_one_in_sql(engine: Engine) -> None
         assert stores[0].snapshot() == sql.snapshot
     assert stores[0].history() == stores[1].history()
     assert stores[0].history(REPORTING) == stores[1].history(REPORTING)
+
+
+class TestFormerNames:
+    """Values that an earlier release stored under a name that a setting has no longer."""
+
+    OLD, NEW = "tiering.unfinished.copy.expiry.ms", "tiering.abandoned.copy.expiry.ms"
+
+    @pytest.fixture
+    def store(self, engine: Engine) -> SqlConfigStore:
+        key = {"cluster_id": CLUSTER_ID, "entity_type": "brokers", "entity_name": ALL_BROKERS.entity_name}
+        change = {"old_value": None, "new_value": "90000", "author": "ann", "changed_at_ms": 1}
+        with engine.begin() as connection:
+            connection.execute(insert(dynamic_configs).values(**key, name=self.OLD, value="90000"))
+            connection.execute(insert(dynamic_config_changes).values(**key, name=self.OLD, **change))
+        return SqlConfigStore(engine, CLUSTER_ID)
+
+    def names(self, engine: Engine) -> list[str]:
+        with engine.connect() as connection:
+            return list(connection.execute(select(dynamic_configs.c.name)).scalars())
+
+    def test_are_read_as_the_current_name(self, store: SqlConfigStore) -> None:
+        assert store.of_entity(ALL_BROKERS) == {self.NEW: "90000"}
+        assert store.snapshot().values == {ALL_BROKERS: {self.NEW: "90000"}}
+        assert [(one.name, one.new_value) for one in store.history(ALL_BROKERS)] == [(self.NEW, "90000")]
+
+    @pytest.mark.parametrize("name", [OLD, NEW])
+    def test_a_change_leaves_the_current_name_alone(self, store: SqlConfigStore, engine: Engine, name: str) -> None:
+        changes = checked_changes(ALL_BROKERS, {name: "90001"}, stored=store.of_entity(ALL_BROKERS))
+        (change,) = store.alter(ALL_BROKERS, changes, author="bob").changes
+        assert (change.name, change.old_value, change.new_value) == (self.NEW, "90000", "90001")
+        assert (self.names(engine), store.of_entity(ALL_BROKERS)) == ([self.NEW], {self.NEW: "90001"})
+
+    @pytest.mark.parametrize("name", [OLD, NEW])
+    def test_a_removal_removes_them(self, store: SqlConfigStore, engine: Engine, name: str) -> None:
+        changes = checked_changes(ALL_BROKERS, {name: None}, stored=store.of_entity(ALL_BROKERS))
+        assert len(store.alter(ALL_BROKERS, changes, author="bob").changes) == 1
+        assert (self.names(engine), store.of_entity(ALL_BROKERS)) == ([], {})
+
+    def test_the_value_under_the_current_name_counts_where_both_are(
+        self, store: SqlConfigStore, engine: Engine
+    ) -> None:
+        key = {"cluster_id": CLUSTER_ID, "entity_type": "brokers", "entity_name": ALL_BROKERS.entity_name}
+        with engine.begin() as connection:
+            connection.execute(insert(dynamic_configs).values(**key, name=self.NEW, value="70000"))
+        assert store.of_entity(ALL_BROKERS) == {self.NEW: "70000"}
 
 
 class TestChangesThatMeet:

@@ -5,17 +5,13 @@ from sqlalchemy import Engine, event, select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, LeaseRole
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.model.sizes import partition_size
-from include.tiering.segments.contract import PartitionRetentionState, RemoteLogMetadata
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from tests.doubles.databases import EVERY
+from include.tiering.segments.contract import PartitionRetentionState
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (
-    CLUSTER_ID,
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,
@@ -28,21 +24,6 @@ from tests.doubles.segments import (
 )
 
 NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def metadata(engine: Engine) -> RemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID)
-
-
-@pytest.fixture
-def partition() -> TopicIdPartition:
-    return partition_of("orders", 3)
 
 
 @pytest.fixture
@@ -132,7 +113,7 @@ class TestAdvanceDeletion:
         assert _advance(metadata, first, DELETE_FINISHED, expiring) == gone
         _require_exact_counters(metadata, partition)
 
-    def test_copies_and_leftovers_together(self, metadata, partition, copying, expiring):
+    def test_copies_and_abandoned_copies_together(self, metadata, partition, copying, expiring):
         complete = finish(metadata, segment_of(partition, 1, 0, 99), copying)
         abandoned, finished_meanwhile = (segment_of(partition, n, 100, 199) for n in (2, 3))
         metadata.add_segment(abandoned, fence=copying)

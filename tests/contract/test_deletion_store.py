@@ -10,7 +10,7 @@ from include.tiering.errors import LeaseLostError, RunWithdrawnError, StateConfl
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
@@ -20,7 +20,7 @@ from include.tiering.runs.deletion_run import (
     plan_hash,
 )
 from include.tiering.runs.store import SqlWorkStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
 from tests.doubles.present import present
 from tests.doubles.segments import (
@@ -41,11 +41,6 @@ LEASE_MS = 10_000
 WINDOW_MS = 1_000
 A, B = partition_of("a"), partition_of("b")
 AUTHOR = {"author": "me@host"}
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -9,20 +9,18 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import HistoryChangedError, StateConflictError
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, SHARED, AdjustableNow
+from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_STARTED,
     FINISHED,
     STARTED,
     delete,
-    fence_of,
     finish,
     partition_of,
     segment_of,
@@ -34,22 +32,12 @@ NEW_EPOCHS = LeaderEpochs.of([(0, 0), (6, 150)])
 SEEN = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
 
 
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def partition(engine: Engine) -> TopicIdPartition:
     """Of a topic that the platform owns."""
     partition = partition_of("orders", 3)
     own(engine, partition, TopicOwner.PLATFORM, TopicOwner.NONE)
     return partition
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopies, by_partition
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_FINISHED,
@@ -31,11 +30,6 @@ from tests.doubles.segments import (
 WHY, ME = "no copy of it anywhere", "me@host"
 
 
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
 def copies(engine: Engine, now: AdjustableNow) -> FailedCopies:
     return SqlFailedCopies(engine, CLUSTER_ID, now_ms=now)
@@ -50,11 +44,6 @@ def partition(engine: Engine) -> TopicIdPartition:
         partition.topic_id, partition.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
     )
     return partition
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 @pytest.fixture

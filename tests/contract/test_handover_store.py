@@ -12,18 +12,13 @@ from include.tiering.handover.contract import Drive, GuardValue, HandoverStore, 
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ownership import LeaseRole
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid
 
 ORDERS, AUDIT = partition_of("orders"), partition_of("audit")
 ID, OTHER_ID = uuid(9_000_001), uuid(9_000_002)
 WANTED = LocalRetention(3_600_000, None)
 LEASE_MS = 10_000
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from tests.contract.log_source_contract import LogSourceContract
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.memory_source import MemorySource

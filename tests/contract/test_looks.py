@@ -3,30 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Verdict
 from include.tiering.segments import sql_verdicts
 from include.tiering.segments.contract import Judgement, Look, QualityResult, RemoteLogMetadata
-from tests.doubles.databases import EVERY, AdjustableNow
-from tests.doubles.segments import DELETE_STARTED, FINISHED, fence_of, finish, partition_of, segment_of, update_of
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def partition() -> TopicIdPartition:
-    return partition_of("orders", 3)
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
+from tests.doubles.databases import AdjustableNow
+from tests.doubles.segments import DELETE_STARTED, FINISHED, finish, segment_of, update_of
 
 
 @pytest.fixture

@@ -3,21 +3,18 @@
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-import pytest
 from sqlalchemy import Engine
 
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
-from tests.doubles.databases import SHARED
+from tests.doubles.databases import SHARED, each_database
 from tests.doubles.segments import fence_of, finish, partition_of, segment_of
 
 A = partition_of("a")
 RACES = 10
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+database_kind = each_database(SHARED)
 
 
 def test_the_one_that_convicts_is_heard(engine: Engine, metadata: RemoteLogMetadata) -> None:

@@ -11,9 +11,14 @@ from include.tiering.formats.remote_log_metadata_records import segment_record, 
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.ingest import Ingester
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.model.sizes import partition_states
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
 from include.tiering.segments.ingestion_contract import (
@@ -27,7 +32,7 @@ from include.tiering.segments.ingestion_contract import (
 from include.tiering.segments.sql_metadata_topic import not_ready_reason
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes.store import SqlRemoteLogSizes
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -48,11 +53,6 @@ TOPIC = MetadataTopicIdentity(uuid(7), 1)
 PARTITION = partition_of("orders")
 A = segment_of(PARTITION, 1, 0, 99, {0: 0, 1: 60})
 B = segment_of(PARTITION, 2, 100, 199, {1: 100, 2: 150})
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

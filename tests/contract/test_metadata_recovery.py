@@ -13,12 +13,12 @@ from include.tiering.model.histories import OffsetRange, SeenBy
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, StoreMarker, StorePlace, TopicOwner
 from include.tiering.model.recovered_log import recovered_log
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import (
     CLUSTER_ID,
     FINISHED,
@@ -34,11 +34,6 @@ from tests.doubles.segments import (
 FOUND = StoreMarker(CLUSTER_ID, str(uuid(1)), 3)
 ORDERS_0 = partition_of()
 PLACE = StorePlace("file:///store", "aiven", "")
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -11,12 +11,7 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
 from include.tiering.database.schema import metadata
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
-from tests.doubles.databases import EVERY, POSTGRESQL, SQLITE_FILE
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
 
 
 @pytest.fixture

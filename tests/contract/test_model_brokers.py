@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.errors import BrokersUnavailableError
 from include.tiering.kafka.cluster.contract import OpenTransaction
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers, ModelPartition
 

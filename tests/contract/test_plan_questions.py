@@ -9,16 +9,11 @@ from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion, PlanQuestions
 from include.tiering.runs.store import SqlPlanQuestions
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID
 
 DAG_RUN = "tiering_expiration manual__1"
 PLAN: dict[str, Any] = {"subject": "run-1", "plan_hash": "abc", "headline": "Delete?", "body": "All of it."}
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

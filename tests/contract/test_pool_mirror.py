@@ -2,22 +2,19 @@
 
 import threading
 
-import pytest
 from sqlalchemy import select
 
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.database.schema import events
-from tests.doubles.databases import SHARED
+from tests.doubles.databases import SHARED, each_database
 
 CLUSTER_ID = "cluster-1"
 POOL = "remote_log_copier"
 CONFIG = "remote.log.manager.copier.thread.pool.size"
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+database_kind = each_database(SHARED)
 
 
 class TestPoolMirror:

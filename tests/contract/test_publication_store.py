@@ -8,12 +8,11 @@ from sqlalchemy import Engine
 from include.tiering.errors import LeaseLostError, PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, PublicationStore
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import SHARED, AdjustableNow
+from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.segments import CLUSTER_ID
 
 _PARTITION = TopicIdPartition(Uuid(bytes(range(16))), 0, "orders")
@@ -26,9 +25,7 @@ def _intent(number: int, state: RemoteLogSegmentState = _STARTED) -> Intent:
     return Intent(Uuid(bytes([number] * 16)), state, 100 * number, 100 * number + 99, value)
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+database_kind = each_database(SHARED)
 
 
 @pytest.fixture

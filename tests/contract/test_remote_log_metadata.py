@@ -3,16 +3,13 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, UnknownSegmentError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from tests.doubles.databases import EVERY
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_FINISHED,
@@ -27,26 +24,6 @@ from tests.doubles.segments import (
     segment_of,
     update_of,
 )
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def metadata(engine: Engine) -> RemoteLogMetadata:
-    return SqlRemoteLogMetadata(engine, CLUSTER_ID)
-
-
-@pytest.fixture
-def partition() -> TopicIdPartition:
-    return partition_of("orders", 3)
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 def _in_state(
@@ -319,14 +296,14 @@ def _numbers(metadata: RemoteLogMetadata, partition: TopicIdPartition, leader_ep
 
 class TestLists:
     def test_by_start_offset_then_what_answers_then_arrival(self, metadata, partition, fence):
-        abandoned = [segment_of(partition, number, 100, 199) for number in (5, 4)]
-        for abandoned in abandoned:
+        abandoned_copies = [segment_of(partition, number, 100, 199) for number in (5, 4)]
+        for abandoned in abandoned_copies:
             metadata.add_segment(abandoned, fence=fence)
         first, second = segment_of(partition, 1, 0, 99), segment_of(partition, 2, 100, 199)
         finish(metadata, first, fence)
         finish(metadata, second, fence)
         assert _numbers(metadata, partition) == [
-            one.remote_log_segment_id for one in (first, second, abandoned[0], abandoned[1])
+            one.remote_log_segment_id for one in (first, second, abandoned_copies[0], abandoned_copies[1])
         ]
 
     def test_hides_tombstones_only(self, metadata, partition, fence):

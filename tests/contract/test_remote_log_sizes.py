@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Engine, insert, update
 
 from include.tiering.database.schema import approvals, planned_deletions, planned_expirations, runs, size_counters
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import EVERY, AdjustableNow

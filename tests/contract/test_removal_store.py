@@ -19,18 +19,13 @@ from include.tiering.database.schema import events
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.runs.store import SqlWorkStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of
 
 LEASE_MS = 10_000
 A, B = partition_of("a"), partition_of("b")
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -9,21 +9,16 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY, SHARED
-from tests.doubles.segments import CLUSTER_ID, STARTED, delete, fence_of, finish, partition_of, segment_of, update_of
+from tests.doubles.databases import SHARED
+from tests.doubles.segments import CLUSTER_ID, STARTED, delete, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED
 
 WHY, ME = "retention was quicker", "me@host"
 HOLE = OffsetRange(100, 199)
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture
@@ -32,11 +27,6 @@ def partition(engine: Engine) -> TopicIdPartition:
     partition = partition_of("orders", 3)
     own(engine, partition, TopicOwner.PLATFORM, TopicOwner.NONE)
     return partition
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, ClaimStep
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from tests.doubles.databases import SHARED, AdjustableNow
+from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, uuid
 from tests.doubles.storage_decorators import StorageDecorator
@@ -27,9 +27,7 @@ WORKERS, RUNS = 4, 12
 PLACE = StorePlace("file:///store", "aiven", "")
 
 
-@pytest.fixture(scope="module", params=SHARED)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+database_kind = each_database(SHARED)
 
 
 @pytest.fixture

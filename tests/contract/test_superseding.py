@@ -6,15 +6,14 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from include.tiering.database.schema import events
 from include.tiering.errors import LeaseLostError, StateConflictError, UnknownSegmentError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
-from tests.doubles.databases import EVERY, SHARED
+from tests.doubles.databases import SHARED
 from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (
     DELETE_FINISHED,
@@ -28,21 +27,6 @@ from tests.doubles.segments import (
     segment_of,
     update_of,
 )
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def partition() -> TopicIdPartition:
-    return partition_of("orders", 3)
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ from sqlalchemy import Engine, func, select
 
 from include.tiering.database.schema import leases, quality_results, segment_epochs, segments
 from include.tiering.errors import RemoteMetadataError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import EVERY
 from tests.doubles.segments import (
     CLUSTER_ID,
     DELETE_STARTED,
@@ -27,11 +26,6 @@ from tests.doubles.segments import (
 
 KEPT_MS = 1_000
 AT_MOST = 100
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

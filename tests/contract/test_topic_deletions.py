@@ -7,16 +7,11 @@ from include.tiering.database.schema import events
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.segments.topics import TopicDeletion, TopicDeletions
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, uuid
 
 ORDERS, AGAIN = uuid(1), uuid(2)
 EVIDENCE = "RemoveTopicRecord, below offset 7"
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -24,16 +24,11 @@ from include.tiering.quotas.topic_quotas import (
     MeterKind,
     TopicUsage,
 )
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID
 
 TICK_MS = 5_000
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

@@ -7,14 +7,8 @@ from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.transactions import writing
-from tests.doubles.databases import EVERY
 
 FULL, NORMAL, OFF = 2, 1, 0
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def waits_for_disk(engine: Engine, *, durable: bool) -> bool:

@@ -3,42 +3,24 @@
 import dataclasses
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import update
 
 from include.tiering.database.schema import segments as segment_rows
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict, VerdictTotal
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict, VerdictTotal
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from tests.doubles.databases import EVERY, POSTGRESQL, AdjustableNow
+from tests.doubles.databases import POSTGRESQL, AdjustableNow
 from tests.doubles.segments import (
     DELETE_STARTED,
     FINISHED,
     delete,
-    fence_of,
     finish,
-    partition_of,
     segment_of,
     update_of,
 )
 
 AGE_MS = 1_000
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture
-def partition() -> TopicIdPartition:
-    return partition_of("orders", 3)
-
-
-@pytest.fixture
-def fence(engine: Engine, partition: TopicIdPartition) -> Fence:
-    return fence_of(engine, partition)
 
 
 @pytest.fixture

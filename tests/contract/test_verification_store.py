@@ -7,9 +7,8 @@ from sqlalchemy import Engine, func, select
 
 from include.tiering.database.schema import planned_verifications, runs
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RemoteLogSegmentId
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.sql_topics import SqlTopicRegistry
@@ -23,16 +22,11 @@ from include.tiering.verification.plan import (
     VerificationTotal,
 )
 from include.tiering.verification.sql_verifications import SqlVerificationStore
-from tests.doubles.databases import EVERY, AdjustableNow
+from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, planned, segment_of, uuid
 
 PASSED, FAILED, GONE = VerificationOutcome.PASSED, VerificationOutcome.FAILED, VerificationOutcome.GONE
 RUN = "verify-1"
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 @pytest.fixture

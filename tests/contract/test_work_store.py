@@ -12,8 +12,8 @@ from include.tiering.database.schema import events, leases
 from include.tiering.database.transactions import LEASE_MARGIN_MS
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import (
     ALL_TOPICS,
     ANYWHERE,
@@ -30,17 +30,11 @@ from include.tiering.runs.contract import (
     WorkStore,
 )
 from include.tiering.runs.store import SqlWorkStore
-from tests.doubles.databases import EVERY
 from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 LEASE_MS, HOUR_MS, DAY_MS = 10_000, 3_600_000, 86_400_000
 URGENCIES = (("b", 1.0), ("c", 0.5), ("urgent", 9.0))
-
-
-@pytest.fixture(scope="module", params=EVERY)
-def database_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
 
 
 def _claim(work: WorkStore, batch_id: str = "batch-1", run_id: str = "run-1", **options) -> Lease | None:

@@ -14,8 +14,7 @@ from include.tiering.copying.plan import CopyPlan
 from include.tiering.expiration.delete_segments import DeleteResult
 from include.tiering.expiration.report import ExpireRun
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import UnlimitedBytes
 from tests.doubles.broker_data import copy_of
 from tests.doubles.metadata_records import metadata_batch, remove_topic

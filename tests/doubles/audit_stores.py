@@ -20,8 +20,8 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.database.schema import leases, partitions, segments, topics
 from include.tiering.database.store_identity import StoreIdentities
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.location import place_of
 from include.tiering.remote_storage.object_store import ListedObject
 from tests.doubles.audit_worlds import DELETE_STARTED, FINISHED, TOMBSTONE, World

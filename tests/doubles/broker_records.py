@@ -5,8 +5,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, TopicIdPartition
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, segment_of, update_of
 
 Records = list[RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate]

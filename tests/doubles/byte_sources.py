@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from include.tiering.errors import SourceChangedError
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segments import ByteSource
 
 
 class BytesSource:

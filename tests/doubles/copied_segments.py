@@ -12,10 +12,16 @@ from typing import Any
 import google_crc32c
 
 from include.tiering.formats import checkpoints, indexes
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

@@ -1,7 +1,7 @@
 """What must hold when a copy has come to rest: nothing half done, nothing left over, every byte the source's."""
 
 from include.tiering.app import App
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 

@@ -12,7 +12,7 @@ import signal
 
 from include.tiering.app import open_app
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.settings import load_settings
 from tests.doubles.quotas import SameLimiter
 

@@ -19,7 +19,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage

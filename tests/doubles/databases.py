@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -76,9 +76,19 @@ def create_postgresql_database() -> Iterator[Callable[[str], str]]:
         yield create_database
 
 
+def each_database(kinds: Collection[Any]) -> Any:
+    """Return the fixture `database_kind` for a test module, or for a folder, that runs over several databases."""
+
+    @pytest.fixture(scope="module", params=kinds)
+    def database_kind(request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    return database_kind
+
+
 @pytest.fixture(scope="module")
 def database_kind() -> str:
-    """Which database; a test module overrides it with parameters of this module."""
+    """Which database; a test module overrides it by `database_kind = each_database(...)`."""
     return SQLITE_FILE
 
 

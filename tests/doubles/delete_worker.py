@@ -15,8 +15,7 @@ from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import StateConflictError
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.settings import load_settings
 from tests.doubles.storage_decorators import StorageDecorator

@@ -4,10 +4,9 @@ from sqlalchemy import Engine
 
 from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, PartitionLease
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.segments import CLUSTER_ID, segment_of

@@ -16,9 +16,9 @@ from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, 
 from include.tiering.errors import StoreInDoubtError
 from include.tiering.kafka.log_dirs.contract import ScanReport, matches
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import PartitionSize
 from include.tiering.operations.broker_configs import AlteredBrokerConfigs, BrokerListing, alter_broker_configs
 from include.tiering.operations.doctor import Diagnosis

@@ -14,7 +14,7 @@ from typing import Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
 from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord, OffsetBounds
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 _HEAD: Final = struct.Struct(">iq")
 _ID: Final = Uuid(bytes(15) + b"\x07")

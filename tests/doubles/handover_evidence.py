@@ -18,7 +18,7 @@ from include.tiering.handover.checks import (
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from tests.doubles.present import present
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 

@@ -41,11 +41,17 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metada
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange, without
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_data import RangeDigest
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RangeDigest,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.runs.store import SqlPlanQuestions
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.stored_copies import WholeCopy

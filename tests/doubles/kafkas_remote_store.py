@@ -5,9 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from tests.doubles.broker_data import copy_of, expected
 
 ABANDONED: Final = "PP7Fk_5STs-4YO_oVVh5Yg"

@@ -9,7 +9,7 @@ from pathlib import Path
 from include.tiering.formats import producer_state
 from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.formats.record_batch import parse_header
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.metadata_records import config_record, metadata_batch, partition_record, topic_record
 from tests.doubles.record_batches import record_batch
 

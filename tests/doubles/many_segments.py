@@ -12,10 +12,8 @@ import google_crc32c
 import numpy as np
 
 from include.tiering.formats import checkpoints, indexes, producer_state
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.remote_storage.object_store import BytesSource
 from tests.doubles.copied_segments import rolled_segments
 from tests.doubles.damages.batches import moved

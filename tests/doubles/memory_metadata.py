@@ -5,8 +5,13 @@ from dataclasses import replace
 
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.histories import Divergence, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
 from include.tiering.segments.contract import Judgement, Look, PartitionRetentionState, QualityResult, SegmentRow
 from include.tiering.segments.values import conclude, deep_passed_at_ms

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefusedError
 from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord, OffsetBounds
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 
 def _no_fault(_call: str) -> None:

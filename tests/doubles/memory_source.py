@@ -18,9 +18,8 @@ from include.tiering.kafka.log_dirs.contract import (
     SourceFingerprint,
     UnfinishedTransaction,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.segments import LogSegmentData, TopicIdPartition, Uuid
 
 EPOCHS = LeaderEpochs.of([(0, 0)])
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")

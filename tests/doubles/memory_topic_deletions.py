@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.topics import TopicDeletion
 
 SEEN_MS: Final = 1_700_000_000_000

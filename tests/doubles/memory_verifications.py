@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.verification.plan import (
     PlannedVerification,
     VerificationOutcome,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from include.tiering.formats.primitive_types import write_uvarint, write_varint
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.record_batches import CONTROL, record_batch
 
 NO_TAGS = b"\0"

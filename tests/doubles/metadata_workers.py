@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import current_revision, upgrade
 from include.tiering.errors import LeaseLostError, StateConflictError
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
 from include.tiering.runs.contract import Lease, SegmentOutcome, WorkItem
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata

@@ -26,7 +26,7 @@ from include.tiering.kafka.cluster.contract import (
     PartitionOffsets,
     TopicMetadata,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 CLUSTER_ID: Final = "bW9kZWwtYnJva2Vycy0wMA"
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = {

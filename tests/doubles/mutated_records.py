@@ -12,7 +12,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentRecord,
     SegmentSnapshotRecord,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState
 from tests.doubles.broker_data import expected
 
 _EDGES: Final = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFF)

@@ -11,9 +11,8 @@ from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publish import Publisher, PublishObserver
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

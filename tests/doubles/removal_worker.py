@@ -16,7 +16,7 @@ from typing import Final
 from include.tiering.app import App, open_app
 from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
+from include.tiering.model.segments import RemoteLogSegmentId, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure, StrayKind
 from include.tiering.settings import load_settings

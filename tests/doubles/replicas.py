@@ -1,8 +1,8 @@
 """Replicas as a scan reports them, for decisions that look at nothing else."""
 
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 ORDERS = Uuid(b"orders-topic-id0")
 

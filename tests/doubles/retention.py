@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import RetentionInput, RetentionOutcome
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.doubles.segments import FINISHED, partition_of, segment_of
 
 PARTITION: Final = partition_of()

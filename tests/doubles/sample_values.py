@@ -14,9 +14,16 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.reading.fetch import FetchedSegment
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem

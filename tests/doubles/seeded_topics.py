@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metadata_partition_of
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,

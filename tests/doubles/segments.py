@@ -6,13 +6,15 @@ from typing import Final
 from sqlalchemy import Engine
 
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
 )
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment
 from include.tiering.runs.store import SqlWorkStore

@@ -7,7 +7,7 @@ after each deletion everything is added up again.
 from dataclasses import dataclass, field
 
 from include.tiering.model.retention import RetentionInput
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
+from include.tiering.model.segments import RemoteLogSegmentMetadata as Segment
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED
 
 BEYOND_ALL = 100

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from include.tiering.clock import Clock
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     DeleteFailure,

@@ -3,10 +3,14 @@
 import hashlib
 from dataclasses import dataclass, field
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))

@@ -11,10 +11,9 @@ from sqlalchemy import Engine, Table, select
 from include.tiering.database.engine import open_engine
 from include.tiering.database.schema import metadata as schema
 from include.tiering.formats import checkpoints
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

@@ -10,9 +10,8 @@ from typing import Final
 
 from include.tiering.app import App
 from include.tiering.audit.remove_orphans import RemovalResult
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.runs.contract import Lease
 from tests.doubles.segments import FINISHED, STARTED, planned, segment_of, update_of

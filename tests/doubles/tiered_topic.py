@@ -5,11 +5,13 @@ from typing import Any
 
 from include.tiering.metadata_sync.metadata_events import event_of
 from include.tiering.model.broker_cache import BrokerCache
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
 )
 from tests.doubles.broker_data import expected
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

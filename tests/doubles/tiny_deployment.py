@@ -12,8 +12,7 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.settings import load_settings
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.segments import uuid

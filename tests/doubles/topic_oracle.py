@@ -12,8 +12,7 @@ from include.tiering.formats.remote_log_metadata_records import (
 )
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic, MetadataTopicRecord, metadata_partition_of
 from include.tiering.model.broker_cache import BrokerCache, Effect
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Uuid
 
 
 def records_about(topic: MetadataTopic, partition: TopicIdPartition) -> list[MetadataTopicRecord]:

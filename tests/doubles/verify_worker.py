@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.app import App, adapters, open_app
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.segments import sql_verdicts
 from include.tiering.settings import load_settings
 from include.tiering.verification import verify_segments

@@ -10,8 +10,7 @@ import pytest
 
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError, SegmentKeyError, StoredChunkError
 from include.tiering.formats.aiven_chunks import encode_sizes
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.recovery.stored_attempts import FaultyAttempt, examine, found_attempts
 from include.tiering.remote_storage.contract import RemoteStorage

@@ -13,7 +13,7 @@ from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import STEPS, HandoverStep
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY

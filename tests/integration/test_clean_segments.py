@@ -13,8 +13,13 @@ import google_crc32c
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage

@@ -9,7 +9,7 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileListing, FileObjectStore
 from include.tiering.remote_storage.s3.listing import S3Listing

@@ -8,8 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.errors import OffsetOutOfRangeError
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import JudgeError
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge, expectations_of
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.rules import RULES, Level, explain

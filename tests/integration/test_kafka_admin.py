@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import open_app
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.settings import TieringSettings, load_settings
 from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers

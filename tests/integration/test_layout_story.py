@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import App, open_app
 from include.tiering.errors import SettingError, StateConflictError
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.key_pairs import key_files, private_pem

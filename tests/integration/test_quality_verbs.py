@@ -11,7 +11,7 @@ from include.tiering.app import App, adapters, open_app
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import segments
 from include.tiering.errors import MetadataUnavailableError
-from include.tiering.model.segment_metadata import Depth, Verdict
+from include.tiering.model.segments import Depth, Verdict
 from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationReason, VerificationSample
 from include.tiering.verification.suites import Suite

@@ -11,8 +11,7 @@ from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.cli.app import cli
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data

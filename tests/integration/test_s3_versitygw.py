@@ -19,7 +19,7 @@ from include.tiering.errors import (
     RemoteStoreMissingError,
     SendingStoppedError,
 )
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import StoreAccess, open_storage

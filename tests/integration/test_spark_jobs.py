@@ -21,9 +21,8 @@ from pyspark.sql import SparkSession
 
 from include.tiering.app import open_app
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata as Segment
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata as Segment
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.model.sizes import PartitionSize, partition_states
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SizeRow

@@ -21,8 +21,8 @@ from include.tiering.app import App
 from include.tiering.configs.airflow_api import AirflowApi
 from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.configs.pools import COPIER_POOL
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
 from local.runs import errors_of, trigger, wait_for_run
 from local.secrets_store import ADMIN

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from include.tiering.app import App, open_app
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.configs.config_store import ALL_BROKERS
-from include.tiering.model.segment_metadata import Depth, Verdict
+from include.tiering.model.segments import Depth, Verdict
 from include.tiering.verification.plan import VerificationOutcome, VerificationSample
 from include.tiering.verification.rules import Severity
 from include.tiering.verification.verify_segments import ToMeasure

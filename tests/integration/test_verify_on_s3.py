@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm

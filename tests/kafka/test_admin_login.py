@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersLoginError, BrokersUnavailableError
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until

@@ -8,8 +8,7 @@ import pytest
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.model.broker_cache import BrokerCache
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.doubles.broker_records import MOST_OFFSET, random_records
 from tests.doubles.kafka_lab.artifacts import VERSIONS
 from tests.doubles.kafka_lab.kafka_cache import KnownPartition, told

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from include.tiering.app import App
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.segments import RemoteLogSegmentId, Uuid
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.gauges import gauge_by_topic

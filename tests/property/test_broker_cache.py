@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.broker_records import Records, record_sequences
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED
 

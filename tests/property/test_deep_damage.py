@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment

@@ -16,7 +16,7 @@ from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import open_divergence
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.verification.suites import PARTITION_RULES

@@ -12,8 +12,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.model.sizes import partition_states
 from include.tiering.segments.ingestion_contract import IngestPage, MetadataTopicIdentity, RecordOutcome
 from include.tiering.segments.sql import SqlRemoteLogMetadata

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import LeaseLostError, TieringError
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ClaimOrder, Lease, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty

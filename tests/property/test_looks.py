@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import AdjustableNow, empty

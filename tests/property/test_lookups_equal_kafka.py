@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import empty
 from tests.doubles.present import present

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.metadata_records import (
     config_record,

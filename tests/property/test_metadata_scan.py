@@ -12,8 +12,7 @@ from include.tiering.formats.remote_log_metadata_records import segment_record, 
 from include.tiering.handover.checks import MetadataTopicState
 from include.tiering.handover.ports import MetadataScan
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Uuid
 from tests.doubles.broker_records import record_sequences
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import partition_of, uuid

@@ -14,7 +14,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.metadata_sync.publish import PublishStep
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from tests.doubles.databases import empty
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

@@ -20,10 +20,15 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.model.histories import OffsetRange, without
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.recovery.rebuild import Rebuild, plan_rebuild
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery

@@ -19,8 +19,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.model.ids import Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState, Uuid
 from tests.doubles.mutated_records import mutated_values, seed_values
 
 _INT32 = st.integers(-(2**31), 2**31 - 1)

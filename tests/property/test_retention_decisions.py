@@ -12,7 +12,7 @@ from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.histories import Lineage
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
 from tests.doubles.retention import PARTITION, after
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED, segment_of

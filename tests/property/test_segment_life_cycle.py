@@ -12,9 +12,8 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, TieringError
 from include.tiering.model.histories import not_skipped
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.model.sizes import partition_size
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty

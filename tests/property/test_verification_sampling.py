@@ -7,8 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_metadata import Depth, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, Uuid, Verdict
 from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan import (

@@ -32,8 +32,8 @@ def archive(tmp_path: Path) -> Archive:
     shutil.copy(tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite")
     archive.set(retention_bytes=None)
     archive.copy()
-    for leftover in tmp_path.glob("metadata.sqlite*"):
-        leftover.unlink()
+    for file in tmp_path.glob("metadata.sqlite*"):
+        file.unlink()
     shutil.copy(tmp_path / "backup.sqlite", tmp_path / "metadata.sqlite")
     return archive
 

@@ -184,8 +184,8 @@ class TestGuards:
         shutil.copy(database, archive.directory / "backup.sqlite")
         archive.copy()
         assert kinds(audited(app, 1)) == ["orphan", "orphan"]
-        for leftover in archive.directory.glob("metadata.sqlite*"):
-            leftover.unlink()
+        for file in archive.directory.glob("metadata.sqlite*"):
+            file.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
         assert app("take-over-store", "--approve").exit_code == 0
         self.require_refusal(app, store, "older-database", "restored from a backup?")
@@ -195,8 +195,8 @@ class TestGuards:
         database = archive.directory / "metadata.sqlite"
         shutil.copy(database, archive.directory / "backup.sqlite")
         archive.copy()
-        for leftover in archive.directory.glob("metadata.sqlite*"):
-            leftover.unlink()
+        for file in archive.directory.glob("metadata.sqlite*"):
+            file.unlink()
         shutil.copy(archive.directory / "backup.sqlite", database)
         archive.set_default(tiering_audit_min_age_ms=None)
         assert app("take-over-store", "--approve").exit_code == 0

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, event
 from include.tiering.app import open_app
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.database.engine import WRITES
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.remote_storage.file.tree import FileTree
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of

@@ -11,8 +11,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of

@@ -14,8 +14,7 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import segments
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments

@@ -15,7 +15,7 @@ from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_heade
 from include.tiering.formats.records import records_of
 from include.tiering.handover.actions import stored_digest
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.segment_data import RecordDigest
+from include.tiering.model.segments import RecordDigest
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.units import GIB, MIB
 from tests.doubles.archive import Archive

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from tests.doubles.archive import ORDERS, Archive
 from tests.doubles.metadata_records import partition_record, topic_record
 

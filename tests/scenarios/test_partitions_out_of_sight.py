@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.log_dirs import ORDERS
 from tests.doubles.metadata_records import partition_change, partition_record, remove_topic, topic_record
 from tests.doubles.two_brokers import TwoBrokers

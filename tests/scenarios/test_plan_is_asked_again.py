@@ -13,8 +13,8 @@ from include.tiering.app import App
 from include.tiering.errors import ClockDisagreesError
 from include.tiering.expiration import delete_segments
 from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.batch import BEAT_SECONDS
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive

@@ -58,8 +58,8 @@ def back_up(archive: Archive) -> None:
 
 
 def restore(archive: Archive) -> None:
-    for leftover in archive.directory.glob("metadata.sqlite*"):
-        leftover.unlink()
+    for file in archive.directory.glob("metadata.sqlite*"):
+        file.unlink()
     shutil.copy(archive.directory / "backup.sqlite", archive.directory / "metadata.sqlite")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import ForeignStoreError
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from tests.doubles.archive import Archive
 from tests.doubles.copied_state import fetched
 

@@ -12,8 +12,7 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import HeldBack
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive
 from tests.doubles.planned_run import settings_of

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from include.tiering.cli.app import cli
 from include.tiering.copying.plan import HeldBack
 from include.tiering.expiration.plan import Waits
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from tests.doubles.archive import ORDERS, Archive
 from tests.doubles.metadata_records import metadata_batch, partition_record, topic_record
 

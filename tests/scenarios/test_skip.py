@@ -13,8 +13,8 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import events
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import verify_segments

@@ -19,8 +19,7 @@ from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
 from include.tiering.errors import StoreInDoubtError
-from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, Verdict
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.verification import verify_segments
 from include.tiering.verification.suites import PARTITION_RULES

@@ -9,7 +9,7 @@ import pytest
 from include.tiering.database.schema import stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import marker_to_bytes
 from include.tiering.verification.plan import VerificationSample

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.remote_storage.contract import ObjectKind
 from tests.doubles.archive import Archive
 

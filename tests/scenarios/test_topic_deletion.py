@@ -12,9 +12,8 @@ from include.tiering.cli.app import cli
 from include.tiering.database.schema import events, segments, topics
 from include.tiering.errors import ApprovalRequiredError
 from include.tiering.expiration.plan import Waits
-from include.tiering.model.ids import Uuid
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Uuid, Verdict
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import ORDERS, Archive
 from tests.doubles.metadata_records import partition_record, remove_topic, topic_record

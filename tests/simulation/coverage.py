@@ -38,7 +38,7 @@ OTHER_EVENTS: Final = (
     "strays come to light",
     "a plan is approved",
     "a late write arrives",
-    "an unclean election replaces what a leftover holds",
+    "an unclean election replaces what an abandoned copy holds",
     "the power fails",
     "the database is restored from a backup",
     "the owner is changed",

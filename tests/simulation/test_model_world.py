@@ -2,7 +2,7 @@
 
 import itertools
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.world.brokers import Cluster, PartitionLog, Transaction
 from tests.simulation.world.log_source import ClusterMetadataFeed, ClusterMetadataView, ModelSource
 

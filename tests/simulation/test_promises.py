@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.formats.remote_log_metadata import decode
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.invariants.promises import Promises
 from tests.simulation.world.brokers import Cluster, PartitionLog
 from tests.simulation.world.remote_cache import RemoteCache

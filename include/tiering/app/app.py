@@ -24,7 +24,7 @@ from include.tiering.handover.drive import kept_alive
 from include.tiering.handover.ports import HandoverLimits, HandoverPorts
 from include.tiering.handover.service import HandoverService, require_publishable
 from include.tiering.metadata_sync.service import IngestionService, PublicationService
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.operations.broker_configs import BrokerConfigService
 from include.tiering.operations.service import DeploymentChecks, OperationsService
 from include.tiering.operations.set_up import SetUpService

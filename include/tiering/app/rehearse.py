@@ -47,7 +47,7 @@ from include.tiering.kafka.cluster.kafka_records import Isolation, KafkaServedRe
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.presentation import count
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.settings import TieringSettings, load_settings

@@ -37,7 +37,7 @@ from include.tiering.audit.rules import (
 )
 from include.tiering.errors import ForeignStoreError, ObjectKeyError
 from include.tiering.model.histories import OffsetRange, written
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.units import format_utc

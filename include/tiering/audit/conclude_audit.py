@@ -24,7 +24,7 @@ from include.tiering.audit.record import (
 )
 from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import parse_manifest
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.orphan_objects import StrayStorage
 from include.tiering.segments.contract import RemoteLogMetadata

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from include.tiering.errors import RemoteMetadataError
-from include.tiering.model.ids import Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.segments.contract import KeyRange
 

@@ -22,9 +22,9 @@ from typing import Final, Protocol
 
 from include.tiering.audit.finding import AuditFinding, FindingIdentity, FindingKind
 from include.tiering.audit.record import Refusal
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.reasons import Reason
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.runs.deletion_limits import WINDOW_MS, BrakeLimits, BrakeReport, TopicAction, excesses
 from include.tiering.runs.deletion_run import DeletionRun, DeletionRuns, hash_of
 

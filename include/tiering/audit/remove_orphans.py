@@ -33,8 +33,8 @@ from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, Rem
 from include.tiering.audit.record import AuditStore
 from include.tiering.clock import Clock
 from include.tiering.errors import ApprovalRequiredError, TieringError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import PartitionLease, TopicOwner
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.orphan_objects import NO_VERSION, Stray, StrayKind, StrayStorage

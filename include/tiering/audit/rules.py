@@ -30,9 +30,8 @@ from include.tiering.audit.finding import (
 )
 from include.tiering.errors import FormatError, ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, Uuid
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.contract import SegmentKey, SegmentLayout
 from include.tiering.remote_storage.object_store import ListedObject
@@ -134,7 +133,7 @@ def judge_known(
         if segment.state == RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             findings += _of_finished(segment, expected, by_key, context)
         else:
-            findings += _of_unfinished(segment, expected, by_key, context)
+            findings += _of_begun(segment, expected, by_key, context)
     if len(expected_keys) == len(by_key) and not findings and by_key.keys() == expected_keys:
         return _NOTHING
     findings += [_misplaced(segments[0], listed, context) for key, listed in by_key.items() if key not in expected_keys]
@@ -235,7 +234,7 @@ def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManif
     return None
 
 
-def _of_unfinished(
+def _of_begun(
     segment: AuditedSegment,
     expected: Mapping[str, ObjectKind],
     by_key: Mapping[str, ListedObject],

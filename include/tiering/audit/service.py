@@ -31,9 +31,8 @@ from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.metadata_sync.service import IngestionService
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import ListedObject, ListingProperties, ObjectListing

@@ -23,9 +23,8 @@ from include.tiering.database.transactions import (
     reading,
     stored_text,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.ownership import PartitionLease
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.runs.sql_deletion_runs import PlannedItems, SqlDeletionRuns, recent_bytes, stored_bytes
 

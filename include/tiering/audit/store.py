@@ -52,8 +52,8 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql_queries import pages_of, split_segments
 

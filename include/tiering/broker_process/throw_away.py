@@ -35,7 +35,7 @@ from include.tiering.errors import PortTakenError, RehearsalError
 from include.tiering.formats.checkpoints import serialize_offset_checkpoint
 from include.tiering.formats.cluster_metadata import topic_batch
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 NODE_ID: Final = 1
 _UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}

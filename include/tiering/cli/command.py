@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from include.tiering.app import App
-    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.model.segments import TopicIdPartition
     from include.tiering.presentation import Presentation, Table
     from include.tiering.settings import TieringSettings
 

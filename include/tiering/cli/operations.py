@@ -23,7 +23,7 @@ from include.tiering.cli.command import (
 )
 from include.tiering.cli.exit_codes import ExitCode, code_of
 from include.tiering.errors import SettingError, TieringError
-from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.model.segments import is_legal_topic_name
 
 if TYPE_CHECKING:
     from include.tiering.app import App
@@ -128,7 +128,7 @@ def resume(ctx: typer.Context, topic: Topic = None) -> None:
 
 
 def _checked(topic: str | None) -> str | None:
-    from include.tiering.model.ids import is_legal_topic_name
+    from include.tiering.model.segments import is_legal_topic_name
 
     if topic is not None and not is_legal_topic_name(topic):
         raise SettingError(f"--topic {topic!r} is not a topic name: letters, digits, '.', '_' and '-', at most 249")

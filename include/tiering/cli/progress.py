@@ -29,7 +29,7 @@ from include.tiering.errors import MetadataUnavailableError
 
 if TYPE_CHECKING:
     from include.tiering.metadata_sync.service import PartitionProgress
-    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.model.segments import TopicIdPartition
     from include.tiering.runs.contract import WorkStore
 
 

@@ -12,7 +12,7 @@ from include.tiering.units import MIB
 
 if TYPE_CHECKING:
     from include.tiering.app import App
-    from include.tiering.model.ids import TopicIdPartition
+    from include.tiering.model.segments import TopicIdPartition
     from include.tiering.presentation import Presentation
 
 

@@ -12,7 +12,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.errors import SettingError
 
 if TYPE_CHECKING:
-    from include.tiering.model.ids import Uuid
+    from include.tiering.model.segments import Uuid
     from include.tiering.recovery.adopt import AdoptionPlan
     from include.tiering.recovery.rebuild import RebuildPlan
 
@@ -107,7 +107,7 @@ def adopt(
 
 
 def _parsed(text: str) -> "Uuid":
-    from include.tiering.model.ids import Uuid
+    from include.tiering.model.segments import Uuid
 
     try:
         return Uuid.parse(text)

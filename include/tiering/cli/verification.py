@@ -18,7 +18,7 @@ from include.tiering.cli.command import (
     session_of,
 )
 from include.tiering.errors import SettingError
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 
 if TYPE_CHECKING:
     from include.tiering.app import App

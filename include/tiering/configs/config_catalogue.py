@@ -98,6 +98,13 @@ def config_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(config.name for config in all_configs()))
 
 
+@cache
+def accepted_names() -> tuple[str, ...]:
+    """Each name under which a config may be set: the current ones, then their aliases."""
+    aliases = (alias for config in all_configs() if config.setting is not None for alias in config.setting.aliases)
+    return (*config_names(), *dict.fromkeys(aliases))
+
+
 def configs_of(entity: ConfigEntity) -> tuple[DynamicConfig, ...]:
     """Every config that may be set on it."""
     return tuple(config for config in all_configs() if config.is_legal_on(entity))

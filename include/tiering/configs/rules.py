@@ -31,7 +31,7 @@ from include.tiering.configs.config_store import (
     numbers_of,
 )
 from include.tiering.errors import ConfigRefusedError, SettingError, printable
-from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.quotas.contract import UNLIMITED, QuotasInForce, Scope
 from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, check_thresholds
 from include.tiering.settings import TieringSettings

@@ -131,7 +131,9 @@ class SqlConfigStore(ClusterStore):
             query = query.where(table.c.entity_type == entity.entity_type, table.c.entity_name == entity.entity_name)
         with reading(self._engine) as connection:
             return [
-                ConfigChange(_entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms)
+                ConfigChange(
+                    _entity(row), current_name(row.name), row.old_value, row.new_value, row.author, row.changed_at_ms
+                )
                 for row in connection.execute(query)
             ]
 
@@ -169,8 +171,8 @@ class SqlConfigStore(ClusterStore):
 
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Values that were stored under a former name of their config, by its current one; where both are, the current one's
-    value counts."""
+    """Values that were stored under a former name of their config, by its current one; where both are, the current
+    one's value counts."""
     ordered = sorted(values, key=lambda one: one[0] == current_name(one[0]))
     return {current_name(name): value for name, value in ordered}
 

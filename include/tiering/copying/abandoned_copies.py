@@ -1,8 +1,24 @@
-"""Copies that were begun and never finished: which of them a plan has finished, and what becomes of the others.
+"""Abandoned copies: which of them a plan has finished, what a copy batch does with the others, and which rule applies.
 
-Their worker was killed, or the database was set back to a moment when they were under way; then they may have been
-finished since, and the source may have deleted its segment. So a whole copy is never deleted here: it is finished, or
-it stays. Whoever holds the partition's lease to copy knows that nobody works on them.
+A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished, and no worker goes on with it. Its
+worker was killed, or the database was set back to a moment when it was under way; then it may have been finished since,
+and the source may have deleted its segment. Three rules concern such a copy, and each asks for its own moment:
+
+    rule                         applies                                    what it does
+    copy batch (this module)     at any age, to copies of this platform,    finishes it, abandons it (deletes its objects
+                                 under the partition's lease to copy        and its row) or keeps it: see the table below
+    expiration                   without a live lease, and with no event    deletes it, if it is below the log start, or
+    (`expiration.rules`,         for `tiering.abandoned.copy.expiry.ms`     the store has nothing of it, or passed segments
+    `expiration.checks`)                                                    and decisions cover its offsets; else it stays
+    audit (`audit.rules`,        without a live lease, and older than       reports it, and deletes nothing; also of copies
+    kind `abandoned-copy`)       `tiering.audit.min.age.ms`                 that a broker began, which no lease covers
+
+Besides, a begun copy without a live lease is subject to retention as every segment is: the log start, `retention.ms`
+and the deletion of its topic name it, `retention.bytes` does not, as it was never counted. The objects of a copy whose
+deletion has begun are deleted under any of the two leases.
+
+A whole copy is never deleted by a copy batch: it is finished, or it stays. Who holds the lease to copy knows that no
+worker goes on with it.
 
     objects in the store   segment in the source               becomes
     whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
@@ -27,9 +43,8 @@ from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
 from include.tiering.errors import SourceChangedError, SourceVanishedError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.model.histories import newest_history, not_skipped, with_records
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, SegmentOrigin
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
@@ -135,7 +150,7 @@ class AbandonedCopies:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
             if why is not None:
                 log = for_partition(_log, fence.topic_id_partition)
-                log.warning("the unfinished copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
+                log.warning("the abandoned copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
 
     def abandon_empty(self, fence: Fence) -> None:
         """Abandon those of which nothing is in the store; the others stay. For a partition that its brokers go on with,

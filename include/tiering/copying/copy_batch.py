@@ -38,7 +38,7 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
 from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate

@@ -30,10 +30,9 @@ from include.tiering.model.histories import (
     without,
     written,
 )
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_log import newest_decision
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow

@@ -19,7 +19,7 @@ FINISHED only after the store proved what it has and that it is ours, and the so
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
 A: whoever holds the partition's lease to copy next, before it copies anything: see `abandoned_copies`, which finishes
-   a whole copy rather than send it again; and expiration after `tiering.unfinished.copy.expiry.ms`, of what is
+   a whole copy rather than send it again; and expiration after `tiering.abandoned.copy.expiry.ms`, of what is
    elsewhere by then.
 B: the same, when it finds the planned offsets copied (outcome SKIPPED).
 STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
@@ -59,12 +59,14 @@ from include.tiering.errors import (
     TieringError,
 )
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, OpenSegment, ReplicaId
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
     Verdict,
 )
 from include.tiering.quotas.contract import ByteLimiter
@@ -166,7 +168,7 @@ class SegmentCopier:
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
                 )
             except (LeaseLostError, SourceVanishedError):
-                raise  # what the source has no longer is settled as a leftover: it may be whole
+                raise  # what the source has no longer is settled as an abandoned copy: it may be whole
             except TieringError:
                 self._try_to_abandon(attempt, fence)
                 raise

@@ -37,8 +37,8 @@ from include.tiering.copying.report import loss_document, needs_a_person
 from include.tiering.errors import CorruptFileError, SettingError, StateConflictError
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, count, labels
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopies, Loss

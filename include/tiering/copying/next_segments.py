@@ -28,10 +28,15 @@ from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.rules import counted_bytes
 from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import merged
 from include.tiering.model.retention import DeletionDecision, RetentionInput
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.failed_copies import FailedCopy
 

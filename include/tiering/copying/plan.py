@@ -20,9 +20,9 @@ from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMet
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport, matches
 from include.tiering.kafka.log_dirs.rules import topic_refusal
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.reasons import Reason
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, LeaseHolder, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import Loss

@@ -38,10 +38,9 @@ from include.tiering.copying.plan_replacements import (
 )
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionDecision
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs

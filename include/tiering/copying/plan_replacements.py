@@ -31,8 +31,7 @@ from include.tiering.model.histories import (
     with_records,
     without,
 )
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopies, FailedCopy, Loss

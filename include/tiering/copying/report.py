@@ -21,8 +21,8 @@ from include.tiering.kafka.log_dirs.contract import (
     note_table,
     notes_member,
 )
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.reasons import reason_members
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, epoch_pairs, labels
 from include.tiering.runs.contract import ANYWHERE, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.segments.failed_copies import Loss

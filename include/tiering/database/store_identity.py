@@ -28,8 +28,8 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
+from include.tiering.model.segments import Uuid
 
 _SERIAL: Final = "rebuild of the tiering database"
 

@@ -67,8 +67,8 @@ from sqlalchemy.sql.dml import ReturningInsert
 from include.tiering.database.engine import WRITES
 from include.tiering.database.schema import events, leases, partitions, planned_removals, topics
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, printable
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
 _NORMAL: Final = 1

@@ -26,9 +26,8 @@ from include.tiering.errors import (
 )
 from include.tiering.expiration.plan import ExpirationPlan
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, without
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy

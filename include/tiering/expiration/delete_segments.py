@@ -39,10 +39,14 @@ from include.tiering.errors import (
     UnprovedReplacementError,
 )
 from include.tiering.expiration.checks import PlanCheck, ReplacementCheck, StillPlanned
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+)
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.runs.batch import BatchEnd, BatchLoop
@@ -234,7 +238,7 @@ def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, Dele
 class DeleteResult:
     """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run.
 
-    `held` are superseded segments and unfinished copies whose objects stay because it is not proved that another copy
+    `held` are superseded segments and abandoned copies whose objects stay because it is not proved that another copy
     has their offsets.
     """
 
@@ -385,7 +389,7 @@ class DeleteBatch:
                 self._loop.set_aside.add(partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[Doomed]) -> Sequence[Doomed]:
-        """Without what is held: superseded segments and unfinished copies whose offsets may be nowhere else."""
+        """Without what is held: superseded segments and abandoned copies whose offsets may be nowhere else."""
         held: dict[PlannedDeletion, DeletionItem] = {}
         for planned, segment in group:
             try:

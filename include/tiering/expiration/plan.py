@@ -20,7 +20,6 @@ from include.tiering.expiration.rules import decide_deletions
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica, ReplicaId, ScanReport, matches
 from include.tiering.kafka.log_dirs.rules import local_only_bytes, local_only_segments, without_doubtful
 from include.tiering.model.histories import FIRST_HISTORY, is_left, newest_history
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin, TopicOwner
 from include.tiering.model.reasons import Reason
 from include.tiering.model.retention import (
@@ -30,7 +29,7 @@ from include.tiering.model.retention import (
     RetentionInput,
     RetentionOutcome,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration, plan_hash
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry

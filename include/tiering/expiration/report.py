@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from include.tiering.errors import UnprovedReplacementError
 from include.tiering.expiration.plan import HeldSegments, Truncation, Unknown, WaitingPartition
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.reasons import reason_members
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction

@@ -5,7 +5,7 @@ The rules are those of Kafka's expiration task; where brokers changed one, the n
 1. *Unfinished deletes* first, wherever they are (KAFKA-17428). Of those a failed segment whose place a new copy took
    is *superseded*: its objects are held for `superseded_hold_ms` as evidence, then it goes.
 2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `abandoned_copy_expiry_ms`.
-   A broker has no such rule.
+   A broker has no such rule. `copying.abandoned_copies` says which rule applies to them when.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
    a segment that somebody works on, and at the first one within the lineage that nothing breaches. Segments outside
    the lineage, and those of a history that a decision left, are stepped over. Asked of each, in this order:
@@ -20,8 +20,8 @@ The rules are those of Kafka's expiration task; where brokers changed one, the n
    steps 3 and 4 run again until nothing more goes: what a broker would reach in its next runs.
 
 The total is local-only bytes plus FINISHED segments within the lineage that the log start has not passed, each once.
-COPY_SEGMENT_STARTED leftovers are never in it (KAFKA-17062), so their size is not a reason either; one that is not
-yet abandoned and that neither log start nor time breaches stops the scan, as in a broker.
+Abandoned copies (COPY_SEGMENT_STARTED) are never in it (KAFKA-17062), so their size is not a reason either; one that is
+not yet abandoned and that neither log start nor time breaches stops the scan, as in a broker.
 
 The log start and the epoch history are OURS: given are what the archive decided and what was merged over time, not
 what a broker has left. A raised broker log start or a cut epoch cache is no input, and so no reason.
@@ -38,7 +38,7 @@ from include.tiering.model.retention import (
     RetentionInput,
     RetentionOutcome,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPIC_DELETED)

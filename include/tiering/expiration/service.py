@@ -23,7 +23,7 @@ from include.tiering.expiration.plan import (
     truncate,
 )
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.observers import StepObserver
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage

@@ -10,9 +10,8 @@ from include.tiering.database.schema import events, leases, planned_deletions, p
 from include.tiering.database.transactions import in_partition, key_of, partition_from, reading, stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, PartitionLease
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,

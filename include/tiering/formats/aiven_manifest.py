@@ -59,10 +59,14 @@ from include.tiering.formats.aiven_chunks import (
 )
 from include.tiering.formats.primitive_types import write_uvarint, write_varlong
 from include.tiering.formats.strict_json import JsonObject
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.units import MIB
 
 _LONGEST_ID: Final = 256

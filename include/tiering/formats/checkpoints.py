@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import FormatError
-from include.tiering.model.ids import Uuid, is_legal_topic_name
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import Uuid, is_legal_topic_name
 from include.tiering.units import KIB, MIB
 
 MAX_CHECKPOINT_BYTES: Final = 64 * MIB

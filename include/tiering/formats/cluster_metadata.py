@@ -38,7 +38,7 @@ from include.tiering.formats.record_batch import (
     NO_PRODUCER,
     BatchHeader,
 )
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 FRAME_VERSION: Final = 1
 

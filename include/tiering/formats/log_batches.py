@@ -33,7 +33,7 @@ from include.tiering.formats.record_batch import (
     control_type,
     parse_header,
 )
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segments import ByteSource
 from include.tiering.units import KIB
 
 DEFAULT_BLOCK_BYTES: Final = 512 * KIB

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from include.tiering.errors import FormatError
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 Buffer = bytes | bytearray | memoryview
 

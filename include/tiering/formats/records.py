@@ -19,7 +19,7 @@ from include.tiering.errors import BatchTooLargeError, FormatError
 from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.primitive_types import read_varint, read_varlong
 from include.tiering.formats.record_batch import BatchHeader
-from include.tiering.model.segment_data import SeenRecord
+from include.tiering.model.segments import SeenRecord
 
 MIN_RECORD_BYTES: Final = 7
 MAX_RECORDS: Final = 1 << 21

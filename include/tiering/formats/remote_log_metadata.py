@@ -37,7 +37,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentSnapshotRecord,
     SegmentUpdateRecord,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState
 
 FRAME_VERSION: Final = 1
 API_VERSION: Final = 0

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.primitive_types import Tags
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RemotePartitionDeleteState,
+    TopicIdPartition,
+    Uuid,
 )
 
 

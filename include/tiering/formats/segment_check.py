@@ -23,7 +23,7 @@ from include.tiering.formats.record_batch import (
     control_type,
 )
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource
 
 _PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
 """A codec and nothing else: such a batch needs no second look."""

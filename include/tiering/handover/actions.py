@@ -24,10 +24,8 @@ from include.tiering.kafka.cluster.contract import ServedRecords
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.histories import OffsetRange, without
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import Fence, SegmentOrigin
-from include.tiering.model.segment_data import RangeDigest, RecordDigest
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RangeDigest, RecordDigest, RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership

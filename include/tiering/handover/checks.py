@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from include.tiering.handover.rules import HandoverStep
-from include.tiering.model.ids import Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, Uuid, Verdict
 
 UNLIMITED = -1
 

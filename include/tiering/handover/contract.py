@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, PartitionLease
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import Approval
 from include.tiering.units import format_duration
 

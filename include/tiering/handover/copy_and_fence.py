@@ -47,9 +47,8 @@ from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.run_checks import evidence_of, judged
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import LeaseRole, TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Verdict
 from include.tiering.units import format_bytes
 
 _LEFT_TO_THE_BROKER: Final = frozenset(

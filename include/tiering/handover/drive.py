@@ -57,8 +57,8 @@ from include.tiering.handover.publish_and_switch import (
 from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, UndoAction, following, is_before, undo_of
 from include.tiering.handover.run_checks import check_preconditions, is_enabled
 from include.tiering.kafka.cluster.contract import TopicMetadata
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.telemetry import get_logger
 
 StepFunction = Callable[[HandoverRun], StepResult]

@@ -22,7 +22,7 @@ from include.tiering.handover.rules import levels, local_bytes, next_local_start
 from include.tiering.handover.run_checks import seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.units import format_bytes
 
 

@@ -26,10 +26,14 @@ from include.tiering.kafka.metadata_topic.contract import (
 from include.tiering.metadata_sync.metadata_events import harmless_record
 from include.tiering.metadata_sync.publication_contract import PublicationStore
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence
-from include.tiering.model.segment_data import RangeDigest
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RangeDigest,
+    RemoteLogSegmentId,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 

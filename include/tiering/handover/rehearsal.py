@@ -14,7 +14,7 @@ from include.tiering.handover.checks import CheckResult
 from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
 from include.tiering.handover.report import HandoverView, present_handover
 from include.tiering.handover.rules import HandoverState, next_local_start
-from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
+from include.tiering.model.segments import RangeDigest, RecordDigest, SeenRecord
 from include.tiering.presentation import Document, Presentation, Table, count, epoch_pairs
 from include.tiering.units import format_bytes
 

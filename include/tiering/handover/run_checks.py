@@ -39,9 +39,8 @@ from include.tiering.kafka.cluster.contract import PartitionMetadata as ClusterP
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.model.histories import newest_history, open_divergence
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, SegmentOrigin
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Uuid, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 

@@ -20,7 +20,7 @@ from include.tiering.handover.checks import (
 )
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 
 _GATE: Final = frozenset({HandoverStep.GATE, HandoverStep.RECHECK})
 _MOST_OFFSETS: Final = 2**31 - 1

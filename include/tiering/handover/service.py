@@ -21,7 +21,7 @@ from include.tiering.handover.ports import HandoverPorts
 from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, is_before
 from include.tiering.handover.run_checks import gather
 from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder

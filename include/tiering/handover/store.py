@@ -25,8 +25,8 @@ from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
 from include.tiering.handover.contract import Drive, GuardValue, Handover, LocalRetention, SeededPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, PartitionLease
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.deletion_run import Approval
 

@@ -19,12 +19,13 @@ from include.tiering.formats.remote_log_metadata_records import (
     update_of,
 )
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RemotePartitionDeleteState,
+    TopicIdPartition,
 )
 from include.tiering.segments.ingestion_contract import (
     IngestPage,

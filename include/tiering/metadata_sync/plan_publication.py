@@ -29,11 +29,12 @@ from include.tiering.formats.remote_log_metadata_records import (
 )
 from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
 from include.tiering.metadata_sync.publication_contract import Intent, Journal
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
     Verdict,
 )
 from include.tiering.segments.contract import SegmentRow

@@ -8,9 +8,8 @@ need a lease of the role PUBLISH, so a partition has one writer.
 from dataclasses import dataclass
 from typing import Protocol
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, PartitionLease
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 
 
 @dataclass(frozen=True, slots=True)

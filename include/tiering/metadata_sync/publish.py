@@ -58,9 +58,8 @@ from include.tiering.metadata_sync.plan_publication import (
     plan_publication,
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationStore
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import PartitionLease, SegmentOrigin, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 

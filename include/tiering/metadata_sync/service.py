@@ -17,8 +17,8 @@ from include.tiering.metadata_sync.metrics import publish_ingest, show_publicati
 from include.tiering.metadata_sync.plan_publication import PublicationPlan
 from include.tiering.metadata_sync.publication_contract import PublicationStore, PublicationTotal
 from include.tiering.metadata_sync.publish import Publisher
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs

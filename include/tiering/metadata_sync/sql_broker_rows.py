@@ -25,9 +25,14 @@ from include.tiering.database.schema import broker_epochs, quality_results, segm
 from include.tiering.database.transactions import NowMs, in_partition, key_of, upsert
 from include.tiering.metadata_sync.metadata_events import AppliedPartition
 from include.tiering.model.broker_cache import BROKER_COUNTED_STATES, BrokerCacheState, EpochReference, Reference
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.segments.sql_changes import TIME_OF_STATE
 from include.tiering.segments.sql_partitions import count_in, count_out, learn_leader_epochs
 from include.tiering.segments.sql_queries import epoch_values_of, segment_row_of, values_of

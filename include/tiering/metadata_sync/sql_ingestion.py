@@ -33,9 +33,8 @@ from include.tiering.errors import MetadataTopicReplacedError, StateConflictErro
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.metadata_sync.metadata_events import PageEffects, apply_in_memory, partition_of_event
 from include.tiering.metadata_sync.sql_broker_rows import BROKER_SIZES, BrokerRows, LoadedCache, load_cache
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.segments import sql_metadata_topic
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,

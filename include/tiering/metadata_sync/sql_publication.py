@@ -26,9 +26,8 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs import sql_lease_rows
 
 _OWNER: Final = (

@@ -23,8 +23,8 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.errors import PoisonRecordError
-from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,

@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import NamedTuple, Self
 
 from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 
 
 class OffsetRange(NamedTuple):

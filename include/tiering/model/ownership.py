@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.errors import ForeignStoreError, StorePlaceUnknownError, printable
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.units import format_utc
 
 

@@ -25,7 +25,7 @@ from include.tiering.model.histories import (
     written,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 
 NOTHING_KNOWN: Final = LeaderEpochs()
 

@@ -37,7 +37,6 @@ from include.tiering.model.histories import (
     part_of_history,
     without,
 )
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs, followed, merged
 from include.tiering.model.reasons import Reason
 from include.tiering.model.recovered_histories import (
@@ -48,7 +47,7 @@ from include.tiering.model.recovered_histories import (
     lateness,
     recovered_histories,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata
 
 
 class Obstacle(Reason):

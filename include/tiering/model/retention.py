@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 ABANDONED_COPY_EXPIRY_MS: Final = 24 * 60 * 60 * 1000
 SUPERSEDED_HOLD_MS: Final = 24 * 60 * 60 * 1000

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from include.tiering.units import GIB
 
 

@@ -12,8 +12,8 @@ from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition, 
 from include.tiering.errors import printable
 from include.tiering.handover.contract import Handover
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, UnfinishedTransaction
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.reasons import Reason
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes

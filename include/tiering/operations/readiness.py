@@ -28,9 +28,9 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.cluster.contract import ClusterMetadata, PartitionMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport, matches
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.reasons import Reason, reason_members
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.runs.contract import ALL_TOPICS
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry

@@ -10,8 +10,8 @@ from include.tiering.database.store_identity import StoreIdentities, known_clust
 from include.tiering.errors import ForeignStoreError, SettingError
 from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.dirs import identify
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import named_log_dirs

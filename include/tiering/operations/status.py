@@ -7,7 +7,7 @@ from typing import Any
 
 from include.tiering.configs.pools import PoolsStatus
 from include.tiering.configs.report import pools_document, pools_table, topic_quotas_document, topic_quotas_table
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
 from include.tiering.runs.contract import ALL_TOPICS

@@ -38,9 +38,7 @@ from include.tiering.model.histories import (
     said_of,
     same_before,
 )
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas, Scope, fetch_scopes, take_all
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.remote_storage.contract import RemoteStorage

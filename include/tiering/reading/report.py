@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, count, labels
 from include.tiering.reading.fetch import FetchedRecords, FetchedSegment
 from include.tiering.units import format_bytes

@@ -18,8 +18,7 @@ from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.errors import QueueClosedError, QueueFullError, TieringError
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.byte_bounded_queue import ByteBoundedQueue, Taken
 from include.tiering.quotas.contract import QuotaKind, Quotas
 from include.tiering.quotas.fetch_admission import FetchAdmission

@@ -13,7 +13,7 @@ partition when it is adopted.
     adopted     FINISHED without a verdict, with event     the segment; the plan says          nobody has to: the next
                                                            PLANNED still                       plan does not name it
 
-There is no step between unknown and FINISHED: as COPY_SEGMENT_STARTED it would be somebody's leftover, and deleted.
+There is no step between unknown and FINISHED: as COPY_SEGMENT_STARTED it would be an abandoned copy, and deleted.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +25,6 @@ from typing import Final
 from include.tiering.errors import StateConflictError, TieringError, UnknownSegmentError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.histories import FIRST_HISTORY, Divergence, SeenDivergence, newest_history, open_divergence
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.recovered_log import (
     LeftOut,
@@ -35,7 +34,13 @@ from include.tiering.model.recovered_log import (
     newest_decision,
     not_followed,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.recovery.contract import SegmentAdoption, StoredSegment
 from include.tiering.recovery.rebuild import by_name
 from include.tiering.recovery.stored_attempts import (

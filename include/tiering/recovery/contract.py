@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)

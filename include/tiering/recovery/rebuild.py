@@ -28,7 +28,6 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, StateConflictError, printable
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import StoreMarker, StorePlace, elsewhere
 from include.tiering.model.recovered_histories import RecoveredHistory, is_odd, lateness
@@ -40,7 +39,7 @@ from include.tiering.model.recovered_log import (
     followed_epochs,
     recovered_log,
 )
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from include.tiering.recovery.contract import MetadataRecovery, RecoveredPartition, StoredSegment
 from include.tiering.recovery.stored_attempts import (
     FaultyAttempt,

@@ -5,8 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
+from include.tiering.model.segments import Uuid
 from include.tiering.observers import ignore
 from include.tiering.recovery.adopt import Adoption, AdoptionPlan, AdoptionReport, plan_adoption, record_diverging
 from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption

@@ -31,12 +31,12 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY, Followed
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, SegmentOrigin, StoreMarker, TopicOwner
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
     Verdict,
 )
 from include.tiering.recovery.contract import RecoveredPartition, StoredSegment

@@ -23,12 +23,10 @@ from include.tiering.errors import (
 )
 from include.tiering.formats import checkpoints
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES, SegmentManifest, parse_manifest
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import is_odd, lateness, recovered_histories
 from include.tiering.model.recovered_log import StoredHistories
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.recovery.contract import StoredSegment
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, SegmentObject
 

@@ -36,8 +36,8 @@ from typing import Final, Protocol
 
 from include.tiering.clock import Clock
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, RemoteStoreMissingError
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import NOT_RECORDED, AcceptedMarkers, RaisedBy, StoreMarker, StorePlace, elsewhere
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 
 SETTLE_SECONDS: Final = 2.0

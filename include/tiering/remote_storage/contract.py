@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+)
 from include.tiering.quotas.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]

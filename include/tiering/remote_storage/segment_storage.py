@@ -31,10 +31,8 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
 )
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import (
     DeleteFailure,

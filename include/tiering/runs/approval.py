@@ -24,7 +24,7 @@ from typing import Final, Protocol
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigStore
 from include.tiering.configs.rules import Loosening, loosenings
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, printable
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.presentation import TopicNames, count
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
 from include.tiering.runs.deletion_run import PlannedExpiration

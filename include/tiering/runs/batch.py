@@ -19,8 +19,8 @@ from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, SendingStoppedError, TieringError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import PartitionLease
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, WorkStore
 from include.tiering.runs.deletion_limits import BrakeLimits
 from include.tiering.settings import TieringSettings

@@ -8,7 +8,7 @@ from include.tiering.errors import ClusterMetadataError, ForeignClusterError, Se
 from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation, identify
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings
 

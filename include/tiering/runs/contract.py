@@ -16,8 +16,8 @@ from typing import Final, Protocol, TypeVar
 
 from include.tiering.errors import LeaseAheadError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, PartitionLease
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.units import format_utc
 
 LIVE_BATCH_MS: Final = 3_000

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.deletion_run import Approval, DeletionStore, PlannedExpiration, TopicTotals
 from include.tiering.units import GIB, format_bytes
 

@@ -17,9 +17,8 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.errors import RunWithdrawnError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.ownership import PartitionLease
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.units import format_utc
 
 

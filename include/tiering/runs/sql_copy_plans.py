@@ -23,8 +23,8 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.contract import (
     ClaimOrder,
     Lease,

@@ -66,10 +66,9 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole, PartitionLease, SegmentOrigin
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.runs import sql_lease_rows
 from include.tiering.runs.deletion_run import Approval, DeletionOutcome, DeletionRun, TopicTotals, Withdrawal
 

@@ -32,8 +32,8 @@ from include.tiering.database.transactions import (
     key_of,
     sql_token_after,
 )
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS
 
 IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))

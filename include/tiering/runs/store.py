@@ -24,8 +24,8 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import LeaseLostError, StateConflictError, printable
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import LeaseRole, PartitionLease
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
 from include.tiering.runs.contract import (
     ALL_TOPICS,

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from include.tiering.model.histories import Divergence, OffsetRange, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
     Verdict,
     VerdictTotal,
 )

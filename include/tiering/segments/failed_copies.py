@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.presentation import Document, Table, TopicNames, labels
 from include.tiering.telemetry.metrics import Metric, MetricKind
 

@@ -16,9 +16,13 @@ from typing import Final, Protocol
 
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.model.broker_cache import BrokerCacheState
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import SegmentOrigin as SegmentOrigin
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segments import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentMetadataUpdate,
+    TopicIdPartition,
+    Uuid,
+)
 
 LOST: Final = "lost records: "
 """How the reason begins for which a metadata partition stays stopped until it is read again."""

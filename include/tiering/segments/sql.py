@@ -53,12 +53,13 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import IllegalTransitionError, StateConflictError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import Fence, LeaseRole, SegmentOrigin, TopicOwner
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
+    TopicIdPartition,
     Verdict,
 )
 from include.tiering.segments.sql_changes import TIME_OF_STATE, SegmentChanges, require_same_partition

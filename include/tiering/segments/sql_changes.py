@@ -38,9 +38,9 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import with_records
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import Fence, SegmentOrigin
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,

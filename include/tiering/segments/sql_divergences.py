@@ -45,10 +45,9 @@ from include.tiering.model.histories import (
     not_skipped,
     open_divergence,
 )
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.segments.sql_partitions import (
     follow_leader_epochs,
     highest_finished_offset,

@@ -28,9 +28,8 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import SkippedOffsets, not_skipped
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
 from include.tiering.segments.sql_partitions import owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_queries import metadata_of

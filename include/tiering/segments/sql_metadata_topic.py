@@ -32,9 +32,8 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid, Verdict
 from include.tiering.segments.ingestion_contract import (
     LOST,
     IngestPosition,

@@ -34,10 +34,9 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets, not_skipped
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import Contradiction, LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_divergences import require_history

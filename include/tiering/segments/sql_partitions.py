@@ -31,7 +31,6 @@ from include.tiering.database.transactions import (
     stored_text,
 )
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import (
     Contradiction,
     LeaderEpochs,
@@ -41,7 +40,7 @@ from include.tiering.model.leader_epochs import (
     of_followed,
 )
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_queries import decode_leader_epochs, encode_leader_epochs
 

@@ -12,10 +12,15 @@ from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, func, s
 
 from include.tiering.database.schema import segments, topics
 from include.tiering.database.transactions import in_partition, key_of, partition_from, reading
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import SegmentOrigin
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    Uuid,
+    Verdict,
+)
 from include.tiering.segments.contract import KeyRange, SegmentRow, SizeRow
 
 

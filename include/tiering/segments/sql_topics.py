@@ -15,8 +15,8 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.topics import TopicDeletion
 
 _IS_TOPIC: Final = and_(topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic"))

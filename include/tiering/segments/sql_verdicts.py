@@ -37,8 +37,13 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import UnknownSegmentError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict, VerdictTotal
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+    VerdictTotal,
+)
 from include.tiering.segments.sql_queries import find_segment
 from include.tiering.segments.values import (
     Judgement,

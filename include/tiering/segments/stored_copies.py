@@ -24,8 +24,7 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes
 from include.tiering.remote_storage.contract import (
     KeptObject,

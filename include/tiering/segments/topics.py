@@ -23,8 +23,8 @@ from include.tiering.configs.config_store import TopicRetention
 from include.tiering.errors import ClusterMetadataError
 from include.tiering.kafka.cluster.contract import ClusterMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.telemetry import get_logger
 from include.tiering.units import format_utc

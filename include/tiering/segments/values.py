@@ -17,10 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import SegmentOrigin
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    Uuid,
+    Verdict,
+)
 
 CRITICAL: Final = "critical"
 """The level of a rule that fails a segment."""

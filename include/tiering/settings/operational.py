@@ -215,8 +215,8 @@ class AbandonedCopySettings(DynamicSection):
 
     expiry_ms: int = operational(
         ABANDONED_COPY_EXPIRY_MS,
-        "An abandoned copy, one that was begun and not finished and that nobody works on, is deleted by expiration after "
-        "this time, once another copy of its offsets has passed verification.",
+        "An abandoned copy, one that was begun and not finished and that nobody works on, is deleted by expiration "
+        "after this time, once another copy of its offsets has passed verification.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,

@@ -26,10 +26,8 @@ from include.tiering.copying.plan_copy import KEPT, leading_eligible
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
 from include.tiering.model.histories import not_skipped
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import IndexType, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition
 from include.tiering.model.sizes import (
     EpochSize,
     PartitionLag,

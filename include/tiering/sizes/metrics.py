@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionStates
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 

@@ -11,8 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from include.tiering.kafka.log_dirs.contract import error_document, error_table
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import VerdictTotal
+from include.tiering.model.segments import TopicIdPartition, VerdictTotal
 from include.tiering.model.sizes import CostEstimate, PartitionLag, PartitionSize
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.sizes.compare import LogDirDescription, ReplicaSize, TierComparison

@@ -10,9 +10,8 @@ from sqlalchemy import Connection, Row, and_, bindparam, func, or_, select
 
 from include.tiering.database.schema import approvals, planned_deletions, runs, segments, size_counters, topics
 from include.tiering.database.transactions import ClusterStore, in_partition, key_of, partition_from, reading
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize
 from include.tiering.segments.contract import KeyRange, SizeRow
 from include.tiering.segments.sql_queries import export_segments, split_segments

@@ -8,7 +8,7 @@ import re
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 
 _URL_PASSWORD: Final = re.compile(r"([a-zA-Z][\w+.-]*://[^:@/\s]*):[^\s]*@")
 _NAMED_SECRET: Final = re.compile(

@@ -32,7 +32,7 @@ from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
 from include.tiering.errors import JudgeError
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
 from include.tiering.verification.suites import Suite
 

@@ -44,7 +44,7 @@ from include.tiering.formats.record_batch import (
 )
 from include.tiering.formats.records import MIN_RECORD_BYTES, check_records
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segments import ByteSource
 from include.tiering.units import MIB
 
 

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from include.tiering.errors import FormatError, RemoteAccessDeniedError, RemoteStorageError
 from include.tiering.formats import indexes, producer_state
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
 from include.tiering.units import KIB
 from include.tiering.verification.log_batches import (
     EpochOrder,

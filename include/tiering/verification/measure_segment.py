@@ -10,8 +10,7 @@ from typing import Final
 
 from include.tiering.model import histories
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
+from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.segments.contract import SegmentRow

@@ -26,9 +26,8 @@ from include.tiering.model.histories import (
     unexplained,
     unexplained_overlap,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)

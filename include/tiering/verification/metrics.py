@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from include.tiering.model.segment_metadata import VerdictTotal
+from include.tiering.model.segments import VerdictTotal
 from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder
 
 VERDICT_SEGMENTS: Final = Metric(

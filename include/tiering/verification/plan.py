@@ -30,9 +30,14 @@ from fractions import Fraction
 from typing import Final, Protocol, Self
 
 from include.tiering.kafka.log_dirs.contract import matches
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.model.reasons import Reason
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
 

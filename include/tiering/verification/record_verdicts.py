@@ -27,8 +27,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.errors import StoreInDoubtError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.rules import RULES, RULES_BY_ID, BrokenRule, Judge, QualityFinding, explain

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.reasons import reason_members
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.segments.failed_copies import FailedCopy, failed_copies_table, failed_copy_document
 from include.tiering.units import format_bytes, format_duration

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.measures import SegmentMeasure
 
 

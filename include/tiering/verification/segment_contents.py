@@ -14,8 +14,7 @@ from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from include.tiering.formats.record_batch import HEADER_SIZE
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
+from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
     KeptObject,

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from include.tiering.clock import Clock
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import Quotas, QuotasInForce
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership

@@ -18,8 +18,7 @@ from include.tiering.database.transactions import (
     writing,
 )
 from include.tiering.errors import StateConflictError
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, Uuid
 from include.tiering.segments.contract import QualityResult
 from include.tiering.verification.plan import (
     KEPT_PLANS_MS,

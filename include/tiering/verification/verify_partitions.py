@@ -28,7 +28,7 @@ from include.tiering.model.histories import (
     newest_history,
     unexplained,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.contract import (
     Look,
     PartitionRetentionState,

@@ -35,8 +35,13 @@ from typing import Final, Self
 
 from include.tiering.clock import Clock
 from include.tiering.model.histories import missing_offsets, part_of_history
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import (
+    Depth,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow

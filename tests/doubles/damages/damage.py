@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.rules import RULES, Rule
 from include.tiering.verification.suites import PARTITION_RULES, STORED_RULES
 from tests.doubles.damages.picture import Picture

@@ -8,10 +8,9 @@ from typing import Final, cast
 
 from include.tiering.audit.compare import gather, judge
 from include.tiering.audit.finding import AuditContext, AuditedSegment, AuditedTopic, AuditMoment, epochs_text
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import KeyInterval, ObjectListing, ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage, read_small

@@ -7,7 +7,7 @@ source's checksum.
 from collections.abc import Callable
 from typing import Final
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from tests.doubles.damages.batches import batches_of, value_of, with_flipped_byte, with_value
 from tests.doubles.damages.damage import DEEP, SHALLOW, Damage
 from tests.doubles.damages.picture import LOG, Picture

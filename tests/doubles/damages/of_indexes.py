@@ -9,7 +9,7 @@ from typing import Final
 from include.tiering.formats import checkpoints, producer_state
 from include.tiering.formats.producer_state import ProducerEntry
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segments import IndexType
 from tests.doubles.damages.damage import ANY, DEEP, Damage
 from tests.doubles.damages.picture import VICTIM, Picture
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from include.tiering.formats import checkpoints, producer_state
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segments import IndexType, RemoteLogSegmentId, Uuid
 from tests.doubles.copied_segments import PAYMENTS
 from tests.doubles.damages.batches import moved
 from tests.doubles.damages.damage import ANY, Damage

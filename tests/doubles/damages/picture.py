@@ -10,10 +10,14 @@ from typing import Any, Final
 import google_crc32c
 
 from include.tiering.formats.aiven_manifest import index_positions
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    IndexType,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until
 
 _numbers = itertools.count()

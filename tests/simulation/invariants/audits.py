@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.simulation.invariants.rows import GONE
 from tests.simulation.kernel.scheduler import Process
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.rows import FINISHED, Row
 
 if TYPE_CHECKING:

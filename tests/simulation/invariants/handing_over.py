@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from include.tiering.kafka.cluster.contract import TopicMetadata
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.remote_cache import FINISHED

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from include.tiering.handover.contract import PERSON_MS, Handover, LocalRetention, forgotten_handovers
 from include.tiering.handover.rules import HandoverState
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.runs import Runs

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import Fence, LeaseRole
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.invariants.rows import Row
 from tests.simulation.kernel.scheduler import Process
 

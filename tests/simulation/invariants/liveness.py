@@ -307,8 +307,8 @@ class Closing:
                 watch.broken("abandoned uploads are cleaned", upload.key)
 
     def _is_nowhere_else(self, row: Row) -> bool:
-        """Something of an unfinished copy is there, and offsets of it that no passed copy has, or one that passed and
-        rotted since: whoever removes leftovers looks at every copy in their place."""
+        """Something of an abandoned copy is there, and offsets of it that no passed copy has, or one that passed and
+        rotted since: who removes abandoned copies looks at every copy in their place."""
         if not any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):
             return False
         offsets = set(range(row.start_offset, row.end_offset + 1))
@@ -327,7 +327,7 @@ class Closing:
         return bool(offsets)
 
     def _has_no_witness(self, row: Row) -> bool:
-        """Nothing of an unfinished copy is in the store, nor all of one that was finished, of its partition, or of
+        """Nothing of an abandoned copy is in the store, nor all of one that was finished, of its partition, or of
         another where its own has none: nobody can tell whether it is the right store, so that the copy may be there.
         """
         if any(row.key(suffix) in self._world.store.objects for suffix in SUFFIXES):

@@ -10,8 +10,8 @@ is no reason by itself, but for a topic that was deleted.
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS
 from tests.simulation.invariants.retention import is_due, limits_of
 from tests.simulation.invariants.rows import FINISHED, Row
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
 ONLY_COPY: Final = "the only copy of an offset within retention never goes"
-ABANDONED: Final = "an unfinished copy expires when its offsets are elsewhere"
+ABANDONED: Final = "an abandoned copy expires when its offsets are elsewhere"
 _BECAUSE_OF_THE_TOPIC: Final = """
     SELECT 1 FROM planned_deletions d JOIN approvals a ON a.run_id = d.run_id WHERE d.segment_id = ? AND d.reason = ?
 """

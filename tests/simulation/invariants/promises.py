@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.world.admin import TOPIC_DEFAULTS
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.records import size_of

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata_records import SegmentRecord
 from include.tiering.kafka.metadata_topic.contract import MetadataTopicRecord
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.invariants.rows import DELETING as ROW_DELETING
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.remote_cache import (

@@ -4,7 +4,7 @@ finished, where the source that was opened has them replaced.
 
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.retention import limits_of
 from tests.simulation.invariants.rows import Row
 from tests.simulation.kernel.scheduler import Process

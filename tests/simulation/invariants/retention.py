@@ -4,8 +4,8 @@ generous one. It asks what must be true of any right plan, not how the product f
 
 from typing import TYPE_CHECKING, Any
 
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.rows import FINISHED, Row
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.audits import Audits
 from tests.simulation.invariants.divergences import RecordedDivergences
 from tests.simulation.invariants.gate import Gate

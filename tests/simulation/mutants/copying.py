@@ -15,8 +15,7 @@ from include.tiering.database.transactions import of_partition
 from include.tiering.kafka.log_dirs import evaluate_replicas as judging
 from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.segments import sql, sql_changes, sql_partition_state
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
 
@@ -283,7 +282,7 @@ COPYING = (
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
     Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
     Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),
-    Mutant("leftovers-stay", "the next holder removes what was left", "it does not", _abandoned_copies_stay),
+    Mutant("abandoned-copies-stay", "the next holder removes what was left", "it does not", _abandoned_copies_stay),
     Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
     Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
 )

@@ -21,9 +21,9 @@ from include.tiering.expiration import plan
 from include.tiering.expiration import service as expiration_service
 from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.expiration.delete_segments import DeleteBatch
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.claim_store import StoreClaim
 from include.tiering.runs import database_clock, deletion_limits, sql_copy_plans, sql_lease_rows
 from include.tiering.runs.batch import SendGate
@@ -128,7 +128,7 @@ def _replacement_believed() -> list[Patch]:
 
 
 def _whole_is_abandoned() -> list[Patch]:
-    """An unfinished copy is deleted by the next holder, whatever there is of it."""
+    """An abandoned copy is deleted by the next holder, whatever there is of it."""
 
     def instead(self: Any, replica_id: Any, planned: Any, *, fence: Any, limiter: Any) -> None:
         for row in abandoned_copies_of(self.copier.metadata, fence.topic_id_partition):
@@ -281,21 +281,21 @@ MISTAKEN = (
     ),
     Mutant(
         "any-bytes",
-        "a leftover is finished if the source has the same bytes",
+        "an abandoned copy is finished if the source has the same bytes",
         "if it has a segment there",
         _any_bytes_are_the_same,
         said(False),
     ),
     Mutant(
         "parts-are-whole",
-        "only a whole leftover is finished",
+        "only a whole abandoned copy is finished",
         "all are",
         _parts_are_whole,
         found_one,
     ),
     Mutant(
-        "unfinished-is-nothing",
-        "an unfinished copy expires when its offsets are elsewhere",
+        "abandoned-is-nothing",
+        "an abandoned copy expires when its offsets are elsewhere",
         "whenever it is old",
         _abandoned_is_nothing,
         refused,

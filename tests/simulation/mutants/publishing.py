@@ -10,7 +10,7 @@ from include.tiering.metadata_sync.plan_publication import PublicationStep
 from include.tiering.metadata_sync.publish import Publisher, ReadBack
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
 
 _plans = plan_publication.plan_publication

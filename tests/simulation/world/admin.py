@@ -14,7 +14,7 @@ from include.tiering.kafka.cluster.contract import (
     TopicMetadata,
 )
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
 from tests.simulation.world.object_store import perform

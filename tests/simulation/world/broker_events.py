@@ -78,7 +78,7 @@ class BrokerEvents(EventSource):
         log.replicate()
         for replica in log.replicas.values():
             log.checkpoint(replica)
-        self._tell("an unclean election replaces what a leftover holds", log.partition, f"from {first} on")
+        self._tell("an unclean election replaces what an abandoned copy holds", log.partition, f"from {first} on")
 
     def _after_election(self, log: PartitionLog, what: str) -> None:
         """The old leader follows at once, or stays away."""

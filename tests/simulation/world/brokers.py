@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.simulation.world.records import Record
 
 

@@ -23,8 +23,8 @@ from include.tiering.errors import (
     SourceUnreadableError,
 )
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import RaisedBy, StoreMarker
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations import set_up
 from include.tiering.quotas.topic_quotas import Admission
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

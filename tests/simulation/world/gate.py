@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from include.tiering.model import histories
-from include.tiering.model.segment_metadata import Depth, Verdict
+from include.tiering.model.segments import Depth, Verdict
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification import verify_segments

@@ -14,9 +14,7 @@ from include.tiering.kafka.cluster.contract import Brokers
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RangeDigest, RecordDigest, SeenRecord, TopicIdPartition
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.admin import ModelAdmin
 from tests.simulation.world.contracts import HANDOVERS, PUBLICATIONS

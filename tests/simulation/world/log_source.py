@@ -30,9 +30,8 @@ from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, judge, no_retention, ownership
 from include.tiering.kafka.log_dirs.files import DirectoryState
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.segments import LogSegmentData, TopicIdPartition, Uuid
 from include.tiering.remote_storage.object_store import BytesSource
 from tests.simulation.world.brokers import Cluster, PartitionLog, ReplicaLog, SegmentFile
 from tests.simulation.world.records import SNAPSHOT, Record, bytes_of, crc32c, epoch_text, index_bytes, size_of

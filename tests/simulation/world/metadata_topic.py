@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from include.tiering.errors import MetadataTopicRangeError, MetadataTopicUnavailableError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopicRecord, OffsetBounds
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.simulation.kernel.scheduler import STEP_MS, Process
 from tests.simulation.world.object_store import perform
 from tests.simulation.world.remote_cache import Place, RemoteCache

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, Uuid, Verdict
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_from_bytes, marker_to_bytes
 from tests.simulation.invariants.rows import DELETING, FINISHED
 from tests.simulation.kernel.choices import Menu

@@ -6,8 +6,8 @@ from typing import Any
 from include.tiering.audit.finding import FindingKind
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import TieringError
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.event_source import EventSource

@@ -1,7 +1,6 @@
 """What becomes of stored segments: they rot, and a gate should see it; a judge errs, in either way."""
 
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, Uuid, Verdict
 from include.tiering.segments.values import Look
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.world.event_source import EventSource

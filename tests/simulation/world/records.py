@@ -10,8 +10,8 @@ from typing import Final
 
 import google_crc32c
 
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition
 
 SNAPSHOT: Final = bytes.fromhex("000148674bc700000000")
 

@@ -18,9 +18,8 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentUpdateRecord,
 )
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from tests.simulation.world.admin import TOPIC_DEFAULTS
 from tests.simulation.world.brokers import PartitionLog, ReplicaLog, SegmentFile
 from tests.simulation.world.metadata_topic import PARTITIONS

@@ -5,7 +5,7 @@ from typing import Final
 
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.handover.store import SqlHandoverStore
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry

@@ -14,7 +14,7 @@ from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.configs.sql_configs import SqlConfigStore, SqlPoolMirror
 from include.tiering.errors import TieringError
 from include.tiering.handover.store import SqlHandoverStore
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata

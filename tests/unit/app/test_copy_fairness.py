@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.app import open_app
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.settings import load_settings
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
 from tests.doubles.quotas import SameLimiter

@@ -15,8 +15,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.actions import HandoverActions
 from include.tiering.handover.contract import SeededPartition
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import Depth, Verdict
+from include.tiering.model.segments import Depth, TopicIdPartition, Uuid, Verdict
 from include.tiering.verification.record_verdicts import LossLimits
 from include.tiering.verification.service import VerificationService
 from tests.doubles.copied_segments import copied_partition

@@ -8,7 +8,7 @@ import pytest
 
 from include.tiering.app import open_app
 from include.tiering.app.app import App
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.log_dirs import BrokerLogDir

@@ -20,9 +20,8 @@ from include.tiering.errors import MetadataTopicUnavailableError, SettingError, 
 from include.tiering.handover.contract import LocalRetention
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Uuid, Verdict
 from include.tiering.remote_storage.location import open_storage, place_of
 from include.tiering.settings import load_settings
 from tests.doubles.manual_clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from include.tiering.app import App
 from include.tiering.configs.pools import COPIER_POOL, EXPIRATION_POOL, READER_POOL
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
-from include.tiering.model.ids import TopicIdPartition
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
 from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE
 from tests.doubles.segments import partition_of

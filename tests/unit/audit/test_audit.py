@@ -16,7 +16,7 @@ from include.tiering.audit.record import (
     Refusal,
 )
 from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit, removal_question
-from include.tiering.model.ids import RemoteLogSegmentId
+from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.presentation import as_text
 from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
 from tests.doubles.segments import partition_of, uuid

@@ -8,7 +8,7 @@ import pytest
 from include.tiering.audit.finding import AuditFinding, FindingKind
 from include.tiering.audit.plan_removals import RemovalPlan, Spared, plan_removals
 from include.tiering.audit.record import Guard, Refusal
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.segments import partition_of, uuid
 
 NOW_MS = 1_000_000

@@ -21,9 +21,8 @@ from include.tiering.errors import (
     RemoteStorageError,
     RemoteStorageUnavailableError,
 )
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

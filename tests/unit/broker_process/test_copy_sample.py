@@ -10,7 +10,7 @@ from include.tiering.broker_process.sample import copy_sample, require_room
 from include.tiering.errors import HostileNameError, RehearsalRoomError, SourceChangedError, SourceVanishedError
 from include.tiering.formats import checkpoints
 from include.tiering.kafka.log_dirs.contract import LogSegment
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data, copy_of
 from tests.doubles.sampled_partitions import BROKER, sampled, scanned

@@ -11,7 +11,7 @@ from include.tiering.broker_process.sample import PartitionSample, sample_of, sa
 from include.tiering.errors import RehearsalError, UnknownTopicError
 from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanError, ScanReport
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.replicas import ORDERS, replica
 
 OTHER = Uuid(b"orders-topic-id1")

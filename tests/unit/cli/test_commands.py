@@ -10,8 +10,7 @@ from typer.testing import Result
 from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.errors import OffsetOutOfRangeError
 from include.tiering.kafka.log_dirs.contract import ScanReport
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, TopicIdPartition, Uuid
 from include.tiering.operations.doctor import Cause, Diagnosis
 from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch

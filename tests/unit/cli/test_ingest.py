@@ -14,7 +14,7 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.errors import MetadataTopicReplacedError, MetadataTopicUnavailableError
 from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.manual_clock import ManualClock
 

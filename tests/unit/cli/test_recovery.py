@@ -13,10 +13,10 @@ from include.tiering.cli import command
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session, author
 from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.recovered_histories import RecoveredHistory
 from include.tiering.model.recovered_log import LeftOut, Obstacle
+from include.tiering.model.segments import Uuid
 from include.tiering.recovery.adopt import AdoptionPlan, AdoptionReport, PartitionAdoption, RefusedAttempt
 from include.tiering.recovery.contract import StoredSegment
 from include.tiering.recovery.rebuild import ListedPartition, OtherName, RebuildPlan, RebuildReport, RebuiltPartition

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import Result
 
 from include.tiering.cli.command import author
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.plan import Turn, VerificationSample
 from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_partitions import PartitionReport

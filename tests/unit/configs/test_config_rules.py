@@ -61,9 +61,15 @@ def test_what_is_no_entity(kind: str, name: str, words: str) -> None:
 
 
 def test_changes_are_stored_under_one_name_and_in_one_form() -> None:
-    changes = {"queued.max.request.bytes": " 01024", "tiering.copy.fairness.enable": "False", COPY: None}
+    changes = {
+        "queued.max.request.bytes": " 01024",
+        "tiering.unfinished.copy.expiry.ms": "90000",
+        "tiering.copy.fairness.enable": "False",
+        COPY: None,
+    }
     assert checked_changes(ALL_BROKERS, changes) == {
         "queued.max.bytes": "1024",
+        "tiering.abandoned.copy.expiry.ms": "90000",
         "tiering.copy.fairness.enable": "false",
         COPY: None,
     }

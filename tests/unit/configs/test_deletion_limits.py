@@ -17,7 +17,7 @@ LOOSER = {
     "tiering.clock.max.difference.ms": ("300000", "300001"),
     "tiering.clock.ignored.until.ms": ("0", "1800000000000"),
     "tiering.superseded.hold.ms": ("9223372036854775807", "9223372036854775806"),
-    "tiering.unfinished.copy.expiry.ms": ("7200000", "60000"),
+    "tiering.abandoned.copy.expiry.ms": ("7200000", "60000"),
     "tiering.tombstone.ms": ("7776000000", "172800000"),
     "tiering.audit.min.age.ms": ("86400000", "0"),
     "tiering.on.topic.delete": ("expire:30d", "expire:9d"),

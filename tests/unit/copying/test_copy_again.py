@@ -9,9 +9,8 @@ import pytest
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import HeldBack
 from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Verdict
 from include.tiering.runs.contract import SegmentOutcome
 from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
 from tests.doubles.present import present

@@ -19,11 +19,10 @@ from include.tiering.kafka.log_dirs.contract import (
     ReplicaId,
     ScanReport,
 )
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import RetentionInput
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.sizes.compare import compare_tiers
 from tests.doubles.partial import Partial

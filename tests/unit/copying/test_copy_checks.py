@@ -12,9 +12,8 @@ from include.tiering.copying.copy_checks import require_no_divergence, require_p
 from include.tiering.errors import RemoteChecksumError, SourceChangedError
 from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, ReplicaId, SourceFingerprint
 from include.tiering.model.histories import Divergence, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import TopicIdPartition, Uuid, Verdict
 from include.tiering.remote_storage.contract import ObjectKind, StoredObject
 from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow

@@ -11,9 +11,8 @@ from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, Uuid
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome

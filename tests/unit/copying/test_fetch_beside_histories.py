@@ -16,7 +16,7 @@ from include.tiering.model.histories import (
     SkippedOffsets,
     same_before,
 )
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.segments import FINISHED, partition_of, segment_of

@@ -3,7 +3,7 @@
 import pytest
 
 from include.tiering.copying.plan import LeftBecause, left_work
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.contract import (
     ALL_TOPICS,
     LeaseHolder,

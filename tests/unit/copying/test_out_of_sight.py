@@ -11,8 +11,8 @@ from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata,
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanError, ScanReport
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.metadata_records import config_record, partition_record, topic_record
 from tests.doubles.model_brokers import ModelBrokers

@@ -19,10 +19,9 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanReport,
 )
 from include.tiering.model.histories import Divergence, OffsetRange, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial

@@ -25,7 +25,7 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.partial import Partial

@@ -16,8 +16,8 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanReport,
 )
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.failed_copies import Loss
 from tests.doubles.partial import Partial
 

@@ -6,8 +6,8 @@ import pytest
 
 from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
 from include.tiering.kafka.log_dirs.contract import ReplicaId
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import Fence
+from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.runs.contract import ANYWHERE, ClaimOrder, Lease, WorkStore
 from tests.doubles.partial import Partial

@@ -22,10 +22,9 @@ from include.tiering.errors import (
 from include.tiering.expiration.checks import PlanCheck, StillPlanned
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, DeleteStep, SegmentDeleter
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage

@@ -121,7 +121,7 @@ def test_a_delete_that_is_worked_on_is_left_to_its_worker_and_stops_nothing() ->
     assert named(outcome) == [(0, 9, "time"), (10, 19, "time")]
 
 
-def test_a_leftover_of_a_copy_stops_the_scan_until_it_is_abandoned() -> None:
+def test_a_begun_copy_stops_the_scan_until_it_is_abandoned() -> None:
     abandoned = remote_segment(9, 15, 24, state=STARTED, size_bytes=1)
     given = retention_input((*row(4), abandoned), retention_bytes=10)
     assert named(decide_deletions(given)) == [(0, 9, "size"), (10, 19, "size")]
@@ -134,14 +134,14 @@ def test_a_leftover_of_a_copy_stops_the_scan_until_it_is_abandoned() -> None:
     ]
 
 
-def test_a_leftover_past_retention_goes_without_moving_the_log_start() -> None:
+def test_a_begun_copy_past_retention_goes_without_moving_the_log_start() -> None:
     abandoned = remote_segment(9, 0, 49, state=STARTED, age_ms=DAY_MS)
     outcome = decide_deletions(retention_input((abandoned, remote_segment(1, 10, 19)), retention_ms=1000))
     assert named(outcome) == [(0, 49, "time")]
     assert outcome.log_start_offset == 0
 
 
-def test_a_leftover_past_retention_is_no_part_of_what_size_has_to_free() -> None:
+def test_a_begun_copy_past_retention_is_no_part_of_what_size_has_to_free() -> None:
     abandoned = remote_segment(9, 0, 4, state=STARTED, age_ms=DAY_MS, size_bytes=1_000)
     segments = (abandoned, remote_segment(1, 5, 9), remote_segment(2, 10, 19))
     outcome = decide_deletions(retention_input(segments, retention_ms=1000, retention_bytes=10))

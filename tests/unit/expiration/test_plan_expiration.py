@@ -13,10 +13,9 @@ from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, H
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.kafka.log_dirs.rules import local_only_bytes
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, SeenBy, SeenDivergence
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata

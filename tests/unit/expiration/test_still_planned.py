@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.expiration.checks import still_planned
 from include.tiering.model.retention import DeletionReason
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.values import SegmentRow
 from tests.doubles.expirations import planned_deletion
@@ -19,7 +19,7 @@ COPY = segment_of(ORDERS, 1, 0, 9)
 
 @dataclass
 class OneSegment:
-    """Metadata that know of an unfinished copy alone."""
+    """Metadata that know of an abandoned copy alone."""
 
     def list_segments(self, _partition: object) -> list[SegmentRow]:
         return [SegmentRow(COPY, Verdict.NONE, None)]

@@ -17,7 +17,7 @@ from include.tiering.formats.cluster_metadata import (
     record_values,
 )
 from include.tiering.formats.record_batch import parse_header
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.broker_data import broker_data
 from tests.doubles.metadata_records import (
     config_record,

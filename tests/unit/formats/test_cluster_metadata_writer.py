@@ -2,7 +2,7 @@
 
 from include.tiering.formats.cluster_metadata import PartitionRecord, TopicRecord, decode, record_values, topic_batch
 from include.tiering.formats.record_batch import parse_header
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.metadata_records import partition_record, topic_record
 
 ORDERS = Uuid(bytes(range(1, 17)))

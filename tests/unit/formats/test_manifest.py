@@ -18,10 +18,14 @@ from include.tiering.formats.aiven_manifest import (
     index_positions,
     parse_manifest,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    IndexType,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.units import GIB, MIB
 
 # As the plugin's own classes wrote it: 25 bytes in chunks of 10, no transaction index.

@@ -5,7 +5,7 @@ import pytest
 from include.tiering.errors import FormatError
 from include.tiering.formats import checkpoints
 from include.tiering.formats.checkpoints import MetaProperties
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 DIRECTORY_ID = "DJNI-5vO8s7lKmEVGY24Tw"
 TOPIC_ID = "DhwUnU7hQAGOf7zmLzw1Gg"

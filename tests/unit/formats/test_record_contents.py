@@ -9,7 +9,7 @@ from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
 from include.tiering.formats.records import records_of
-from include.tiering.model.segment_data import RecordDigest, SeenRecord
+from include.tiering.model.segments import RecordDigest, SeenRecord
 from tests.doubles.record_batches import record_batch
 
 BASE_MS = 1_700_000_000_000

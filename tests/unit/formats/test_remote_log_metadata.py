@@ -21,8 +21,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     update_of,
     update_record,
 )
-from include.tiering.model.ids import Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState, Uuid
 from tests.doubles.broker_data import expected
 
 _PARTITION = "076f72646572730102030405060708090a0b0c0d0e0f100000000300"

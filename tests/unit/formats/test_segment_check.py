@@ -5,7 +5,7 @@ from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.formats.segment_check import CheckedBatches, check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from tests.doubles.byte_sources import BytesSource, RecordingSource
 from tests.doubles.record_batches import data_batch, marker, old_batch, record_batch, with_crc
 

@@ -9,8 +9,8 @@ from include.tiering.database.schema import events
 from include.tiering.errors import BrokersUnavailableError, StateConflictError
 from include.tiering.handover.ports import published_end
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]

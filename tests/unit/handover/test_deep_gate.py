@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from include.tiering.handover.rules import HandoverState, HandoverStep
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import Look
 from tests.doubles.handover_world import handover_world
 

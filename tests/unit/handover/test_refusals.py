@@ -13,7 +13,7 @@ from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.ownership import LeaseRole
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentState, Verdict
 from include.tiering.operations.doctor import diagnose_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 from tests.doubles.present import present

@@ -8,7 +8,7 @@ import pytest
 from include.tiering.errors import UnknownTopicError
 from include.tiering.handover.contract import Handover
 from include.tiering.handover.service import HandoverService
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.segments import uuid
 
 OLD, NOW, OTHER = uuid(1), uuid(2), uuid(3)

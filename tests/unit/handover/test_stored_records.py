@@ -11,10 +11,15 @@ from include.tiering.formats.record_batch import ControlType
 from include.tiering.handover import actions
 from include.tiering.handover.actions import stored_digest
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.ownership import SegmentOrigin
-from include.tiering.model.segment_data import RangeDigest, RecordDigest, SeenRecord
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import (
+    RangeDigest,
+    RecordDigest,
+    RemoteLogSegmentMetadata,
+    SeenRecord,
+    TopicIdPartition,
+    Verdict,
+)
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.memory_metadata import MemoryMetadata

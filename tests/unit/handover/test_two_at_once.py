@@ -15,7 +15,7 @@ from include.tiering.errors import (
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 SWITCHED = {"remote.storage.enable": "true"}

@@ -12,7 +12,7 @@ from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
 from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
 from include.tiering.segments.ingestion_contract import IngestPage, RecordOutcome
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import empty

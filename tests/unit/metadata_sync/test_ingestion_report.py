@@ -7,7 +7,7 @@ import pytest
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.metadata_sync.ingest import IngestedPartition, IngestReport
 from include.tiering.metadata_sync.report import present_ingest, question
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.ingestion_contract import (
     BrokerSize,
     IngestPosition,

@@ -16,7 +16,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     update_record,
 )
 from include.tiering.metadata_sync.metadata_events import event_of
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, RemotePartitionDeleteState
+from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState
 from include.tiering.segments.ingestion_contract import PartitionRemoval, UnusableRecord
 from tests.doubles.segments import DELETE_STARTED, FINISHED, STARTED, partition_of, segment_of, update_of
 from tests.doubles.tiered_topic import tiered_records

@@ -13,8 +13,13 @@ from include.tiering.metadata_sync.plan_publication import (
     plan_publication,
 )
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.publication_world import BROKER_ID, orders
 from tests.doubles.segments import segment_of

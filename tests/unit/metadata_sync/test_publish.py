@@ -23,7 +23,7 @@ from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.metadata_sync.plan_publication import PublicationStep, intent_for
 from include.tiering.metadata_sync.publish import Publisher, PublishStep
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

@@ -7,7 +7,7 @@ import pytest
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_log import Obstacle, StoredHistories, continued_log, newest_decision, not_followed
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.segments import partition_of, segment_of
 
 ORDERS_0 = partition_of()

@@ -4,7 +4,7 @@ import pytest
 
 from include.tiering.errors import PoisonRecordError
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from tests.doubles.segments import (
     DELETE_FINISHED,
     DELETE_STARTED,

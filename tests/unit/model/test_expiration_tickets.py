@@ -19,7 +19,7 @@ def test_kafka_15479_a_segment_that_spans_epochs_counts_and_goes_once() -> None:
     assert named(outcome) == [(0, 29, "size"), (30, 39, "size")]
 
 
-def test_kafka_17062_leftovers_of_failed_copies_are_not_in_the_total() -> None:
+def test_kafka_17062_abandoned_copies_are_not_in_the_total() -> None:
     abandoned = tuple(remote_segment(90 + n, 30, 39, state=STARTED, size_bytes=1_000) for n in range(3))
     assert not decide_deletions(retention_input((*row(3), *abandoned), retention_bytes=30)).decisions
 

@@ -16,7 +16,7 @@ from include.tiering.handover.pitfalls import CHECKS, PITFALLS
 from include.tiering.handover.rules import STEPS, HandoverStep
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from tests.doubles.handover_evidence import (
     ORDERS,
     sound_evidence,

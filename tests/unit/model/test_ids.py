@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
+from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 
 
 def test_zero_is_written_as_kafka_does():

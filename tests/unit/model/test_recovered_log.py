@@ -13,7 +13,7 @@ from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence,
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import divergences_of
 from include.tiering.model.recovered_log import Obstacle, RecoveredLog, continued_log, recovered_log
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.segments import partition_of, segment_of
 
 ORDERS_0 = partition_of()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadataUpdate, RemoteLogSegmentState
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of, update_of
 
 PARTITION = partition_of()

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, is_legal_transition
+from include.tiering.model.segments import RemoteLogSegmentState, is_legal_transition
 
 STARTED, FINISHED, DELETE_STARTED, DELETE_FINISHED = RemoteLogSegmentState
 

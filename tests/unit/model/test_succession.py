@@ -8,7 +8,7 @@ from include.tiering.model.histories import (
     unexplained_overlap,
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.storage_segments import some_metadata
 
 

@@ -16,8 +16,8 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     UnfinishedTransaction,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.operations.doctor import Cause, Diagnosis, Evidence, diagnose
 from include.tiering.operations.readiness import Check, NotReady, PartitionReadiness, Readiness
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope

@@ -13,7 +13,7 @@ from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.copying.report import CopyRun, present_copy, present_plan, present_scan
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import CostEstimate, PartitionLag
 from include.tiering.operations.readiness import (
     Check,

@@ -19,10 +19,9 @@ from include.tiering.kafka.log_dirs.contract import (
     ScanError,
     ScanReport,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.operations.readiness import NotReady, PartitionReadiness, partition_readiness
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.failed_copies import FailedCopy

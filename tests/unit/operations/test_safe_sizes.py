@@ -1,6 +1,6 @@
 """What of the remote log counts as safe."""
 
-from include.tiering.model.segment_metadata import Verdict, VerdictTotal
+from include.tiering.model.segments import Verdict, VerdictTotal
 from include.tiering.presentation import as_text
 from include.tiering.sizes.report import SizeReport, present_sizes
 from tests.doubles import sample_values as sample

@@ -8,9 +8,15 @@ import google_crc32c
 import pytest
 
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.reading.fetch import FetchedSegment, fetch_partition
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow

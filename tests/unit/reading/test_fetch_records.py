@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, RemoteChecksumError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.segment_metadata import Verdict
+from include.tiering.model.segments import Verdict
 from include.tiering.quotas.contract import ByteLimiter, QuotaKind, QuotaLevel, Scope
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader, write_records

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError, QueueFullError, RemoteStorageUnavailableError
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.reading.service import RecordReaders
 from tests.doubles.partial import Partial

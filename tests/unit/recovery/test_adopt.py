@@ -11,7 +11,7 @@ from include.tiering.database.schema import events
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence
 from include.tiering.model.ownership import Fence, LeaseRole, TopicOwner
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, Verdict
 from include.tiering.recovery.adopt import Adoption, AdoptionPlan, AdoptionReport, AdoptionStep, plan_adoption
 from include.tiering.recovery.sql_recovery import SqlMetadataRecovery
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage

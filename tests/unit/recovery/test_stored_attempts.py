@@ -11,7 +11,7 @@ import pytest
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.formats.aiven_manifest import MAX_MANIFEST_BYTES
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.recovery.contract import StoredSegment
 from include.tiering.recovery.stored_attempts import (

@@ -17,9 +17,15 @@ from include.tiering.errors import (
     SettingError,
 )
 from include.tiering.formats.aiven_manifest import CustomMetadataField, encode_custom_metadata
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+    is_legal_topic_name,
+)
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm

@@ -15,9 +15,8 @@ from include.tiering.errors import (
     SendingStoppedError,
     SettingError,
 )
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segments import IndexType, RemoteLogSegmentId, TopicIdPartition, Uuid, is_legal_topic_name
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file.store import FileListing

@@ -11,7 +11,7 @@ import pytest
 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segments import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file.store import FileObjectStore

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageFullError, RemoteStorageUnavailableError
-from include.tiering.model.segment_data import IndexType
+from include.tiering.model.segments import IndexType
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file.store import FileObjectStore

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.runs.deletion_limits import BrakeLimits, TopicAction, disagreements, excesses, excesses_in_all
 from include.tiering.runs.deletion_run import TopicTotals
 from include.tiering.units import GIB

@@ -7,8 +7,8 @@ import pytest
 from include.tiering.errors import ClusterMetadataError
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport
-from include.tiering.model.ids import Uuid
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import Uuid
 from include.tiering.segments.topics import SeenOwners, owner_seen, register_owners
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.partial import Partial

@@ -8,8 +8,8 @@ from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableErro
 from include.tiering.expiration.plan import deletion_demands
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.cluster.contract import TopicMetadata
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.topics import TopicDeletion, TopicLifecycleState, TopicWatch
 from tests.doubles.expirations import planned_deletion

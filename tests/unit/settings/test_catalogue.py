@@ -69,7 +69,7 @@ DEFAULTS = {
     "tiering.expiration.batch.max.seconds": "600",
     "tiering.expiration.max.batches": "4",
     "tiering.audit.min.age.ms": "86400000",
-    "tiering.unfinished.copy.expiry.ms": "86400000",
+    "tiering.abandoned.copy.expiry.ms": "86400000",
     "tiering.on.topic.delete": "keep",
     "tiering.superseded.hold.ms": "86400000",
     "tiering.superseded.max.copies": "1",

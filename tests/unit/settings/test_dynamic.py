@@ -18,6 +18,12 @@ def test_a_dynamic_value_wins_over_the_environment_and_is_named_as_the_origin() 
     assert (static.copier.max_batches, static.origin("queued.max.bytes")) == (4, "default")
 
 
+def test_a_dynamic_value_under_a_former_name_is_in_force_under_the_current_one() -> None:
+    live = with_dynamic(load_settings(environ={}), {"tiering.unfinished.copy.expiry.ms": "90000"})
+    assert live.abandoned_copy.expiry_ms == 90_000
+    assert live.origin("tiering.abandoned.copy.expiry.ms") == "dynamic config"
+
+
 def test_several_values_of_one_section() -> None:
     names = ("remote.log.manager.copy.quota.window.num", "remote.log.manager.copy.quota.window.size.seconds")
     live = with_dynamic(load_settings(environ={}), dict.fromkeys(names, "7"), origin="elsewhere")

@@ -183,6 +183,16 @@ def test_an_alias_is_as_good_as_the_name(tmp_path: Path, name: str) -> None:
     assert (settings.queue.max_bytes, settings.origin("queued.max.bytes")) == (1024, f"file {tmp_path / 't.toml'}")
 
 
+@pytest.mark.parametrize("word", ["abandoned", "unfinished"])
+def test_an_abandoned_copy_has_its_former_name_in_a_file_and_in_the_environment(tmp_path: Path, word: str) -> None:
+    file = toml(tmp_path / "t.toml", f"[tiering.{word}.copy]\nexpiry.ms = 90000")
+    assert load_settings(file, environ={}).abandoned_copy.expiry_ms == 90_000
+    environ = {f"TIERING_{word.upper()}__COPY__EXPIRY__MS": "90001"}
+    settings = load_settings(file, environ=environ)
+    assert settings.abandoned_copy.expiry_ms == 90_001
+    assert settings.origin("tiering.abandoned.copy.expiry.ms") == f"environment {next(iter(environ))}"
+
+
 def test_a_name_and_its_alias_in_one_place_contradict_each_other(tmp_path: Path) -> None:
     file = toml(tmp_path / "t.toml", "queued.max.bytes = 1\nqueued.max.request.bytes = 2")
     with pytest.raises(SettingError, match=r"queued\.max\.request\.bytes \(file .*\) sets queued\.max\.bytes a second"):

@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout

@@ -7,9 +7,9 @@ import pytest
 
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.model.sizes import PartitionLag
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.sizes.compare import DuplicateBytes, compare_tiers

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.sizes.compare import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes

@@ -9,7 +9,7 @@ import pytest
 
 from include.tiering.audit.finding import AuditFinding, AuditOutcome, FindingKind, PassedOver
 from include.tiering.errors import RemoteStorageUnavailableError, SettingError
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
 from spark_jobs.audit import PARTS, attempt, parse_arguments
 from spark_jobs.audit_frames import (

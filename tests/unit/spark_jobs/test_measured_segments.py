@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.verification.measures import SegmentMeasure
 from spark_jobs.verification_measures import measure_from_json, measure_to_json
 

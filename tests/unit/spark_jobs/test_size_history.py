@@ -72,11 +72,11 @@ def test_days_that_are_too_old_go_and_nothing_else(tmp_path: Path, sizes: Path) 
 def test_an_unfinished_file_is_not_read_and_goes(tmp_path: Path, sizes: Path) -> None:
     history = tmp_path / "history"
     append_run(history, sizes, NOON_MS, keep_days=10)
-    unfinished = history / "day=2024-10-04" / ".123.parquet"
-    unfinished.write_bytes(b"half a file")
+    begun = history / "day=2024-10-04" / ".123.parquet"
+    begun.write_bytes(b"half a file")
     assert len(rows(history)) == 2
     append_run(history, sizes, NOON_MS + 1, keep_days=10)
-    assert not unfinished.exists()
+    assert not begun.exists()
 
 
 def test_runs_that_a_merge_holds_already_go(tmp_path: Path, sizes: Path) -> None:

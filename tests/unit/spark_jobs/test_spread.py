@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.ids import RemoteLogSegmentId
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth, RemoteLogSegmentId
 from include.tiering.verification.verify_segments import ToMeasure
 from spark_jobs.verification_measures import spread
 from tests.doubles.segments import partition_of, uuid

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.telemetry import for_partition, get_logger, redact
 
 

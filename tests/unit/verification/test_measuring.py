@@ -22,8 +22,7 @@ from include.tiering.formats.log_batches import iter_headers
 from include.tiering.formats.record_batch import HEADER_SIZE
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import IndexType
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentMetadata
+from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from include.tiering.model.segment_metadata import Verdict, VerdictTotal
+from include.tiering.model.segments import Verdict, VerdictTotal
 from include.tiering.telemetry.metrics import PrometheusRecorder
 from include.tiering.verification.metrics import publish_verdicts
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
 from include.tiering.verification.measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
 from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding
 from include.tiering.verification.suites import PARTITION_RULES, findings_of_partition

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.model.segment_metadata import Depth
+from include.tiering.model.segments import Depth
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.verification.plan import CostOfReading, ReadCost, bytes_to_read
 from tests.doubles.segments import partition_of, segment_of

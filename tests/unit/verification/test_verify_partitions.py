@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import PARTITION_RULES

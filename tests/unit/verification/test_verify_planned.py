@@ -8,8 +8,7 @@ import google_crc32c
 import pytest
 
 from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtError
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.verification import verify_segments as module

@@ -8,9 +8,8 @@ import pytest
 
 from include.tiering.errors import ForeignStoreError, JudgeError, RemoteStorageUnavailableError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segment_metadata import Depth, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, Verdict
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage

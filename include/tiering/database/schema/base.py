@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Text
 
-from include.tiering.model.ids import UUID_TEXT_LENGTH
+from include.tiering.model.segments import UUID_TEXT_LENGTH
 
 metadata: Final = MetaData(
     naming_convention={

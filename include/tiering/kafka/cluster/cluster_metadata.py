@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from include.tiering.errors import ClusterMetadataError
 from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata, PartitionMetadata, TopicMetadata
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 _LOG = logging.getLogger(__name__)
 

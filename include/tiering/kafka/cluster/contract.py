@@ -16,8 +16,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from include.tiering.errors import BrokersError, UnknownTopicError
-from include.tiering.model.ids import TopicIdPartition, Uuid
-from include.tiering.model.segment_data import SeenRecord
+from include.tiering.model.segments import SeenRecord, TopicIdPartition, Uuid
 
 
 @dataclass(frozen=True, slots=True)

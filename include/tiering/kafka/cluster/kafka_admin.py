@@ -49,7 +49,7 @@ from include.tiering.kafka.protocol.partition_requests import (
     OffsetSpec,
     TopicPartition,
 )
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 _NONE: Final = -1
 

@@ -8,8 +8,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException,
 
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import SeenRecord
+from include.tiering.model.segments import SeenRecord, TopicIdPartition
 
 CLIENT_ID: Final = "tiering-served-records"
 DEFAULT_TIMEOUT_MS: Final = 60_000

@@ -20,7 +20,7 @@ from include.tiering.formats.cluster_metadata import (
     TopicRecord,
 )
 from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 ALL_BROKERS: Final = ""
 

@@ -46,7 +46,7 @@ from include.tiering.kafka.log_dirs.files import (
     offset_file,
     parse_offset_file,
 )
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 
 _CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")

@@ -14,10 +14,9 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from include.tiering.errors import ClusterMetadataError, SourceError, SourceUnreadableError, printable
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.reasons import Reason
-from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.segments import LogSegmentData, TopicIdPartition, Uuid
 from include.tiering.presentation import Document, Table
 
 

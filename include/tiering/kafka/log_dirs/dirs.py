@@ -53,8 +53,8 @@ from include.tiering.kafka.log_dirs.files import (
     offset_file,
     parse_offset_file,
 )
-from include.tiering.model.ids import Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"

@@ -23,7 +23,7 @@ from include.tiering.kafka.log_dirs.found_replica import (
     nothing_recorded,
 )
 from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_replicated, segment_reasons, topic_refusal
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 Retention = Callable[[TopicMetadata | None], int | None]
 """The timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""

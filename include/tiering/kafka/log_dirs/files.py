@@ -42,7 +42,7 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.model.ids import is_legal_topic_name
+from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.units import GIB, MIB
 
 METADATA_LOG: Final = "__cluster_metadata-0"

@@ -15,8 +15,8 @@ from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanError
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.files import PARTITION_METADATA, DirectoryState, PartitionDirectoryName
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 
 @dataclass(frozen=True, slots=True)

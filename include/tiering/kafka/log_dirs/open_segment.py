@@ -54,7 +54,7 @@ from include.tiering.kafka.log_dirs.files import (
 from include.tiering.kafka.log_dirs.found_replica import what_is_missing
 from include.tiering.kafka.log_dirs.rolled_segments import CheckedFiles, SegmentFiles
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_data import LogSegmentData
+from include.tiering.model.segments import LogSegmentData
 
 
 @dataclass(frozen=True, slots=True)

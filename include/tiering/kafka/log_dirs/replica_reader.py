@@ -51,8 +51,8 @@ from include.tiering.kafka.log_dirs.files import (
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment, UnreadReplica
 from include.tiering.kafka.log_dirs.log_tail import find_active_end, find_last_stable_offset
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, read_rolled_segments
-from include.tiering.model.ids import TopicIdPartition
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition
 
 _ATTEMPTS: Final = 3
 """So often a partition is listed when files vanish between listing and opening."""

@@ -61,7 +61,7 @@ from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSe
 from include.tiering.kafka.log_dirs.replica_reader import DirReader, with_leader_read_last
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, SegmentFiles
 from include.tiering.kafka.log_dirs.segment_checks import find_leading_compacted, find_size_doubts
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 
 _UNKNOWN_PATH: Final = "topic facts"
 

@@ -31,7 +31,7 @@ from include.tiering.errors import (
     MetadataTopicUnavailableError,
 )
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, MetadataTopicRecord, OffsetBounds
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 CLIENT_ID: Final = "tiering-metadata-topic"
 DEFAULT_TIMEOUT_MS: Final = 30_000

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from include.tiering.errors import PublicationRefusedError
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 _SEGMENT, _UPDATE = 0, 1
 _IDS: Final = struct.Struct(">16siB16sB")

@@ -34,7 +34,7 @@ from include.tiering.kafka.protocol.messages import (
     write_boolean,
     write_text,
 )
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 _NO_ID: Final = Uuid(bytes(16))
 _SUPPORTED_FEATURES: Final = 0

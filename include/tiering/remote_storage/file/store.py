@@ -43,7 +43,7 @@ from include.tiering.errors import (
     printable,
 )
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.file.tree import (

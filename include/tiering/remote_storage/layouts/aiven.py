@@ -37,9 +37,7 @@ from include.tiering.formats.aiven_manifest import (
     index_positions,
     parse_manifest,
 )
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm, Cipher, SegmentKeys, StoredForm, stored_log
 from include.tiering.remote_storage.layouts.contract import (

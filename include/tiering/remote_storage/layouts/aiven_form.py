@@ -44,7 +44,7 @@ from include.tiering.formats.aiven_chunks import (
 from include.tiering.formats.aiven_manifest import CustomMetadataField, Encryption, IndexPosition, SegmentManifest
 from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource, IndexType, LogSegmentData
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, IndexType, LogSegmentData
 from include.tiering.remote_storage.layouts.contract import ReadObject, StreamObject
 from include.tiering.remote_storage.object_store import filled_block
 from include.tiering.units import KIB, MIB, format_bytes

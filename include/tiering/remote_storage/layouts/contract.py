@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from include.tiering.errors import ObjectKeyError, printable
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.model.segment_data import ByteSource, IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import (
+    ByteSource,
+    IndexType,
+    LogSegmentData,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    TopicIdPartition,
+    Uuid,
+)
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 
 ReadObject = Callable[[str, int, int | None], bytes]

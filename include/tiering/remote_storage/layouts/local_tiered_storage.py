@@ -21,9 +21,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from include.tiering.errors import RemoteChecksumError, RemoteResourceNotFoundError
-from include.tiering.model.ids import TopicIdPartition
-from include.tiering.model.segment_data import IndexType, LogSegmentData
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 from include.tiering.remote_storage.layouts.contract import (
     PARTITION_PATTERN,

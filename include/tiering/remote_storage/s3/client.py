@@ -53,7 +53,7 @@ from include.tiering.errors import (
     printable,
 )
 from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.model.segment_data import ByteSource
+from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, blocks_of, filled_block

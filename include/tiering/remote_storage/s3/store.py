@@ -33,7 +33,7 @@ from botocore.exceptions import ClientError
 
 from include.tiering.errors import ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError, printable
 from include.tiering.formats.crc32c import rest_crc32c
-from include.tiering.model.segment_data import RUNNING_CRC32C_STEP_BYTES, ByteSource
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
 from include.tiering.remote_storage.object_store import (

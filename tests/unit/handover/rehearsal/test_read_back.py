@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from include.tiering.broker_process.sample import bases_of, sample_of
 from include.tiering.handover.rehearsal import compared, counted, first_kept, lost_between, segment_digests
-from include.tiering.model.segment_data import SeenRecord
+from include.tiering.model.segments import SeenRecord
 from tests.doubles.replicas import replica
 
 NOW_MS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterMetadataError
 from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
 from include.tiering.kafka.cluster.contract import TopicMetadata
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers
 
 GONE = Uuid(b"a-topic-long-gon")

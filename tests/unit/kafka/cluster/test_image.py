@@ -13,7 +13,7 @@ from include.tiering.formats.cluster_metadata import (
 )
 from include.tiering.kafka.cluster.contract import PartitionMetadata
 from include.tiering.kafka.cluster.metadata_image import ClusterImage
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 ORDERS = Uuid(bytes(range(16)))
 AGAIN = Uuid(bytes(range(16, 32)))

@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Ka
 from include.tiering.errors import BrokersRefusedError, BrokersUnavailableError
 from include.tiering.kafka.cluster import kafka_records
 from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
-from include.tiering.model.segment_data import SeenRecord
+from include.tiering.model.segments import SeenRecord
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mock_cluster import MockCluster
 from tests.doubles.segments import partition_of

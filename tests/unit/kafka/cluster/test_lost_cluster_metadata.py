@@ -4,7 +4,7 @@ import pytest
 
 from include.tiering.errors import ClusterMetadataError
 from include.tiering.kafka.cluster.cluster_metadata import LostClusterMetadata
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
 

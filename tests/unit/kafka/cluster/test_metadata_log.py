@@ -10,7 +10,7 @@ from include.tiering.errors import ClusterMetadataError, CorruptFileError
 from include.tiering.kafka.cluster import metadata_log
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.log_dirs import CLUSTER_ID, ORDERS, BrokerLogDir
 from tests.doubles.metadata_records import (

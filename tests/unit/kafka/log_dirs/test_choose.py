@@ -8,8 +8,8 @@ from include.tiering.kafka.log_dirs.dirs import DirIdentity
 from include.tiering.kafka.log_dirs.evaluate_replicas import refusals
 from include.tiering.kafka.log_dirs.files import DirectoryState
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica
-from include.tiering.model.ids import TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import ORDERS, directory_id
 
 NOT_LEADER = IneligibleReason.NOT_LEADER

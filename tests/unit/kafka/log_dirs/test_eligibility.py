@@ -17,7 +17,7 @@ from include.tiering.kafka.log_dirs.rules import (
     segment_reasons,
     topic_refusal,
 )
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 TOPIC_ID = Uuid(bytes(range(16)))
 OPEN = ReplicaBounds(0, 1000, 1000, 1000, is_replicated=False)

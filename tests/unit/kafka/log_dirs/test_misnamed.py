@@ -1,7 +1,7 @@
 """Names that were recorded of topic ids: how often they are asked for."""
 
 from include.tiering.kafka.log_dirs.found_replica import kept
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 ORDERS, PAYMENTS = Uuid(b"o" * 16), Uuid(b"p" * 16)
 

@@ -11,7 +11,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import OpenSegment, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
 from tests.doubles.metadata_records import config_record, partition_change, partition_record, remove_topic, topic_record
 from tests.doubles.record_batches import old_batch

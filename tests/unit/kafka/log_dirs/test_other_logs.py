@@ -13,7 +13,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, Replica, ScanReport
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.log_dirs import (
     CLEANED,
     HIGH_WATERMARKS,

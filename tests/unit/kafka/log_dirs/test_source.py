@@ -19,7 +19,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import (
     CLEANED,
     CLUSTER_ID,

@@ -10,7 +10,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, Replica, ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 from tests.doubles.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, LOG_STARTS, ORDERS, BrokerLogDir
 from tests.doubles.model_brokers import ModelBrokers, ModelPartition
 

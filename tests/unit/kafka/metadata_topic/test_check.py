@@ -20,13 +20,15 @@ from include.tiering.formats.remote_log_metadata_records import (
 )
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
-from include.tiering.model.ids import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import (
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
     RemoteLogSegmentState,
     RemotePartitionDeleteState,
+    TopicIdPartition,
+    Uuid,
 )
 from tests.doubles.broker_data import expected
 from tests.doubles.mutated_records import mutated_values

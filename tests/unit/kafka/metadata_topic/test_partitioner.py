@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.kafka.metadata_topic.record_check import partition_choice
-from include.tiering.model.ids import TopicIdPartition, Uuid
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.broker_data import expected
 
 

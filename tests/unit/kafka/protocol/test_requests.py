@@ -42,7 +42,7 @@ from include.tiering.kafka.protocol.partition_requests import (
     ProducerState,
     TopicPartition,
 )
-from include.tiering.model.ids import Uuid
+from include.tiering.model.segments import Uuid
 
 ID: Final = Uuid(bytes(range(16)))
 ORDERS: Final = TopicPartition("orders", 3)

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.record_batch import HEADER_SIZE
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.verification.segment_contents import offset_entries, time_entries, transaction_entries
 from tests.doubles.storage_segments import some_metadata
 

@@ -14,9 +14,8 @@ from include.tiering.errors import ForeignStoreError, SegmentKeyError, UnprovedR
 from include.tiering.expiration.checks import ReplacementCheck
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId
 from include.tiering.model.histories import OffsetRange
-from include.tiering.model.ids import RemoteLogSegmentId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Verdict
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
@@ -303,7 +302,7 @@ def test_parts_stay_when_the_broker_has_deleted_the_segment(world, orders):
     assert world.objects() == 3 + 2
 
 
-def test_nothing_is_begun_with_leftovers_in_a_store_that_is_not_ours(world, orders):
+def test_nothing_is_begun_with_abandoned_copies_in_a_store_that_is_not_ours(world, orders):
     """What is missing there may be somewhere else; a deletion that has begun never ends in a finished copy."""
     left = left_at(world, orders, CopyStep.VERIFIED).metadata
     world.storage = ForeignStore(world.storage)

@@ -1,0 +1,383 @@
+"""Segments in remote storage (KIP-405): their ids and those of partitions, their states and metadata, what is copied.
+
+The states of a segment:
+
+    (none) --> COPY_SEGMENT_STARTED --> COPY_SEGMENT_FINISHED
+                        |                        |
+                        +----------+-------------+
+                                   v
+                        DELETE_SEGMENT_STARTED --> DELETE_SEGMENT_FINISHED
+
+The end of a whole partition, which no broker writes and every broker reads:
+
+    (none) --> DELETE_PARTITION_MARKED --> DELETE_PARTITION_STARTED --> DELETE_PARTITION_FINISHED
+
+Staying in a state is legal, so a repeated request is harmless. A verdict is separate from the state.
+
+`RecordDigest` is one SHA-256 over what a consumer sees of a range of records: equal digests mean equal records.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol, Self
+
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.units import MIB
+
+UUID_TEXT_LENGTH: Final = 22
+_RESERVED: Final = frozenset({bytes(16), bytes(15) + b"\x01"})
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Uuid:
+    """16 bytes, written as URL-safe base64 without padding (22 characters), as Kafka prints them."""
+
+    value: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.value) != 16:
+            raise ValueError(f"a Uuid has 16 bytes, not {len(self.value)}")
+
+    def __str__(self) -> str:
+        return _text_of(self.value)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError unless `text` is the one 22-character form of 16 bytes."""
+        if len(text) != UUID_TEXT_LENGTH:
+            raise ValueError(f"a Uuid has {UUID_TEXT_LENGTH} characters, not {len(text)}")
+        try:
+            parsed = cls(base64.b64decode(text + "==", altchars=b"-_", validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"not a Uuid: {text!r}") from error
+        if str(parsed) != text:
+            raise ValueError(f"not a canonical Uuid: {text!r}")
+        return parsed
+
+    @classmethod
+    def random(cls, random_bytes: Callable[[int], bytes]) -> Self:
+        """A version 4 UUID; redrawn while reserved or while its text starts with ``-``, as Kafka does."""
+        while True:
+            raw = bytearray(random_bytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            drawn = cls(bytes(raw))
+            if drawn.value not in _RESERVED and not str(drawn).startswith("-"):
+                return drawn
+
+    @property
+    def is_zero(self) -> bool:
+        return not any(self.value)
+
+
+@lru_cache(maxsize=4_096)
+def _text_of(value: bytes) -> str:
+    """Cached: the ids of a few topics are in every key of every statement."""
+    return base64.urlsafe_b64encode(value)[:UUID_TEXT_LENGTH].decode()
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 of ``[a-zA-Z0-9._-]``, and neither ``.`` nor ``..``."""
+    return name not in (".", "..") and _TOPIC_NAME.match(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIdPartition:
+    """A partition. Identity is (topic id, partition); the topic's name is a label."""
+
+    topic_id: Uuid
+    partition: int
+    topic: str = field(compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.partition < 2**31:
+            raise ValueError(f"partition {self.partition} is outside 0..2^31-1")
+        if not is_legal_topic_name(self.topic):
+            raise ValueError(f"not a legal topic name: {self.topic!r}")
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentId:
+    """One ATTEMPT to copy a segment: a retry has a new id, so nothing is ever overwritten."""
+
+    topic_id_partition: TopicIdPartition
+    id: Uuid
+
+    def __str__(self) -> str:
+        return f"{self.topic_id_partition}:{self.id}"
+
+
+class RemoteLogSegmentState(IntEnum):
+    """The value is the id on Kafka's wire."""
+
+    COPY_SEGMENT_STARTED = 0
+    COPY_SEGMENT_FINISHED = 1
+    DELETE_SEGMENT_STARTED = 2
+    DELETE_SEGMENT_FINISHED = 3
+
+    def may_become(self, target: "RemoteLogSegmentState") -> bool:
+        return target is self or target in _EDGES[self]
+
+
+_EDGES = {
+    RemoteLogSegmentState.COPY_SEGMENT_STARTED: {
+        RemoteLogSegmentState.COPY_SEGMENT_FINISHED,
+        RemoteLogSegmentState.DELETE_SEGMENT_STARTED,
+    },
+    RemoteLogSegmentState.COPY_SEGMENT_FINISHED: {RemoteLogSegmentState.DELETE_SEGMENT_STARTED},
+    RemoteLogSegmentState.DELETE_SEGMENT_STARTED: {RemoteLogSegmentState.DELETE_SEGMENT_FINISHED},
+    RemoteLogSegmentState.DELETE_SEGMENT_FINISHED: set(),
+}
+
+
+def is_legal_transition(source: RemoteLogSegmentState | None, target: RemoteLogSegmentState) -> bool:
+    """`source` None means an id that was never seen: only COPY_SEGMENT_STARTED may follow."""
+    if source is None:
+        return target is RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    return source.may_become(target)
+
+
+class RemotePartitionDeleteState(IntEnum):
+    """The value is the id on Kafka's wire."""
+
+    DELETE_PARTITION_MARKED = 0
+    DELETE_PARTITION_STARTED = 1
+    DELETE_PARTITION_FINISHED = 2
+
+
+class Verdict(StrEnum):
+    """Served: FINISHED and (passed or expired). Counted as safe and published: FINISHED and passed only."""
+
+    NONE = "none"
+    PASSED = "passed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+    @property
+    def is_served(self) -> bool:
+        return self in (Verdict.PASSED, Verdict.EXPIRED)
+
+    @property
+    def is_safe(self) -> bool:
+        return self is Verdict.PASSED
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictTotal:
+    """FINISHED segments with one verdict. `oldest_age_ms` is the time since the oldest of them was given.
+
+    None: there is no segment, or the verdict is NONE, which nobody gave.
+    """
+
+    verdict: Verdict
+    segments: int
+    size_bytes: int
+    oldest_age_ms: int | None
+
+
+class Depth(StrEnum):
+    """Both ask the store for every object's length and checksum, and read manifest and indexes back whole.
+
+    SHALLOW reads a range at the start and one at the end of the log besides, a few KiB: it finds what is missing, cut
+    off, exchanged or misdescribed. DEEP reads every byte of the log once, paced by the fetch quota: it finds each batch
+    that is damaged or out of its place, and each index entry that does not point where it says.
+    """
+
+    SHALLOW = "shallow"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadata:
+    """One copy attempt of one rolled segment.
+
+    Offsets are inclusive. `segment_leader_epochs` is the history clipped to [start_offset, end_offset]; its first
+    entry is at `start_offset`, or at the log start that lay within the segment. `max_timestamp_ms` is the largest
+    record timestamp, -1 if no record has one. `segment_size_bytes` counts the `.log` alone, as Kafka does.
+
+    Raises:
+        ValueError: a value that Kafka's own decoder would refuse (and stop over).
+    """
+
+    remote_log_segment_id: RemoteLogSegmentId
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    broker_id: int
+    event_timestamp_ms: int
+    segment_size_bytes: int
+    segment_leader_epochs: LeaderEpochs
+    state: RemoteLogSegmentState = RemoteLogSegmentState.COPY_SEGMENT_STARTED
+    custom_metadata: bytes | None = None
+    txn_index_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start_offset < 0 or self.end_offset < self.start_offset:
+            raise ValueError(f"offsets {self.start_offset}..{self.end_offset} are not a range")
+        if not 0 <= self.segment_size_bytes < 2**31:
+            raise ValueError(f"segment size {self.segment_size_bytes} is outside 0..2^31-1")
+        if not self.segment_leader_epochs.entries:
+            raise ValueError("a remote log segment has at least one leader epoch")
+        if self.segment_leader_epochs.entries[-1].start_offset > self.end_offset:
+            raise ValueError(f"leader epochs {list(self.segment_leader_epochs)} start after end {self.end_offset}")
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        return self.remote_log_segment_id.topic_id_partition
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+    def end_offset_of_epoch(self, epoch: int) -> int | None:
+        """Last offset (inclusive) of `epoch` inside this segment, or None if it has no such epoch."""
+        for entry, after in pairwise(self.segment_leader_epochs):
+            if entry.epoch == epoch:
+                return after.start_offset - 1
+        return self.end_offset if self.segment_leader_epochs.entries[-1].epoch == epoch else None
+
+    def with_update(self, update: "RemoteLogSegmentMetadataUpdate") -> "RemoteLogSegmentMetadata":
+        """Replaces broker id, event time, custom metadata (also to absent) and state; nothing else ever changes.
+
+        Raises:
+            ValueError: another id, or a transition that the state machine does not have.
+        """
+        if update.remote_log_segment_id != self.remote_log_segment_id:
+            raise ValueError(f"update of {update.remote_log_segment_id} applied to {self.remote_log_segment_id}")
+        if not is_legal_transition(self.state, update.state):
+            raise ValueError(f"{self.remote_log_segment_id}: {self.state.name} may not become {update.state.name}")
+        return replace(
+            self,
+            broker_id=update.broker_id,
+            event_timestamp_ms=update.event_timestamp_ms,
+            custom_metadata=update.custom_metadata,
+            state=update.state,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLogSegmentMetadataUpdate:
+    """The next state of one segment."""
+
+    remote_log_segment_id: RemoteLogSegmentId
+    state: RemoteLogSegmentState
+    event_timestamp_ms: int
+    broker_id: int
+    custom_metadata: bytes | None = None
+
+
+RUNNING_CRC32C_STEP_BYTES: Final = 8 * MIB
+
+
+class IndexType(StrEnum):
+    """What a reader may ask for beside the records. Order = order inside the aiven `.indexes` object."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    PRODUCER_SNAPSHOT = "producerSnapshot"
+    LEADER_EPOCH = "leaderEpoch"
+    TRANSACTION = "transaction"
+
+
+class ByteSource(Protocol):
+    """Random access to a fixed number of bytes that stay the same while it is open."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position` on; returns the bytes read, fewer only at the end.
+
+        Raises:
+            SourceChangedError: the source became shorter than `size_bytes`.
+            SourceUnreadableError: an I/O error.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegmentData:
+    """All that is copied of one segment (KIP-405's LogSegmentData).
+
+    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C as seen by the check pass. Indexes are trimmed.
+    `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end offset + 1,
+    `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of
+    the first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: from these the checksum of any
+    part follows without reading it again. Empty if the check pass kept none.
+    """
+
+    log: ByteSource
+    log_crc32c: int
+    offset_index: bytes
+    time_index: bytes
+    producer_snapshot: bytes
+    leader_epoch: bytes
+    transaction_index: bytes | None = None
+    log_running_crc32c: tuple[int, ...] = ()
+
+    def index(self, index_type: IndexType) -> bytes | None:
+        return {
+            IndexType.OFFSET: self.offset_index,
+            IndexType.TIMESTAMP: self.time_index,
+            IndexType.PRODUCER_SNAPSHOT: self.producer_snapshot,
+            IndexType.LEADER_EPOCH: self.leader_epoch,
+            IndexType.TRANSACTION: self.transaction_index,
+        }[index_type]
+
+
+_HEAD: Final = struct.Struct(">q?qI")
+_LENGTH: Final = struct.Struct(">I")
+_ABSENT: Final = b"\xff\xff\xff\xff"
+
+
+class SeenRecord(NamedTuple):
+    """One record. `is_append_time`: the timestamp is the broker's clock. Absent is not empty."""
+
+    offset: int
+    is_append_time: bool
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeDigest:
+    """Records of a range of offsets, control records left out, and SHA-256 over all that a consumer sees of them."""
+
+    records: int
+    sha256: str
+
+
+class RecordDigest:
+    """Takes records in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self._sums = hashlib.sha256()
+        self._records = 0
+
+    def add(self, record: SeenRecord) -> None:
+        self._records += 1
+        add = self._sums.update
+        add(_HEAD.pack(record.offset, record.is_append_time, record.timestamp_ms, len(record.headers)))
+        for content in (record.key, record.value, *(part for header in record.headers for part in header)):
+            if content is None:
+                add(_ABSENT)
+            else:
+                add(_LENGTH.pack(len(content)))
+                add(content)
+
+    def result(self) -> RangeDigest:
+        return RangeDigest(self._records, self._sums.hexdigest())

@@ -113,7 +113,7 @@ def _score(outcomes: Counter[Outcome]) -> float | None:
 
 
 def _package(path: str) -> str:
-    """The folder below the library's: of `include/tiering/model/segments.py` it is `model`."""
+    """The folder below the library's: of `include/tiering/model/ids.py` it is `model`."""
     *folders, file = PurePath(path).parts
     return folders[2] if len(folders) > 2 else PurePath(file).stem
 

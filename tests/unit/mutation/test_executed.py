@@ -7,7 +7,7 @@ import pytest
 from tests.mutation.executed import ExecutedLines
 from tests.mutation.operators import Mutant, mutants_of
 
-MODEL, USER, FAR = "include/tiering/model/segments.py", "include/tiering/tasks/plan.py", "include/tiering/work/far.py"
+MODEL, USER, FAR = "include/tiering/model/ids.py", "include/tiering/tasks/plan.py", "include/tiering/work/far.py"
 SOURCES = {
     MODEL: "LIMIT = 7\n\n\ndef ids(\n    a,\n):\n    return (\n        a,\n        1,\n    )\n",
     USER: "from include.tiering.model.segments import LIMIT\n\n\ndef plan():\n    return LIMIT\n",

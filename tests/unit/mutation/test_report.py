@@ -11,7 +11,7 @@ from tests.mutation.trial import Outcome, Result
 NOTICED, SURVIVED, NOT_RUN = Outcome.NOTICED, Outcome.SURVIVED, Outcome.NOT_RUN
 
 
-def result(outcome: Outcome, path: str = "include/tiering/model/segments.py", line: int = 3, **rest: Any) -> Result:
+def result(outcome: Outcome, path: str = "include/tiering/model/ids.py", line: int = 3, **rest: Any) -> Result:
     mutant = Mutant(path, line, line, line, "comparison", "<", "<=", 0, "    return a < b")
     return Result(mutant, outcome, **({"tests": 60, "seconds": 2.04} | rest))
 
@@ -28,7 +28,7 @@ REPORT = Report(RESULTS, 19_612, 4, 61.26)
 def test_the_text_names_what_nobody_noticed_and_counts_by_package() -> None:
     assert REPORT.text().splitlines() == [
         "survived:",
-        "  include/tiering/model/segments.py:7: comparison `<` -> `<=` in `return a < b`",
+        "  include/tiering/model/ids.py:7: comparison `<` -> `<=` in `return a < b`",
         "",
         "on lines that no fast test runs:",
         "  include/tiering/work/sql.py:9: comparison `<` -> `<=` in `return a < b`",
@@ -58,7 +58,7 @@ def test_the_document_says_the_same() -> None:
         "seconds": 61.3,
     }
     assert mutants[0] == {
-        "file": "include/tiering/model/segments.py",
+        "file": "include/tiering/model/ids.py",
         "line": 0,
         "operator": "comparison",
         "before": "<",

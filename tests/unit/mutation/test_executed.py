@@ -10,7 +10,7 @@ from tests.mutation.operators import Mutant, mutants_of
 MODEL, USER, FAR = "include/tiering/model/ids.py", "include/tiering/tasks/plan.py", "include/tiering/work/far.py"
 SOURCES = {
     MODEL: "LIMIT = 7\n\n\ndef ids(\n    a,\n):\n    return (\n        a,\n        1,\n    )\n",
-    USER: "from include.tiering.model.segments import LIMIT\n\n\ndef plan():\n    return LIMIT\n",
+    USER: "from include.tiering.model.ids import LIMIT\n\n\ndef plan():\n    return LIMIT\n",
     FAR: "from include.tiering.tasks import plan\n\n\ndef far():\n    return plan.plan()\n",
     "tests/unit/model/test_ids.py": "from include.tiering.model import ids\n",
     "tests/unit/tasks/test_plan.py": "import include.tiering.tasks.plan\n",

@@ -10,18 +10,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from include.tiering.app import open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.expiration.deletion_page import POLICY, SCRIPT
 from include.tiering.runs.deletion_run import DeletionOutcome, DeletionRun
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import PlanWithdrawnError
 from plugins.tiering_airflow.expiration import ExpirationOutcomeOperator, ReleaseOperator
 from plugins.tiering_airflow.web import expiration
 from plugins.tiering_airflow.web.expiration import DAG_ID, DeletionPlanPlugin, refused
 from tests.doubles.airflow_answer import answers
-from tests.doubles.airflow_home import Deployment, airflow_database, deployment
+from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
 from tests.doubles.self_contained import parsed
 
 # Airflow's web application imports a test client.
@@ -32,7 +30,7 @@ RUN_ID = f"expire-{DAG_RUN}"
 PAGE = f"/tiering/expiration/dags/{DAG_ID}/runs/{DAG_RUN}"
 WITHDRAW = f"/tiering/expiration/dags/{DAG_ID}/withdraw"
 BODY = {"dag_run_id": DAG_RUN, "run_id": RUN_ID}
-OWN = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
+SAME_ORIGIN = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
 Ask = Callable[..., httpx.Response]
 
 
@@ -58,13 +56,10 @@ def token() -> Iterator[Callable[[str | None], dict[str, str]]]:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     """A run whose plan takes all of one topic, and waits for an approval."""
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy", topics=["audit_log"])
-        app.copying.run_batch("copy", "copy/0")
+    made.copied("audit_log")
+    with made.open() as app:
         app.configs.alter(ConfigEntity(EntityType.TOPICS, "audit_log"), {"retention.bytes": "0"}, author="test")
         app.expiration.plan(RUN_ID)
         brake = app.expiration.apply_limits(RUN_ID)
@@ -98,7 +93,7 @@ def ask(planned: Deployment, token: Callable[[str | None], dict[str, str]]) -> I
 
 
 def _run(made: Deployment) -> DeletionRun:
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         return app.adapters.stores.deletions.run(RUN_ID)
 
 
@@ -127,7 +122,7 @@ def test_a_button_is_for_those_who_may_change_runs(ask: Ask) -> None:
     ("role", "status"), [("nobody", 401), (None, 403), ("viewer", 403), ("user", 200), ("op", 200), ("admin", 200)]
 )
 def test_who_may_change_runs_withdraws(ask: Ask, planned: Deployment, role: str | None, status: int) -> None:
-    answer = ask(WITHDRAW, role, "POST", json=BODY, headers=OWN)
+    answer = ask(WITHDRAW, role, "POST", json=BODY, headers=SAME_ORIGIN)
     assert answer.status_code == status
     withdrawal = _run(planned).withdrawal
     if status != 200:
@@ -139,7 +134,7 @@ def test_who_may_change_runs_withdraws(ask: Ask, planned: Deployment, role: str 
     page = ask(PAGE, role)
     assert f"Withdrawn by a {role}" in " ".join(parsed(page.content).text)
     assert 'data-address="' not in page.text
-    assert ask(WITHDRAW, role, "POST", json=BODY, headers=OWN).status_code == 200, "repeating is harmless"
+    assert ask(WITHDRAW, role, "POST", json=BODY, headers=SAME_ORIGIN).status_code == 200, "repeating is harmless"
 
 
 @pytest.mark.parametrize(
@@ -151,8 +146,8 @@ def test_who_may_change_runs_withdraws(ask: Ask, planned: Deployment, role: str 
         ({"Origin": "http://airflow.evil.example", "Sec-Fetch-Site": "same-origin"}, "another origin"),
         ({"Origin": "http://airflow", "Sec-Fetch-Site": "same-site"}, "another site"),
         ({"Sec-Fetch-Site": "none"}, "another site"),
-        ({**OWN, "Content-Type": "text/plain"}, "application/json"),
-        ({**OWN, "Content-Type": "application/x-www-form-urlencoded"}, "application/json"),
+        ({**SAME_ORIGIN, "Content-Type": "text/plain"}, "application/json"),
+        ({**SAME_ORIGIN, "Content-Type": "application/x-www-form-urlencoded"}, "application/json"),
     ],
 )
 def test_other_sites_withdraw_nothing(ask: Ask, planned: Deployment, headers: dict[str, str], words: str) -> None:
@@ -171,7 +166,7 @@ def test_a_cookie_alone_is_not_enough() -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD"])
 def test_no_other_method_withdraws(ask: Ask, planned: Deployment, method: str) -> None:
-    assert ask(WITHDRAW, "admin", method, headers=OWN).status_code in (404, 405)
+    assert ask(WITHDRAW, "admin", method, headers=SAME_ORIGIN).status_code in (404, 405)
     assert _run(planned).withdrawal is None
 
 
@@ -191,7 +186,7 @@ def test_no_other_method_withdraws(ask: Ask, planned: Deployment, method: str) -
 def test_what_is_no_plan_of_that_run_is_not_withdrawn(
     ask: Ask, planned: Deployment, path: str, body: Any, status: int
 ) -> None:
-    assert ask(path, "admin", "POST", json=body, headers=OWN).status_code == status
+    assert ask(path, "admin", "POST", json=body, headers=SAME_ORIGIN).status_code == status
     assert _run(planned).withdrawal is None
 
 
@@ -211,7 +206,7 @@ def test_nobody_reads_without_airflows_permission(ask: Ask) -> None:
 
 
 def test_a_later_try_has_a_plan_of_its_own_on_the_same_page(ask: Ask, planned: Deployment) -> None:
-    with open_app(load_settings(planned.config)) as app:
+    with planned.open() as app:
         for run_id in (f"{RUN_ID}.2", f"{RUN_ID}.x", f"{RUN_ID}2", f"{RUN_ID}.2.1"):
             app.expiration.plan(run_id)
         assert app.adapters.stores.deletions.tries_of(RUN_ID) == [RUN_ID, f"{RUN_ID}.2"]
@@ -223,7 +218,7 @@ def test_a_later_try_has_a_plan_of_its_own_on_the_same_page(ask: Ask, planned: D
 
 @pytest.mark.parametrize("option", ["Approve", "Reject"])
 def test_an_answer_after_the_withdrawal_releases_nothing(ask: Ask, planned: Deployment, option: str) -> None:
-    ask(WITHDRAW, "user", "POST", json=BODY, headers=OWN)
+    ask(WITHDRAW, "user", "POST", json=BODY, headers=SAME_ORIGIN)
     answers(DAG_ID, DAG_RUN, "olga", option)
     dag_run = SimpleNamespace(dag_id=DAG_ID, run_id=DAG_RUN)
     context: Any = {"run_id": DAG_RUN, "dag_run": dag_run, "params": {}}
@@ -231,11 +226,11 @@ def test_an_answer_after_the_withdrawal_releases_nothing(ask: Ask, planned: Depl
         ReleaseOperator(task_id="release", planned_run_id=RUN_ID).execute(context)
     with pytest.raises(PlanWithdrawnError, match="withdrawn by a user"):
         ExpirationOutcomeOperator(task_id="outcome", planned_run_id=RUN_ID).execute(context)
-    with open_app(load_settings(planned.config)) as app:
+    with planned.open() as app:
         assert {item.outcome for item in app.adapters.stores.deletions.items(RUN_ID)} == {DeletionOutcome.SKIPPED}
 
 
 def test_a_database_that_is_away_is_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIERING_METADATA__URL", "sqlite:////nowhere/at/all.sqlite")
     assert ask(PAGE).status_code == 503
-    assert ask(WITHDRAW, "admin", "POST", json=BODY, headers=OWN).status_code == 503
+    assert ask(WITHDRAW, "admin", "POST", json=BODY, headers=SAME_ORIGIN).status_code == 503

@@ -42,7 +42,7 @@ _PROBE: Final = re.compile(r"_tiering-probe-[0-9a-f]{16}\Z")
 _SEGMENT_FILE: Final = re.compile(r"(?:.*/)?[0-9]{20}-([A-Za-z0-9_-]{22})\.[A-Za-z_-]+\Z", re.DOTALL)
 
 
-def is_own(key: str) -> bool:
+def is_marker_or_probe(key: str) -> bool:
     """The store's marker, or what a check that the store can be written leaves for a moment."""
     return key == MARKER_KEY or _PROBE.match(key) is not None
 
@@ -61,7 +61,7 @@ def needs_metadata(listed: ListedObject) -> bool:
 
 def judge_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
     """The finding about an object or version that does not need the metadata; None if there is none."""
-    if is_own(listed.key):
+    if is_marker_or_probe(listed.key):
         return None  # the marker is replaced by each plan, and a probe is removed at once: versions of both are left
     if not listed.is_latest:
         what = "an older delete marker" if listed.is_delete_marker else "not the latest version of its key"

@@ -89,14 +89,14 @@ def refused(headers: "Mapping[str, str]") -> str | None:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site not in (None, "same-origin"):
         return f"the request comes from another site ({site!r}): open the page in Airflow"
-    if origin is not None and not _is_own(origin, headers.get("host", "")):
+    if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
         return "the request comes from another origin: open the page in Airflow"
     if site is None and origin is None and "authorization" not in headers:
         return "the request says neither where it comes from nor brings a token"
     return None
 
 
-def _is_own(origin: str, host: str) -> bool:
+def _is_same_origin(origin: str, host: str) -> bool:
     try:
         own, asked = urlsplit(configuration.api_base_url()), urlsplit(origin)
     except ValueError:

@@ -9,7 +9,7 @@ from tests.simulation.mutants.handing_over import HANDING_OVER
 from tests.simulation.mutants.judging import JUDGING
 from tests.simulation.mutants.mistaken import MISTAKEN
 from tests.simulation.mutants.mutant import Mutant
-from tests.simulation.mutants.owning import OWNING
+from tests.simulation.mutants.ownership import OWNING
 from tests.simulation.mutants.publishing import PUBLISHING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.audit.rules import is_own, named_segment_id
+from include.tiering.audit.rules import is_marker_or_probe, named_segment_id
 
 SEGMENT_ID = "__79_Pv6-fj39vX08_Lx8A"
 FILE = f"00000000000000000042-{SEGMENT_ID}"
@@ -41,7 +41,7 @@ def test_other_keys_name_none(key: str) -> None:
 
 
 def test_our_own_objects_are_the_marker_and_probes() -> None:
-    assert is_own("_tiering-store.json")
-    assert is_own("_tiering-probe-0123456789abcdef")
+    assert is_marker_or_probe("_tiering-store.json")
+    assert is_marker_or_probe("_tiering-probe-0123456789abcdef")
     for other in ("_tiering-store.json.bak", "a/_tiering-store.json", "_tiering-probe-x", "_tiering-other"):
-        assert not is_own(other)
+        assert not is_marker_or_probe(other)

@@ -139,9 +139,15 @@ def test_every_setting_says_what_it_is_for_and_what_it_accepts() -> None:
 
 def test_environment_names_are_distinct_and_short() -> None:
     assert len({setting.environment_name for setting in all_settings()}) == len(DEFAULTS)
-    assert len(by_environment_name()) == len(by_name()) == len(DEFAULTS) + 1
+    assert len(by_environment_name()) == len(by_name()) == len(DEFAULTS) + 2, "two aliases"
     assert by_name()["tiering.copier.lease.ms"].environment_name == "TIERING_COPIER__LEASE__MS"
     assert by_name()["remote_storage.url"].environment_name == "TIERING_REMOTE_STORAGE__URL"
+
+
+def test_the_former_name_of_the_expiry_of_abandoned_copies_leads_to_the_same_setting() -> None:
+    assert by_name()["tiering.unfinished.copy.expiry.ms"] is by_name()["tiering.abandoned.copy.expiry.ms"]
+    named = by_environment_name()["TIERING_UNFINISHED__COPY__EXPIRY__MS"]
+    assert named.name == "tiering.abandoned.copy.expiry.ms"
 
 
 def test_kafkas_later_name_of_the_byte_bound_leads_to_the_same_setting() -> None:

@@ -73,7 +73,7 @@ def times_are_kept(begun_ns: int, written_ms: Iterable[int]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnOffsets:
+class CheckpointedOffsets:
     """What the checkpoints say of this log: None = nothing, or nothing that is to be believed, as `doubt` says."""
 
     high_watermark: int | None
@@ -91,9 +91,9 @@ _CHECKPOINTS: Final = (
 )
 
 
-def own_offsets(
+def checkpointed_offsets(
     checkpoints: Checkpoints, partition: tuple[str, int], origin: LogOrigin, log_end: int | None
-) -> OwnOffsets:
+) -> CheckpointedOffsets:
     """What is believed of the checkpoints.
 
     Args:
@@ -115,7 +115,7 @@ def own_offsets(
             offset = None
         known.append(offset)
     high_watermark, recovery_point, log_start = known
-    return OwnOffsets(
+    return CheckpointedOffsets(
         high_watermark=high_watermark,
         log_start=log_start,
         recovery_point=recovery_point,

@@ -31,7 +31,7 @@ from include.tiering.errors import (
     SourceVanishedError,
     printable,
 )
-from include.tiering.formats import checkpoints, producer_state
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.checkpoints import (
     MAX_CHECKPOINT_BYTES,
     MAX_META_PROPERTIES_BYTES,
@@ -39,7 +39,7 @@ from include.tiering.formats.checkpoints import (
     MetaProperties,
     parse_offset_checkpoint,
 )
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.kafka.log_dirs.files import (
     LEADER_EPOCH_CHECKPOINT,
@@ -371,7 +371,7 @@ def read_snapshot(directory: BrokerDirectory, offset: int) -> tuple[ProducerEntr
     name = offset_file(offset, FileKind.PRODUCER_SNAPSHOT)
     data = directory.read(name, MAX_SNAPSHOT_BYTES)
     with in_file(directory.path_of(name)):
-        return producer_state.parse_producer_snapshot(data)
+        return indexes.parse_producer_snapshot(data)
 
 
 @contextmanager

@@ -16,10 +16,16 @@ from typing import Final
 
 from include.tiering.errors import FormatError, SourceError, SourceUnreadableError, SourceVanishedError
 from include.tiering.formats import indexes
-from include.tiering.formats.indexes import OffsetPosition
-from include.tiering.formats.log_batches import LogEnd, find_log_end, iter_headers
-from include.tiering.formats.producer_state import ProducerEntry, Transactions, open_transactions
-from include.tiering.formats.record_batch import HEADER_SIZE, MAX_OFFSET, NO_TIMESTAMP, LogBatch, parse_header
+from include.tiering.formats.indexes import OffsetPosition, ProducerEntry, Transactions, open_transactions
+from include.tiering.formats.log_batches import LogEnd, find_log_end
+from include.tiering.formats.record_batch import (
+    HEADER_SIZE,
+    MAX_OFFSET,
+    NO_TIMESTAMP,
+    LogBatch,
+    iter_headers,
+    parse_header,
+)
 from include.tiering.kafka.log_dirs.contract import UnfinishedTransaction
 from include.tiering.kafka.log_dirs.dirs import Listing, LogFile, Tail, in_file, last_index_entry, read_snapshot
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file

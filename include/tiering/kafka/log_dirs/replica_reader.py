@@ -20,10 +20,15 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.formats.log_batches import iter_headers
-from include.tiering.formats.record_batch import NO_TIMESTAMP
+from include.tiering.formats.record_batch import NO_TIMESTAMP, iter_headers
 from include.tiering.kafka.cluster.contract import ClusterMetadata
-from include.tiering.kafka.log_dirs.bounds import LogOrigin, OwnOffsets, ahead_of_leader, own_offsets, times_are_kept
+from include.tiering.kafka.log_dirs.bounds import (
+    CheckpointedOffsets,
+    LogOrigin,
+    ahead_of_leader,
+    checkpointed_offsets,
+    times_are_kept,
+)
 from include.tiering.kafka.log_dirs.contract import ScanError, matches, scan_error
 from include.tiering.kafka.log_dirs.dirs import (
     Checkpoints,
@@ -220,9 +225,9 @@ class PartitionReader:
         rolled = read_rolled_segments(
             directory, listing, epochs, deep=self.deep, on_error=self.on_error, known=self.known
         )
-        own = self._own_offsets(directory, listing, active, key)
-        log_start = self._log_start(directory, listing, epochs, own.log_start or 0)
-        high_watermark = max(min(own.high_watermark or 0, log_end), min(log_start, log_end))
+        checkpointed = self._checkpointed_offsets(directory, listing, active, key)
+        log_start = self._log_start(directory, listing, epochs, checkpointed.log_start or 0)
+        high_watermark = max(min(checkpointed.high_watermark or 0, log_end), min(log_start, log_end))
         return FoundReplica(
             identity=self.identity,
             directory_name=directory_name,
@@ -230,16 +235,16 @@ class PartitionReader:
             topic_id_partition=topic_id_partition,
             leader_epochs=epochs,
             log_start_offset=log_start,
-            checkpointed_log_start=own.log_start,
+            checkpointed_log_start=checkpointed.log_start,
             log_end_offset=log_end,
             high_watermark=high_watermark,
             last_stable_offset=find_last_stable_offset(
                 directory, listing, high_watermark=high_watermark, deep=self.deep, on_error=self.on_error
             ),
-            recovery_point=min(own.recovery_point or 0, log_end),
+            recovery_point=min(checkpointed.recovery_point or 0, log_end),
             cleaned=key in self.checkpoints.cleaned.offsets,
             segments=(*rolled, active),
-            doubt=own.doubt,
+            doubt=checkpointed.doubt,
         )
 
     def _leaving(
@@ -319,23 +324,23 @@ class PartitionReader:
             batch_count=end.batch_count if self.deep else None,
         )
 
-    def _own_offsets(
+    def _checkpointed_offsets(
         self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, key: tuple[str, int]
-    ) -> OwnOffsets:
+    ) -> CheckpointedOffsets:
         """Checkpoints may lag, so a log that ends before what they say lost something, or they speak of another log."""
         begun = begun_ns(directory)
         kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
         is_damaged = active.is_corrupt or active.is_old_magic
-        own = own_offsets(
+        checkpointed = checkpointed_offsets(
             self.checkpoints,
             key,
             LogOrigin(begun, kept, cache(lambda: self._has_predecessor(*key))),
             None if is_damaged else active.next_base_offset,
         )
-        if own.above_log_end is not None:
-            what = f"the broker's checkpoints know {own.above_log_end}"
+        if checkpointed.above_log_end is not None:
+            what = f"the broker's checkpoints know {checkpointed.above_log_end}"
             self._report_short_log(directory, listing.active, active.size_bytes, active.next_base_offset, what)
-        return own
+        return checkpointed
 
     def _has_predecessor(self, topic: str, partition: int) -> bool:
         """Whether an older log of this name lies beside it, on its way out. Names that were cut short do not count."""

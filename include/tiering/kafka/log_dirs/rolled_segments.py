@@ -18,12 +18,17 @@ from itertools import pairwise
 from typing import Final, Self
 
 from include.tiering.errors import CorruptFileError, FormatError, OldMagicError, SourceError, SourceVanishedError
-from include.tiering.formats import indexes, producer_state
-from include.tiering.formats.indexes import AbortedTxn, OffsetIndex, TimeIndex, check_length
-from include.tiering.formats.log_batches import iter_headers
-from include.tiering.formats.producer_state import ProducerEntry, open_transactions
-from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
-from include.tiering.formats.segment_check import CheckedBatches, check_segment
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import (
+    AbortedTxn,
+    OffsetIndex,
+    ProducerEntry,
+    TimeIndex,
+    check_length,
+    open_transactions,
+)
+from include.tiering.formats.log_batches import CheckedBatches, check_segment
+from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, iter_headers, parse_header
 from include.tiering.kafka.log_dirs.dirs import MAX_SNAPSHOT_BYTES, Listing, LogFile, in_file
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file
 from include.tiering.kafka.log_dirs.found_replica import FoundSegment
@@ -292,7 +297,7 @@ class SegmentFiles:
         if self.base_snapshot is None:
             return ()
         try:
-            return producer_state.parse_producer_snapshot(self.base_snapshot.read_all(MAX_SNAPSHOT_BYTES))
+            return indexes.parse_producer_snapshot(self.base_snapshot.read_all(MAX_SNAPSHOT_BYTES))
         except FormatError:
             return ()
 
@@ -301,7 +306,7 @@ class SegmentFiles:
             return None
         data = self.producer_snapshot.read_all(MAX_SNAPSHOT_BYTES)
         with in_file(self.producer_snapshot.path):
-            producer_state.parse_producer_snapshot(data)
+            indexes.parse_producer_snapshot(data)
         return data
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from include.tiering.errors import SourceError
-from include.tiering.formats.log_batches import iter_headers
+from include.tiering.formats.record_batch import iter_headers
 from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
 from include.tiering.kafka.log_dirs.dirs import DirIdentity, replica_directory
 from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, FileKind, offset_file

@@ -34,7 +34,7 @@ from typing import Any, Final
 from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
 from benchmarks.generated_segment import FileSource, status_bytes, write_segment
 from benchmarks.machine import machine_description
-from include.tiering.formats.segment_check import check_segment
+from include.tiering.formats.log_batches import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.units import GIB, KIB, MIB
 

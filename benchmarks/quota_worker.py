@@ -28,7 +28,7 @@ from sqlalchemy import Engine, event
 from benchmarks.copy_once import cpu_seconds, tell
 from include.tiering.app import open_app
 from include.tiering.errors import SendingStoppedError
-from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
+from include.tiering.formats.record_batch import append_crc32c, extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.quotas.shared_quotas import SqlBookLedger

@@ -28,7 +28,7 @@ from uuid import uuid4
 import numpy as np
 
 from benchmarks.quota_trace import BUCKET_NS, Trace
-from include.tiering.formats.crc32c import append_crc32c, extend_crc32c
+from include.tiering.formats.record_batch import append_crc32c, extend_crc32c
 from include.tiering.units import KIB, MIB
 
 _BLOCK_BYTES: Final = MIB

@@ -9,9 +9,8 @@ from typing import Self
 import numpy as np
 
 from benchmarks.generated_segment import FileSource, write_segment
-from include.tiering.formats import checkpoints, producer_state
-from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.formats.log_batches import iter_headers
+from include.tiering.formats import checkpoints, indexes
+from include.tiering.formats.record_batch import extend_crc32c, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
     Depth,
@@ -35,7 +34,7 @@ from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
 
 _INDEX_INTERVAL_BYTES = 4 * KIB
-_FACTS = "facts.json"
+_DESCRIPTION = "described.json"
 _PARTITION = TopicIdPartition(TOPIC_ID, 0, "generated")
 
 
@@ -50,9 +49,9 @@ class StoredLog:
     @classmethod
     def of(cls, directory: Path) -> Self:
         """What `store_segment` left there."""
-        facts = json.loads((directory / _FACTS).read_text())
-        metadata = _metadata(facts["end_offset"], facts["size_bytes"], facts["max_timestamp_ms"])
-        return cls(directory, metadata, facts["log_crc32c"])
+        described = json.loads((directory / _DESCRIPTION).read_text())
+        metadata = _metadata(described["end_offset"], described["size_bytes"], described["max_timestamp_ms"])
+        return cls(directory, metadata, described["log_crc32c"])
 
     @property
     def plain_log(self) -> Path:
@@ -78,7 +77,7 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
         log_crc32c=stored.log_crc32c,
         offset_index=offsets,
         time_index=times,
-        producer_snapshot=producer_state.EMPTY_SNAPSHOT,
+        producer_snapshot=indexes.EMPTY_SNAPSHOT,
         leader_epoch=checkpoints.serialize_leader_epochs(LeaderEpochs.of([(0, 0)])),
     )
     store = FileObjectStore(directory / "store")
@@ -88,13 +87,13 @@ def store_segment(directory: Path, size_bytes: int, batch_bytes: int) -> StoredL
             os.link(log, directory / "store" / planned.key)
         else:
             store.put(planned.key, planned.body, planned.crc32c, limiter=UnlimitedBytes(), on_sent=lambda _: None)
-    facts = {
+    described = {
         "end_offset": end_offset,
         "size_bytes": stored.metadata.segment_size_bytes,
         "max_timestamp_ms": max_timestamp_ms,
         "log_crc32c": stored.log_crc32c,
     }
-    (directory / _FACTS).write_text(json.dumps(facts))
+    (directory / _DESCRIPTION).write_text(json.dumps(described))
     return stored
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import UnlimitedBytes
 

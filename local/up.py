@@ -59,11 +59,11 @@ def main() -> int:
 
 
 def _say_where(console: Console, layout: Layout, base_url: str) -> int:
-    facts = {"address": base_url, "user": ADMIN, "password": f"in {layout.passwords}"}
+    shown = {"address": base_url, "user": ADMIN, "password": f"in {layout.passwords}"}
     if layout.tiering_toml.exists():
-        facts["settings"] = f"export {CONFIG_VARIABLE}={layout.tiering_toml}   (for ./tiering)"
-    facts["stop"] = "make down"
-    for name, value in facts.items():
+        shown["settings"] = f"export {CONFIG_VARIABLE}={layout.tiering_toml}   (for ./tiering)"
+    shown["stop"] = "make down"
+    for name, value in shown.items():
         console.print(f"{name:<10}{value}", soft_wrap=True)
     return 0
 

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from include.tiering.app import open_app
-from include.tiering.settings import load_settings
-from tests.doubles.airflow_home import deployment, task_environment
+from tests.doubles.airflow_home import deployed_for, deployment
 from tests.doubles.airflow_person import person_says
 from tests.doubles.source_tree import ROOT
 from tests.doubles.strays import plant_orphan, stored_files
@@ -19,13 +17,9 @@ pytestmark = pytest.mark.filterwarnings("default")
 def test_orphans_go_by_a_persons_word_and_a_missing_object_sounds_the_alarm(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = deployment(tmp_path)
-    for name, value in task_environment(made).items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path), tasks=True)
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga")
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy", topics=["audit_log"])
-        app.copying.run_batch("copy", "copy/0")
+    made.copied("audit_log")
     missing = min(made.remote.rglob("*.rsm-manifest"))
     missing.unlink()
     before = stored_files(made.remote)
@@ -39,7 +33,7 @@ def test_orphans_go_by_a_persons_word_and_a_missing_object_sounds_the_alarm(
     ((subject, body),) = olga.questions
     assert subject.startswith("Remove 2 objects")
     assert "audit_log" in body
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         found = {
             (one.finding.kind.value, one.finding.key): one.state.value for one in app.adapters.stores.audits.findings()
         }

@@ -35,22 +35,11 @@ from plugins.tiering_airflow.errors import (
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY
 from tests.doubles.airflow_answer import answers
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.strays import plant_orphan, stored_files
 
 DAG_ID, DAG_RUN = "tiering_audit", "manual__2026-01-01"
 FORM = {"inventory": None, "delete_orphans": False, "old_versions": False}
-
-
-class _TaskInstance:
-    """Keeps what tasks push, whichever they are, and gives it back."""
-
-    def __init__(self) -> None:
-        self.try_number = 1
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 class Run:
@@ -58,7 +47,7 @@ class Run:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **form: Any) -> None:
         self._monkeypatch = monkeypatch
-        self.instance = _TaskInstance()
+        self.instance = TaskInstance()
         dag_run = SimpleNamespace(dag_id=DAG_ID, run_id=DAG_RUN)
         self.context: Any = {"params": {**FORM, **form}, "run_id": DAG_RUN, "dag_run": dag_run, "ti": self.instance}
         self.arguments: list[str] = []
@@ -114,13 +103,9 @@ class Run:
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy", topics=["audit_log"])
-        app.copying.run_batch("copy", "copy/0")
+    made.copied("audit_log")
     return made
 
 
@@ -164,7 +149,7 @@ def test_a_missing_object_is_an_alarm_until_somebody_accepts_it(dry: Run, deploy
     dry.audit()
     with pytest.raises(AuditAlarmError, match=manifest.name):
         dry.of_audit(AuditAlarmOperator)
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.adapters.stores.audits.accept(
             [one.finding_id for one in app.adapters.stores.audits.findings()], author="me"
         )
@@ -172,7 +157,7 @@ def test_a_missing_object_is_an_alarm_until_somebody_accepts_it(dry: Run, deploy
 
 
 def test_a_guard_that_objects_is_an_alarm_and_nothing_is_planned(asked: Run, deployed: Deployment) -> None:
-    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
+    with deployed.open() as app, app.adapters.engine.begin() as connection:
         for table in (segment_epochs, segments):
             connection.execute(table.delete())
     asked.audit()
@@ -194,7 +179,7 @@ def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment)
 def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     before = stored_files(deployed.remote)
     asked.up_to_the_question()
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         question = app.adapters.stores.plan_questions.find(f"{DAG_ID} {DAG_RUN}")
     assert question is not None
     assert "audit_log" in question.body
@@ -206,7 +191,7 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     assert asked.of_plan(RemoveStraysOperator)["removed"] == 2
     asked.outcome()
     assert len(before) - len(stored_files(deployed.remote)) == 2
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         approval = app.adapters.stores.removals.run(asked.planned_run).approval
     assert approval is not None
     assert approval.author.startswith("olga (")
@@ -239,7 +224,7 @@ def test_the_answer_counts_for_the_plan_that_was_shown_and_for_those_who_may_app
     with pytest.raises(AnswerRefusedError, match="approved by olga, who is not among"):
         asked.of_plan(RemovalReleaseOperator)
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "per,olga")
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.audit.plan_removals("another", asked.instance.pushed[AUDIT_RUN_KEY])
     with pytest.raises(AnswerRefusedError, match="of another"):
         RemovalReleaseOperator(task_id="release", planned_run_id="another").execute(asked.context)

@@ -1,7 +1,6 @@
 """`tiering_configs`: the form, the operator over the real library, and one run by Airflow's own runner."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 from sqlalchemy import text
 
-from include.tiering.app import open_app
 from include.tiering.configs.config_catalogue import all_configs
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigChange, ConfigEntity, EntityType
 from include.tiering.configs.service import AlteredConfigs
@@ -25,9 +23,8 @@ from include.tiering.errors import (
     SettingError,
 )
 from include.tiering.quotas.contract import QuotaWorker
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.configs import AlterConfigOperator, ConfigRequest, counts
-from tests.doubles.airflow_home import Deployment, airflow_database, deployment
+from tests.doubles.airflow_home import Deployment, airflow_database
 from tests.doubles.source_tree import ROOT
 
 COPY = "remote.log.manager.copy.max.bytes.per.second"
@@ -48,14 +45,6 @@ REPORTING: dict[str, Any] = {
     "entity_name": "reporting",
     "name": CLIENT,
 }
-
-
-@pytest.fixture
-def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +72,12 @@ def test_a_database_one_migration_behind_takes_no_change(deployed: Deployment) -
 
 
 def _say_revision(deployed: Deployment, revision: str) -> None:
-    with open_app(load_settings(deployed.config)) as app, writing(app.adapters.engine) as connection:
+    with deployed.open() as app, writing(app.adapters.engine) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
 
 
 def _history(deployed: Deployment) -> list[ConfigChange]:
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         return list(app.adapters.stores.configs.history())
 
 
@@ -114,10 +103,10 @@ def test_a_former_name_changes_the_config_under_its_current_one(deployed: Deploy
 def test_a_change_claims_the_store_and_is_made_without_it(
     deployed: Deployment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         before = app.adapters.stores.generations.accepted().current.generation
     _alter()
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         assert app.adapters.stores.generations.accepted().current.generation == before + 1
     deployed.remote.rename(deployed.remote.with_name("unmounted"))
     assert _alter(value="1048576")["changed"] == 1

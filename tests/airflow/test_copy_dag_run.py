@@ -8,10 +8,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from sqlalchemy import select
 
-from include.tiering.app import open_app
 from include.tiering.database.schema import leases, planned_partitions
 from include.tiering.runs.contract import SegmentOutcome
-from include.tiering.settings import load_settings
 from include.tiering.verification.data_docs import DataDocs
 from tests.doubles.airflow_home import Deployment, deployment, task_environment
 from tests.doubles.source_tree import ROOT
@@ -67,7 +65,7 @@ def test_each_partition_is_copied_by_a_batch_of_its_placement(placed: Deployment
     copies = [task for task in run.get_task_instances() if task.task_id.startswith("copy")]
     assert {(task.task_id, task.queue) for task in copies} == {("copy", "default"), ("copy_rack-a", "rack-a")}
     task_of_batch = {f"{run.run_id}/{task.rendered_map_index.split()[1]}": task.task_id for task in copies}
-    with open_app(load_settings(placed.config)) as app, app.adapters.engine.connect() as connection:
+    with placed.open() as app, app.adapters.engine.connect() as connection:
         assert {item.outcome for item in app.adapters.stores.work.items(run.run_id)} == {SegmentOutcome.COPIED}
         batch_of = {row.partition: row.batch_id for row in connection.execute(select(leases))}
         partitions = connection.execute(select(planned_partitions)).all()

@@ -7,8 +7,6 @@ import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 
-from include.tiering.app import open_app
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.copying import (
     FINDINGS_KEY,
     CopyBatchOperator,
@@ -20,7 +18,7 @@ from plugins.tiering_airflow.copying import (
 )
 from plugins.tiering_airflow.errors import PlanFindingsError, QualityGateError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY, planned_run_id
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.present import present
 from tests.doubles.self_contained import parsed
 
@@ -29,20 +27,16 @@ OUTLET = Asset("tiering_remote_log")
 FORM = {"topics": None, "limit_bytes": None, "dry_run": False}
 
 
-class _TaskInstance:
-    """Keeps what a task pushes."""
+class _TaskInstance(TaskInstance):
+    """Knows how often each task of the run started."""
 
     def __init__(self, try_number: int = 1, tasks: frozenset[str] = frozenset()) -> None:
-        self.try_number = try_number
-        self.pushed: dict[str, Any] = {}
+        super().__init__(try_number)
         self._tasks = tasks
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
     def xcom_pull(self, task_ids: str, key: str) -> Any:
         assert task_ids == "plan"
-        return self.pushed.get(key)
+        return super().xcom_pull(task_ids, key)
 
     def get_ti_count(self, *, dag_id: str, task_ids: list[str], run_ids: list[str]) -> int:
         assert run_ids == [RUN_ID]
@@ -73,7 +67,7 @@ def _plan(instance: _TaskInstance | None = None, **form: Any) -> tuple[list[dict
 
 
 def _copy_inline(deployed: Deployment) -> None:
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.copying.run_batch(RUN_ID, "0.1")
 
 
@@ -99,7 +93,7 @@ def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment
     _plan(topics=["audit_log"])
     with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were left, nothing says why.*: audit_log-"):
         outcome.execute({})
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.copying.plan("another", topics=["audit_log"])
         leases = [
             app.adapters.stores.work.claim("another", f"another/{number}", lease_ms=60_000) for number in range(2)
@@ -129,7 +123,7 @@ def test_a_limit_takes_whole_segments(deployed: Deployment, capfd: pytest.Captur
 def test_a_dry_run_plans_and_starts_nothing(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
     assert _plan(dry_run=True)[0] == []
     assert "Dry run: 43 segments of 11 partitions" in capfd.readouterr().out
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         assert app.adapters.stores.work.items(RUN_ID) == []
 
 
@@ -143,10 +137,7 @@ RACKS = {1: "queue = 'rack-a'", 2: "queue = 'rack-b'\nspark_resource = 'local_di
 
 @pytest.fixture
 def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path, placements=RACKS)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return deployed_for(monkeypatch, deployment(tmp_path, placements=RACKS))
 
 
 def test_batches_of_a_queue_are_for_its_task(placed: Deployment) -> None:

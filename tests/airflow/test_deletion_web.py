@@ -19,7 +19,7 @@ from plugins.tiering_airflow.expiration import ExpirationOutcomeOperator, Releas
 from plugins.tiering_airflow.web import expiration
 from plugins.tiering_airflow.web.expiration import DAG_ID, DeletionPlanPlugin, refused
 from tests.doubles.airflow_answer import answers
-from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
+from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.self_contained import parsed
 
 # Airflow's web application imports a test client.
@@ -32,25 +32,6 @@ WITHDRAW = f"/tiering/expiration/dags/{DAG_ID}/withdraw"
 BODY = {"dag_run_id": DAG_RUN, "run_id": RUN_ID}
 SAME_ORIGIN = {"Origin": "http://airflow", "Sec-Fetch-Site": "same-origin"}
 Ask = Callable[..., httpx.Response]
-
-
-@pytest.fixture(scope="module")
-def token() -> Iterator[Callable[[str | None], dict[str, str]]]:
-    """The header of a user with a role, as Airflow's own login makes it."""
-    from airflow.api_fastapi.app import create_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-    airflow_database()
-    manager: Any = create_auth_manager()
-
-    def header(role: str | None) -> dict[str, str]:
-        user = SimpleAuthManagerUser(username=f"a {role}", role=role)
-        return {"Authorization": f"Bearer {manager.generate_jwt(user)}"}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
-        manager.init()
-        yield header
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from sqlalchemy import MetaData
 
-from include.tiering.app import App, open_app
+from include.tiering.app import open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
-from tests.doubles.airflow_home import Deployment, deployment, task_environment
+from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.airflow_person import person_says, turns_with_tasks
 from tests.doubles.source_tree import ROOT
 from tests.doubles.strays import MARKER
@@ -37,12 +37,9 @@ BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "pl
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in task_environment(made).items():
-        monkeypatch.setenv(name, value)
-    with _library(made) as app:
-        app.copying.plan("copy", topics=[TOPIC])
-        app.copying.run_batch("copy", "copy/0")
+    made = deployed_for(monkeypatch, deployment(tmp_path), tasks=True)
+    made.copied(TOPIC)
+    with made.open() as app:
         app.verification.verify_run("copy")
     return made
 
@@ -55,14 +52,8 @@ def careful(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment
     return deployed
 
 
-@contextmanager
-def _library(made: Deployment) -> Iterator[App]:
-    with open_app(load_settings(made.config)) as app:
-        yield app
-
-
 def _set_retention(made: Deployment, changes: Mapping[str, str | None]) -> None:
-    with _library(made) as app:
+    with made.open() as app:
         app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
 
 
@@ -86,7 +77,7 @@ def _picture(made: Deployment) -> dict[str, Any]:
         for path in made.remote.rglob("*")
         if path.is_file() and path.name != MARKER
     }
-    with _library(made) as app, app.adapters.engine.connect() as connection:
+    with made.open() as app, app.adapters.engine.connect() as connection:
         tables = MetaData()
         tables.reflect(connection)
         rows = {
@@ -98,7 +89,7 @@ def _picture(made: Deployment) -> dict[str, Any]:
 
 
 def _items(made: Deployment, dag_run_id: str) -> list[DeletionOutcome]:
-    with _library(made) as app:
+    with made.open() as app:
         return [item.outcome for item in app.adapters.stores.deletions.items(f"expire-{dag_run_id}")]
 
 
@@ -130,7 +121,7 @@ def test_what_a_dead_batch_left_is_deleted_by_the_next_run(deployed: Deployment)
     assert str(run.state) == "success"
     assert tasks.pop("approval") == {"skipped"}
     assert set().union(*tasks.values()) == {"success"}
-    with _library(deployed) as app:
+    with deployed.open() as app:
         items = app.adapters.stores.deletions.items(f"expire-{run.run_id}")
         left = [
             row.metadata
@@ -222,7 +213,7 @@ def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -
     assert _items(careful, run.run_id) == [DeletionOutcome.DELETED] * 3
     assert person.refused == [("mallory", 403)]
     ((subject, body),) = person.questions
-    with _library(careful) as app:
+    with careful.open() as app:
         stored = app.adapters.stores.deletions.run(f"expire-{run.run_id}")
     assert stored.approval is not None
     assert stored.approval.plan_hash == stored.plan_hash
@@ -241,5 +232,5 @@ def test_an_approval_of_what_would_stay_now_is_not_enough(careful: Deployment) -
     assert (str(run.state), tasks["release"]) == ("failed", {"failed"})
     assert _items(careful, run.run_id) == [DeletionOutcome.PLANNED] * 3
     assert _picture(careful)["objects"] == before["objects"]
-    with _library(careful) as app:
+    with careful.open() as app:
         assert app.adapters.stores.deletions.run(f"expire-{run.run_id}").approval is None

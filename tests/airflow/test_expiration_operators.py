@@ -10,7 +10,6 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
-from include.tiering.app import open_app
 from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.database.schema import planned_deletions
@@ -23,7 +22,6 @@ from include.tiering.errors import (
     StateConflictError,
 )
 from include.tiering.runs.deletion_run import DeletionOutcome
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
@@ -38,7 +36,7 @@ from plugins.tiering_airflow.expiration import (
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 
 DAG_RUN = "manual__2026-01-01"
 RUN_ID = f"expire-{DAG_RUN}"
@@ -46,16 +44,7 @@ OUTLET = Asset("tiering_remote_log")
 TOPICS = ("audit_log", "bigrecs")
 
 
-class _TaskInstance:
-    """Keeps what tasks push, whichever they are, and gives it back."""
-
-    def __init__(self) -> None:
-        self.try_number = 1
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
+class _TaskInstance(TaskInstance):
     def forge(self) -> None:
         """All that an answer left in Airflow once."""
         answer = {"user": "olga", "answered_at": "2030-01-01T00:00:00+00:00"}
@@ -64,17 +53,13 @@ class _TaskInstance:
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy", topics=TOPICS)
-        app.copying.run_batch("copy", "copy/0")
+    made = deployed_for(monkeypatch, deployment(tmp_path))
+    made.copied(*TOPICS)
     return made
 
 
 def _expires(made: Deployment, *topics: str, retention_bytes: str | None = "0") -> None:
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         for topic in topics:
             app.configs.alter(
                 ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": retention_bytes}, author="test"
@@ -135,12 +120,12 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
 
 def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -> None:
     _expires(deployed, TOPICS[0])
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         before = app.adapters.stores.generations.accepted()
     instance = _TaskInstance()
     assert _plan(instance, dry_run=True)["segments"]
     assert _branch(instance, dry_run=True) is None
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         assert app.adapters.stores.generations.accepted() == before
         run = app.adapters.stores.deletions.run(RUN_ID)
         assert (run.needs_approval, run.is_released) == (None, False)
@@ -161,7 +146,7 @@ def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment)
     instance = _TaskInstance()
     _plan(instance)
     _branch(instance)
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.expiration.withdraw(RUN_ID, author="olga")
     with pytest.raises(RunWithdrawnError):
         _release(instance)
@@ -183,14 +168,14 @@ def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> _TaskInstanc
 
 
 def _is_released(made: Deployment) -> bool:
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         return app.adapters.stores.deletions.run(RUN_ID).is_released
 
 
 def test_an_approval_counts_as_airflow_handed_it_over(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("per")
     assert _release(asked)
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         approval = app.adapters.stores.deletions.run(RUN_ID).approval
     assert approval is not None
     assert approval.author.startswith(f"per (tiering_expiration {DAG_RUN}, answered 20")
@@ -217,7 +202,7 @@ def test_who_may_approve_is_asked_again_at_the_release(
 
 def test_an_approval_of_another_plan_releases_nothing(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("olga")
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.expiration.plan("another", topics=TOPICS)
         app.expiration.apply_limits("another")
     with pytest.raises(AnswerRefusedError, match=r"not about plan .* of another"):
@@ -267,7 +252,7 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
     asked: _TaskInstance, deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _answers("olga")
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         now_ms = app.adapters.stores.audits.now_ms()
         refusal = Refusal(Guard.OLDER_DATABASE, "a copy is younger than all that is remembered", 1)
         record = AuditRecord("audit", AuditSource.LISTING, now_ms, now_ms, 1, 1, (refusal,))
@@ -286,13 +271,13 @@ def test_a_guard_that_an_audit_raised_stops_every_task(
 
 
 def _generation(made: Deployment) -> int:
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         return app.adapters.stores.generations.accepted().current.generation
 
 
 def test_a_question_that_is_asked_again_has_no_answer_yet(asked: _TaskInstance, deployed: Deployment) -> None:
     _answers("olga")
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.adapters.stores.plan_questions.show(f"tiering_expiration {DAG_RUN}")
     with pytest.raises(ApprovalRequiredError, match="has handed none"):
         _release(asked)
@@ -308,14 +293,14 @@ def test_the_question_names_limits_that_were_loosened_since_the_last_approval(
 ) -> None:
     _answers("olga")
     _release(asked)
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, author="second@laptop")
         app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, author="per@laptop")
         app.expiration.plan("expire-later", topics=TOPICS)
     context = _context(_TaskInstance())
     context["dag_run"].run_id = context["run_id"] = "later"
     assert BrakeOperator(task_id="brake", planned_run_id="expire-later").choose_branch(context) == APPROVAL_TASK_ID
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         question = app.adapters.stores.plan_questions.find("tiering_expiration later")
     assert question is not None
     assert "`tiering.expiration.max.share` 0.2 -> 0.3, by second@laptop at 20" in question.body
@@ -346,7 +331,7 @@ def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the
     summary = ExpirationSummaryOperator(task_id="summary", outlet=OUTLET, planned_run_id=RUN_ID)
     with pytest.raises(AirflowSkipException, match="nothing was deleted of 3 segments"):
         summary.execute(_context(instance))
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.expiration.run_batch(RUN_ID, f"{RUN_ID}/0")
     monkeypatch.setenv("PATH", "")  # spark-submit would not be found
     DeleteBatchOperator(task_id="delete", batch=1, planned_run_id=RUN_ID).execute(_context(instance))
@@ -374,7 +359,7 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
     instance = _TaskInstance()
     _plan(instance)
     failed = update(planned_deletions).values(outcome=DeletionOutcome.FAILED, message="access denied")
-    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
+    with deployed.open() as app, app.adapters.engine.begin() as connection:
         connection.execute(failed.where(planned_deletions.c.position == 0))
     with pytest.raises(DeletionFailedError, match="access denied"):
         _outcome(instance)
@@ -385,7 +370,7 @@ def test_the_outcome_names_what_was_kept(deployed: Deployment, monkeypatch: pyte
     instance = _TaskInstance()
     _plan(instance)
     kept = update(planned_deletions).values(outcome=DeletionOutcome.SKIPPED, message="its name is taken")
-    with open_app(load_settings(deployed.config)) as app, app.adapters.engine.begin() as connection:
+    with deployed.open() as app, app.adapters.engine.begin() as connection:
         connection.execute(kept)
     operator = ExpirationOutcomeOperator(task_id="outcome", planned_run_id=RUN_ID)
     said: list[str] = []

@@ -20,20 +20,10 @@ from plugins.tiering_airflow.metadata_sync import (
     IngestOutcomeOperator,
 )
 from plugins.tiering_airflow.shared import REMOTE_LOG
+from tests.doubles.airflow_home import TaskInstance
 from tests.doubles.observed_cluster import ObservedCluster
 
 pytestmark = pytest.mark.airflow
-
-
-class _TaskInstance:
-    def __init__(self, **pushed: Any) -> None:
-        self.pushed = pushed
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self.pushed.get(key)
 
 
 @pytest.fixture
@@ -46,17 +36,17 @@ def observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedCluster
     return cluster
 
 
-def context(ti: _TaskInstance, **params: Any) -> Any:
+def context(ti: TaskInstance, **params: Any) -> Any:
     events = {REMOTE_LOG: SimpleNamespace(extra={})}
     return {"ti": ti, "run_id": "manual", "params": {FROM_BEGINNING: False, **params}, "outlet_events": events}
 
 
-def ingest(ti: _TaskInstance, **params: Any) -> None:
+def ingest(ti: TaskInstance, **params: Any) -> None:
     IngestOperator(task_id="ingest").execute(context(ti, **params))
 
 
 def test_what_came_wakes_the_sizes(observed: ObservedCluster) -> None:
-    ti = _TaskInstance()
+    ti = TaskInstance()
     ingest(ti)
     assert ti.pushed == {RECORDS_KEY: 164 + 4, FINDINGS_KEY: []}, "records, and owners that changed"
     told = context(ti)
@@ -66,8 +56,8 @@ def test_what_came_wakes_the_sizes(observed: ObservedCluster) -> None:
 
 
 def test_where_nothing_came_nobody_is_woken(observed: ObservedCluster) -> None:
-    ingest(_TaskInstance())
-    again = _TaskInstance()
+    ingest(TaskInstance())
+    again = TaskInstance()
     ingest(again)
     assert again.pushed[RECORDS_KEY] == 0
     for records in ("0", ""):
@@ -77,7 +67,7 @@ def test_where_nothing_came_nobody_is_woken(observed: ObservedCluster) -> None:
 
 def test_a_record_that_stops_brokers_fails_the_run_and_not_the_reading(observed: ObservedCluster) -> None:
     observed.topic.append(0, b"no record")
-    ti = _TaskInstance()
+    ti = TaskInstance()
     ingest(ti)
     assert ti.pushed[RECORDS_KEY] == 168
     with pytest.raises(IngestFindingsError, match="__remote_log_metadata-0 is stopped at offset 30"):
@@ -87,7 +77,7 @@ def test_a_record_that_stops_brokers_fails_the_run_and_not_the_reading(observed:
 def test_a_partition_without_a_leader_is_tried_again_and_what_came_before_is_remembered(
     observed: ObservedCluster,
 ) -> None:
-    ti = _TaskInstance()
+    ti = TaskInstance()
     calls = iter([True])
 
     def away(call: str) -> None:
@@ -104,8 +94,8 @@ def test_a_partition_without_a_leader_is_tried_again_and_what_came_before_is_rem
 
 
 def test_the_form_may_ask_to_read_everything_again(observed: ObservedCluster) -> None:
-    ingest(_TaskInstance())
-    again = _TaskInstance()
+    ingest(TaskInstance())
+    again = TaskInstance()
     ingest(again, **{FROM_BEGINNING: True})
     assert again.pushed[RECORDS_KEY] == 164
 
@@ -113,4 +103,4 @@ def test_the_form_may_ask_to_read_everything_again(observed: ObservedCluster) ->
 def test_without_brokers_it_is_skipped(observed: ObservedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS")
     with pytest.raises(AirflowSkipException, match="bootstrap_servers"):
-        ingest(_TaskInstance())
+        ingest(TaskInstance())

@@ -1,7 +1,6 @@
 """Runs of `tiering_expiration` side by side: one that waits holds up nobody else, and no topic is in two hands."""
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +10,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TaskInstanceState
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, BrakeOperator, ReleaseOperator
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
@@ -38,18 +36,11 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployment(tmp_path)
     for name, value in (made.environment | _LIMITS).items():
         monkeypatch.setenv(name, value)
-    with _library(made) as app:
-        app.copying.plan("copy", topics=(LARGE, SMALL))
-        app.copying.run_batch("copy", "copy/0")
+    made.copied(LARGE, SMALL)
+    with made.open() as app:
         for topic in (LARGE, SMALL):
             app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
     return made
-
-
-@contextmanager
-def _library(made: Deployment) -> Iterator[App]:
-    with open_app(load_settings(made.config)) as app:
-        yield app
 
 
 @cache
@@ -118,7 +109,7 @@ class _Run:
 
     def release_and_delete(self, made: Deployment) -> None:
         batches = ReleaseOperator(task_id=RELEASE_TASK_ID, planned_run_id=self.planned_run_id).execute(self.context())
-        with _library(made) as app:
+        with made.open() as app:
             for batch in batches:
                 app.expiration.run_batch(self.planned_run_id, f"{self.planned_run_id}/{batch['batch']}")
 
@@ -132,18 +123,18 @@ def airflow() -> _Airflow:
 
 
 def _planned(made: Deployment, run: _Run) -> set[str]:
-    with _library(made) as app:
+    with made.open() as app:
         return {one.topic_id_partition.topic for one in app.adapters.stores.deletions.plan(run.planned_run_id)}
 
 
 def _left(made: Deployment) -> set[str]:
-    with _library(made) as app:
+    with made.open() as app:
         return {one.topic_id_partition.topic for one in app.sizes.partition_sizes()}
 
 
 def _outcomes(made: Deployment, run: _Run) -> dict[str, set[tuple[DeletionOutcome, str | None]]]:
     found: dict[str, set[tuple[DeletionOutcome, str | None]]] = {}
-    with _library(made) as app:
+    with made.open() as app:
         for item in app.adapters.stores.deletions.items(run.planned_run_id):
             topic = item.planned.segment_id.topic_id_partition.topic
             found.setdefault(topic, set()).add((item.outcome, item.message))
@@ -157,7 +148,7 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     asking.plan()
     assert _planned(deployed, asking) == {LARGE, SMALL}
     assert asking.brake() == APPROVAL_TASK_ID
-    with _library(deployed) as app:
+    with deployed.open() as app:
         shown = app.adapters.stores.deletions.run(asking.planned_run_id).plan_hash
 
     later = _Run(airflow, "scheduled__2")
@@ -173,7 +164,7 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     asking.answer("Approve")
     asking.release_and_delete(deployed)
     assert _left(deployed) == set()
-    with _library(deployed) as app:
+    with deployed.open() as app:
         approval = app.adapters.stores.deletions.run(asking.planned_run_id).approval
     assert approval is not None
     assert approval.plan_hash == shown
@@ -229,7 +220,7 @@ def test_a_dry_run_shows_everything_and_a_plan_made_again_is_its_own(deployed: D
 def test_runs_of_the_command_line_are_not_looked_for_in_airflow(
     deployed: Deployment, airflow: _Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _library(deployed) as app:
+    with deployed.open() as app:
         app.expiration.plan("cli-20260101T000000Z-abcdef")
     monkeypatch.setattr(_Run, "get_task_states", None)
     assert _Run(airflow, "scheduled__1").plan()["topics_left_out"] == 0
@@ -244,7 +235,7 @@ def test_states_are_airflows_own() -> None:
 
 def test_two_released_plans_of_the_same_segments_delete_each_once(deployed: Deployment) -> None:
     """What leases and states guarantee by themselves, should two plans ever name the same segments."""
-    with _library(deployed) as app:
+    with deployed.open() as app:
         for run_id in ("one", "two"):
             app.expiration.plan(run_id, topics=[SMALL])
             app.expiration.apply_limits(run_id)

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from include.tiering.app import open_app
 from include.tiering.model.segments import Verdict
-from include.tiering.settings import load_settings
-from tests.doubles.airflow_home import deployment, task_environment
+from tests.doubles.airflow_home import deployed_for, deployment
 from tests.doubles.source_tree import ROOT
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
@@ -18,13 +16,9 @@ pytestmark = pytest.mark.filterwarnings("default")
 def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made = deployment(tmp_path)
-    for name, value in task_environment(made).items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path), tasks=True)
     monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy-1", topics=["audit_log"])
-        app.copying.run_batch("copy-1", "copy-1/0")
+    made.copied("audit_log", run_id="copy-1")
     log = min(made.remote.rglob("*.log"))
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1
@@ -44,7 +38,7 @@ def test_a_damaged_segment_fails_the_run_and_is_a_task_of_its_own(
     assert named.rendered_map_index.startswith("audit_log-")
     (page,) = (tmp_path / "docs" / "tiering_quality").glob("*/index.html")
     assert log.stem[21:] in page.read_text()
-    with open_app(load_settings(made.config)) as app:
+    with made.open() as app:
         totals = {
             total.verdict: total.segments for total in app.adapters.stores.metadata.verdict_totals() if total.segments
         }

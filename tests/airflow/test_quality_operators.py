@@ -9,9 +9,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowSkipException
 from prometheus_client import REGISTRY
 
-from include.tiering.app import App, open_app
+from include.tiering.app import App
 from include.tiering.model.segments import Verdict
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.data_docs import report_url
 from plugins.tiering_airflow.errors import QualityGateError, SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
@@ -25,7 +24,7 @@ from plugins.tiering_airflow.verification import (
     VerifySegmentsOperator,
     together,
 )
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.present import present
 from tests.unit.verification.data_docs.test_pages import FINDING
 
@@ -33,38 +32,21 @@ RUN_ID = "manual__2026-01-01"
 FORM = {"topics": None, "depth": "deep", "which": "due", "share": None, "limit_bytes": None, "dry_run": False}
 
 
-class _TaskInstance:
-    def __init__(self, try_number: int = 1) -> None:
-        self.try_number = try_number
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     """Two topics copied, nothing judged."""
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
-    with opened(made) as app:
-        app.copying.plan("copy-1", topics=["payments*", "audit_log"])
-        app.copying.run_batch("copy-1", "copy-1/0")
+    made.copied("payments*", "audit_log", run_id="copy-1")
     return made
-
-
-def opened(made: Deployment) -> Any:
-    return open_app(load_settings(made.config))
 
 
 class Run:
     """One DAG run, task by task."""
 
     def __init__(self, **form: Any) -> None:
-        self.instance = _TaskInstance()
+        self.instance = TaskInstance()
         self.context: Any = {"params": {**FORM, **form}, "run_id": RUN_ID, "ti": self.instance}
 
     def plan(self) -> dict[str, Any]:
@@ -106,7 +88,7 @@ def dag_id(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_this_process(made: Deployment, error: Exception | None = None) -> Any:
     def job(operator: VerifySegmentsOperator) -> None:
         run_id = operator.planned_run_id
-        with opened(made) as app:
+        with made.open() as app:
             app.verification.run_planned(run_id)
         if error is not None:
             raise error
@@ -163,7 +145,7 @@ def test_a_run_that_finds_nothing(deployed: Deployment, monkeypatch: pytest.Monk
     assert run.summary() == []
     assert f"All {planned} segments passed" in capfd.readouterr().out
     run.outcome()
-    with opened(deployed) as app:
+    with deployed.open() as app:
         assert verdicts(app) == {Verdict.PASSED}
     # All of the plan is done: another try starts no job.
     run.verify(monkeypatch, None)
@@ -189,7 +171,7 @@ def test_the_first_screen_names_each_failed_segment_with_its_address(
     assert f"1 of {planned} segments failed" in said
     with pytest.raises(QualityGateError, match=segment_id):
         run.outcome()
-    with opened(deployed) as app:
+    with deployed.open() as app:
         assert verdicts(app) == {Verdict.PASSED, Verdict.FAILED}
 
 

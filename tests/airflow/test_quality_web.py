@@ -17,7 +17,6 @@ from include.tiering.verification.data_docs import DataDocs
 from plugins.tiering_airflow.data_docs import URL_PREFIX
 from plugins.tiering_airflow.web import verification
 from plugins.tiering_airflow.web.verification import QualityPlugin
-from tests.doubles.airflow_home import airflow_database
 from tests.doubles.self_contained import parsed
 from tests.doubles.source_tree import ROOT
 from tests.unit.verification.data_docs.test_pages import RUN
@@ -27,25 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.te
 
 Get = Callable[..., httpx.Response]
 PAGE = f"/tiering/quality/dags/{RUN.origin}/runs/{RUN.run_id}"
-
-
-@pytest.fixture(scope="module")
-def token() -> Iterator[Callable[[str | None], dict[str, str]]]:
-    """The header of a user with a role, as Airflow's own login makes it."""
-    from airflow.api_fastapi.app import create_auth_manager
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-
-    airflow_database()
-    manager: Any = create_auth_manager()
-
-    def header(role: str | None) -> dict[str, str]:
-        user = SimpleAuthManagerUser(username=f"a {role}", role=role)
-        return {"Authorization": f"Bearer {manager.generate_jwt(user)}"}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "s" * 64)
-        manager.init()
-        yield header
 
 
 @pytest.fixture

@@ -14,21 +14,11 @@ from airflow.triggers.base import TriggerEvent
 
 from plugins.tiering_airflow.errors import NotReadyError
 from plugins.tiering_airflow.readiness import MISSING_KEY, ReadinessTrigger, TieringReadySensor
-from tests.doubles.airflow_home import Deployment, deployment
+from tests.doubles.airflow_home import Deployment, TaskInstance, deployment
 from tests.doubles.patience import PATIENCE_SECONDS
 
 PAST_MS = 0
 FAR_MS = 10**14
-
-
-class TaskInstance:
-    """Keeps what is pushed."""
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 @pytest.fixture
@@ -79,8 +69,6 @@ def test_a_schema_that_is_missing_is_waited_for_until_the_deadline(use: Any) -> 
 
 
 def test_a_wait_ends_when_it_is_over(use: Any) -> None:
-    from include.tiering.app import open_app
-    from include.tiering.settings import load_settings
 
     made = use(migrated=False)
 
@@ -88,7 +76,7 @@ def test_a_wait_ends_when_it_is_over(use: Any) -> None:
         waiting = asyncio.ensure_future(anext(ReadinessTrigger(poll_seconds=0.02, deadline_ms=FAR_MS).run()))
         done, _ = await asyncio.wait([waiting], timeout=0.2)
         assert not done
-        with open_app(load_settings(made.config)) as app:
+        with made.open() as app:
             app.set_up.migrate()
         return await asyncio.wait_for(waiting, PATIENCE_SECONDS)
 

@@ -79,12 +79,12 @@ class World:
             monkeypatch.setenv(name, value)
 
     def migrate(self) -> None:
-        with open_app(load_settings(self.deployed.config)) as app:
+        with self.deployed.open() as app:
             app.set_up.migrate()
 
     def copy_everything(self) -> None:
         """So that partitions are known by their remote segments."""
-        with open_app(load_settings(self.deployed.config)) as app:
+        with self.deployed.open() as app:
             app.copying.plan("run-1")
             app.copying.run_batch("run-1", "run-1/0")
 
@@ -175,7 +175,7 @@ def _say_revision(engine: Engine, revision: str) -> None:
 def _between(world: World) -> Mend:
     """A `migrate` of this version has brought the schema here, and has not recorded where keys lie."""
     world.migrate()
-    with open_app(load_settings(world.deployed.config)) as app, writing(app.adapters.engine) as connection:
+    with world.deployed.open() as app, writing(app.adapters.engine) as connection:
         names = ("generation_token", "url", "layout", "key_prefix", "conditional_writes")
         owned = app.adapters.stores.generations.accepted().current
         connection.execute(stores.update().values(dict.fromkeys(names)))
@@ -259,11 +259,11 @@ def _paused(world: World) -> Mend:
 
 
 def _pause(world: World) -> Mend:
-    with open_app(load_settings(world.deployed.config)) as app:
+    with world.deployed.open() as app:
         app.adapters.stores.work.pause(None, author="ada")
 
     def mend() -> None:
-        with open_app(load_settings(world.deployed.config)) as app:
+        with world.deployed.open() as app:
             app.adapters.stores.work.resume(None, author="ada")
 
     return mend
@@ -272,7 +272,7 @@ def _pause(world: World) -> Mend:
 def _no_cluster_metadata(world: World) -> Mend:
     """They were read once, and are not to be seen now."""
     world.migrate()
-    with open_app(load_settings(world.deployed.config)) as app:
+    with world.deployed.open() as app:
         app.adapters.stores.seen_cluster_metadata.record()
     hidden = [broker / "__cluster_metadata-0" for broker in world.brokers.iterdir()]
     for log in hidden:
@@ -557,7 +557,7 @@ def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world
 
 def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: World) -> None:
     world.migrate()
-    with open_app(load_settings(world.deployed.config)) as app:
+    with world.deployed.open() as app:
         app.adapters.stores.work.pause("orders", author="ada")
     event = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS, topics=["orders", "bigrecs"]))
     assert (event["ready"], event["summary"]) == (True, "1 of 4 partitions ready")

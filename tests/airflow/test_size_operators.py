@@ -8,8 +8,6 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from prometheus_client import REGISTRY
 
-from include.tiering.app import open_app
-from include.tiering.settings import load_settings
 from plugins.tiering_airflow.errors import SizeDifferenceError, SparkJobError, SparkJobRetriableError
 from plugins.tiering_airflow.sizes import (
     COUNTED_KEY,
@@ -19,8 +17,7 @@ from plugins.tiering_airflow.sizes import (
     SizeSummaryOperator,
     finding_lines,
 )
-from tests.doubles.airflow_home import Deployment, deployment
-from tests.doubles.partial import Partial
+from tests.doubles.airflow_home import Deployment, TaskInstance
 from tests.doubles.present import present
 
 RUN_ID = "run-1"
@@ -48,25 +45,6 @@ STORED = {
 }
 
 
-class _TaskInstance(Partial):
-    def __init__(self, **pushed: Any) -> None:
-        self.pushed = pushed
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-    def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self.pushed.get(key)
-
-
-@pytest.fixture
-def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
-
-
 class _Job:
     """Stands for spark-submit: what it was asked for, and what it leaves."""
 
@@ -89,7 +67,7 @@ def _run(job: _Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, from_storag
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
     monkeypatch.setattr(RemoteLogSizesOperator, "_hook_for", lambda self, scratch: None)
     monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: job.run(self))
-    instance = _TaskInstance()
+    instance = TaskInstance()
     context: Any = {"ti": instance, "params": {FROM_STORAGE: from_storage}}
     RemoteLogSizesOperator(task_id="sizes").execute(context)
     return dict(instance.pushed[COUNTED_KEY])
@@ -136,13 +114,13 @@ def test_suspects_beyond_what_was_asked_about_again_are_a_finding() -> None:
 
 
 def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capfd) -> None:
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.copying.plan(RUN_ID, topics=["bigrecs", "audit_log"])
         waiting = app.sizes.report().tiers.copy_lags
         assert sum(lag.segments for lag in waiting if lag.topic_id_partition.topic == "audit_log") > 0
         app.copying.run_batch(RUN_ID, "0.1")
     counted = {"findings": 1, "computation_ms": 250.0, "duplicates": {"bigrecs": 7}}
-    SizeSummaryOperator(task_id="summary").execute({"ti": _TaskInstance(**{COUNTED_KEY: counted})})
+    SizeSummaryOperator(task_id="summary").execute({"ti": TaskInstance(**{COUNTED_KEY: counted})})
     said = capfd.readouterr().out
     assert "remote log size" in said
     assert "local and remote" in said
@@ -157,5 +135,5 @@ def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capf
 
 
 def test_the_summary_of_a_recount_that_failed_still_says_what_waits(deployed: Deployment, capfd) -> None:
-    SizeSummaryOperator(task_id="summary").execute({"ti": _TaskInstance()})
+    SizeSummaryOperator(task_id="summary").execute({"ti": TaskInstance()})
     assert "remote log size" in capfd.readouterr().out

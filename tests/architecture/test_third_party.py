@@ -14,7 +14,7 @@ _OWN: Final = frozenset({"include", "plugins", "dags", "spark_jobs", "local", "t
 _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering": frozenset(),
     "include/tiering/formats": frozenset({"google_crc32c", "cramjam", "numpy"}),
-    "include/tiering/formats/codecs.py": frozenset({"cramjam", "pyarrow"}),
+    "include/tiering/formats/records.py": frozenset({"cramjam", "pyarrow"}),
     "include/tiering/remote_storage/layouts/key_ring.py": frozenset({"Crypto", "cryptography"}),
     "include/tiering/kafka/log_dirs": frozenset({"google_crc32c"}),
     "include/tiering/remote_storage": frozenset({"google_crc32c"}),

@@ -14,12 +14,10 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from include.tiering.app import open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.settings import load_settings
 from local.ports import free_port
 from plugins.tiering_airflow.web.expiration import DAG_ID
-from tests.doubles.airflow_home import Deployment, airflow_database, deployment
+from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
 from tests.doubles.patience import eventually
 from tests.doubles.source_tree import ROOT
 
@@ -41,13 +39,10 @@ pytestmark = [
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    made = deployment(tmp_path)
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
+    made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
-    with open_app(load_settings(made.config)) as app:
-        app.copying.plan("copy", topics=["audit_log", "orders"])
-        app.copying.run_batch("copy", "copy/0")
+    made.copied("audit_log", "orders")
+    with made.open() as app:
         for topic in ("audit_log", "orders"):
             app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
         app.expiration.plan(RUN_ID)
@@ -109,7 +104,7 @@ def test_a_click_withdraws_the_plan(
     browser.find_element(By.TAG_NAME, "button").click()
     said = browser.find_element(By.ID, "said")
     eventually(lambda: "is withdrawn: 13 segments" in said.text, "the page says so")
-    with open_app(load_settings(planned.config)) as app:
+    with planned.open() as app:
         withdrawal = app.adapters.stores.deletions.run(RUN_ID).withdrawal
     assert withdrawal is not None
     assert withdrawal.author == f"olga (page of {DAG_ID} {DAG_RUN})"
@@ -144,5 +139,5 @@ def test_a_page_of_another_site_cannot(
     body = f'{{"dag_run_id": "{DAG_RUN}", "run_id": "{RUN_ID}"}}'
     for kind in ("text/plain", "application/json"):
         browser.execute_async_script(send, f"{server}/tiering/expiration/dags/{DAG_ID}/withdraw", kind, body)
-    with open_app(load_settings(planned.config)) as app:
+    with planned.open() as app:
         assert app.adapters.stores.deletions.run(RUN_ID).withdrawal is None

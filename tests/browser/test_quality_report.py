@@ -14,9 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-from include.tiering.app import open_app
 from include.tiering.model.segments import Depth
-from include.tiering.settings import load_settings
 from include.tiering.verification.data_docs import DataDocs
 from include.tiering.verification.quality_run import QualityRun, anchor_of
 from tests.doubles.airflow_home import deployment
@@ -42,7 +40,7 @@ def run_and_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[QualityRun, 
     directory = tmp_path_factory.mktemp("deployment")
     deployed = deployment(directory)
     docs = DataDocs(directory / "docs")
-    with open_app(load_settings(deployed.config)) as app:
+    with deployed.open() as app:
         app.copying.plan("copy", topics=["orders", "audit_log"])
         app.copying.run_batch("copy", "copy/0")
         *_, second, largest = sorted(deployed.remote.rglob("*.log"), key=lambda log: (log.stat().st_size, log.name))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ONE_HOST, scope="module")
 ORDERS = partition_of("orders", 3)
 
 
-def facts_of(engine: Engine, now: AdjustableNow) -> dict[str, AuditedSegment]:
+def audited_by_id(engine: Engine, now: AdjustableNow) -> dict[str, AuditedSegment]:
     stored = SqlAuditedMetadata(engine, CLUSTER_ID, now_ms=now)
     rows = [audited for keys in stored.split(3) for page in stored.export(keys) for audited in page]
     assert len({audited.segment_id for audited in rows}) == len(rows)
@@ -61,7 +61,7 @@ def test_each_state_is_told_with_the_time_at_which_it_began(
     metadata.update_segment(update_of(deleting, DELETE_STARTED), expected=FINISHED, fence=fence)
     expected[str(deleting.remote_log_segment_id.id)] = now.now_ms
 
-    audited_segments = facts_of(engine, now)
+    audited_segments = audited_by_id(engine, now)
     assert {segment_id: audited.changed_at_ms for segment_id, audited in audited_segments.items()} == expected
     states = [audited_segments[str(one.remote_log_segment_id.id)].state for one in segments]
     assert states == [int(FINISHED), int(DELETE_STARTED), 3, int(STARTED)]

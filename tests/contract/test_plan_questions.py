@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events
 from include.tiering.errors import StateConflictError
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion, PlanQuestions
-from include.tiering.runs.store import SqlPlanQuestions
+from include.tiering.runs.sql_approval import SqlPlanQuestions
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID
 

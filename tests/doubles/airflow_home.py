@@ -7,18 +7,23 @@ import functools
 import json
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from include.tiering.app import open_app
+import pytest
+
+from include.tiering.app import App, open_app
+from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.settings import load_settings
 from local.airflow_home import platform_environment
 from local.class_archive import class_archive
 from local.java import java_environment
 from local.layout import Layout
 from tests.doubles.broker_data import broker_data
+from tests.doubles.partial import Partial
 
 NOWHERE_ELSE: Final[Mapping[int, str]] = MappingProxyType({})
 SPARK_CONNECTION_VARIABLE = "AIRFLOW_CONN_TIERING_SPARK"
@@ -53,6 +58,36 @@ class Deployment:
         spark = json.dumps({"conn_type": "spark", "host": "local[1]"})
         return {"TIERING_CONFIG": str(self.config), SPARK_CONNECTION_VARIABLE: spark}
 
+    def open(self) -> AbstractContextManager[App]:
+        return open_app(load_settings(self.config))
+
+    def copied(self, *topics: str, run_id: str = "copy") -> None:
+        """Copy everything of these topics in one batch."""
+        with self.open() as app:
+            app.copying.plan(run_id, topics=topics)
+            app.copying.run_batch(run_id, f"{run_id}/0")
+
+    def expires(self, *topics: str, retention_bytes: str | None = "0") -> None:
+        """Set what the topics keep, by default nothing; None removes their own value."""
+        with self.open() as app:
+            for topic in topics:
+                entity = ConfigEntity(EntityType.TOPICS, topic)
+                app.configs.alter(entity, {"retention.bytes": retention_bytes}, author="test")
+
+
+class TaskInstance(Partial):
+    """Keeps what tasks push, whichever they are, and returns it."""
+
+    def __init__(self, try_number: int = 1, **pushed: Any) -> None:
+        self.try_number = try_number
+        self.pushed = pushed
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def xcom_pull(self, task_ids: str, key: str) -> Any:
+        return self.pushed.get(key)
+
 
 def deployment(
     directory: Path, *, migrated: bool = True, topics: str = '["*"]', placements: Mapping[int, str] = NOWHERE_ELSE
@@ -70,8 +105,15 @@ def deployment(
         f"metadata.url = 'sqlite:///{directory / 'metadata.sqlite'}'\n{log_dirs}"
     )
     if migrated:
-        with open_app(load_settings(made.config)) as app:
+        with made.open() as app:
             app.set_up.migrate()
+    return made
+
+
+def deployed_for(monkeypatch: pytest.MonkeyPatch, made: Deployment, *, tasks: bool = False) -> Deployment:
+    """Let this process find the deployment as an operator does or, with `tasks`, as the tasks of a platform do."""
+    for name, value in (task_environment(made) if tasks else made.environment).items():
+        monkeypatch.setenv(name, value)
     return made
 
 

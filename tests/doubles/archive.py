@@ -1,14 +1,18 @@
 """A deployment over a writable copy of real log dirs, and what may happen to those dirs afterwards."""
 
+import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
+from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.expiration.delete_segments import DeleteResult
@@ -21,6 +25,10 @@ from tests.doubles.metadata_records import metadata_batch, remove_topic
 from tests.doubles.planned_run import settings_of
 
 ORDERS: Final = "orders"
+EVERYTHING: Final = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
+"""The start offsets of all segments that can be copied, by partition number."""
+
+Command = Callable[..., Result]
 
 
 @dataclass
@@ -110,6 +118,15 @@ include = ["{ORDERS}"]
         by_partition = self.remote()
         return [one.start_offset for p, found in by_partition.items() if p.partition == number for one in found]
 
+    def left(self) -> dict[int, list[int]]:
+        """Start offsets of the FINISHED segments of both partitions, for a comparison with `EVERYTHING`."""
+        return {number: self.offsets(number) for number in EVERYTHING}
+
+    def command(self, *arguments: str) -> Result:
+        """Run one `./tiering` command in this process, on a wide terminal."""
+        options = ["--config", str(self.config), *arguments]
+        return CliRunner(env={"COLUMNS": "300"}).invoke(cli, options, prog_name="./tiering")
+
     def require_served(self) -> None:
         """Every FINISHED segment answers for its offsets under its epochs, and its bytes can be read."""
         with self.open() as app:
@@ -192,6 +209,12 @@ include = ["{ORDERS}"]
         changes = {name.replace("_", "."): None if value is None else str(value) for name, value in configs.items()}
         with self.open() as app:
             app.configs.alter(entity, changes, author="test")
+
+
+def document(result: Result, code: int = 0) -> Any:
+    """The JSON that a command wrote, after the check of its exit code."""
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
 
 
 def _lines(path: Path) -> list[str]:

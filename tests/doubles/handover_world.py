@@ -52,7 +52,7 @@ from include.tiering.model.segments import (
     Uuid,
     Verdict,
 )
-from include.tiering.runs.store import SqlPlanQuestions
+from include.tiering.runs.sql_approval import SqlPlanQuestions
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.stored_copies import WholeCopy
 from tests.doubles.copy_world import CLUSTER, World, copy_world

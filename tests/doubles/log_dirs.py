@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from include.tiering.formats import producer_state
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.formats.record_batch import parse_header
 from include.tiering.model.segments import Uuid
 from tests.doubles.metadata_records import config_record, metadata_batch, partition_record, topic_record
@@ -102,7 +102,7 @@ class PartitionDirectory:
         return self.path / f"{offset:020d}.{kind}"
 
     def snapshot(self, offset: int, entries: Sequence[ProducerEntry] = ()) -> None:
-        self.file(offset, "snapshot").write_bytes(producer_state.serialize_producer_snapshot(entries))
+        self.file(offset, "snapshot").write_bytes(indexes.serialize_producer_snapshot(entries))
 
     def segment(
         self,

@@ -11,7 +11,7 @@ from typing import Final
 import google_crc32c
 import numpy as np
 
-from include.tiering.formats import checkpoints, indexes, producer_state
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.remote_storage.object_store import BytesSource
@@ -80,13 +80,13 @@ def _later(epochs: LeaderEpochs, by_offsets: int, by_epochs: int) -> LeaderEpoch
 
 
 def _later_producers(content: bytes, by: int) -> bytes:
-    return producer_state.serialize_producer_snapshot(
+    return indexes.serialize_producer_snapshot(
         replace(
             one,
             last_offset=one.last_offset + by if one.last_offset >= 0 else one.last_offset,
             current_txn_first_offset=one.current_txn_first_offset + (by if one.has_open_transaction else 0),
         )
-        for one in producer_state.parse_producer_snapshot(content)
+        for one in indexes.parse_producer_snapshot(content)
     )
 
 

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import checkpoints, indexes, primitive_types, producer_state
+from include.tiering.formats import checkpoints, indexes, primitive_types
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
-from include.tiering.formats.log_batches import find_log_end, iter_headers
-from include.tiering.formats.producer_state import ProducerEntry
-from include.tiering.formats.record_batch import ControlType, control_type, parse_header
-from include.tiering.formats.segment_check import check_segment
+from include.tiering.formats.indexes import ProducerEntry
+from include.tiering.formats.log_batches import check_segment, find_log_end
+from include.tiering.formats.record_batch import ControlType, control_type, iter_headers, parse_header
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
 
@@ -33,8 +32,8 @@ _PARSERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     ),
     "partition.metadata": (checkpoints.parse_partition_metadata, b"version: 0\ntopic_id: DhwUnU7hQAGOf7zmLzw1Gg"),
     "producer snapshot": (
-        producer_state.parse_producer_snapshot,
-        producer_state.serialize_producer_snapshot([_PRODUCER]),
+        indexes.parse_producer_snapshot,
+        indexes.serialize_producer_snapshot([_PRODUCER]),
     ),
     "offset index": (
         lambda data: indexes.check_offset_index(data, base_offset=100, end_offset=200, size_bytes=9000),

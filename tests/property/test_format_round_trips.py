@@ -6,11 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.formats import checkpoints, indexes, primitive_types, producer_state
+from include.tiering.formats import checkpoints, indexes, primitive_types
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
-from include.tiering.formats.log_batches import iter_headers
-from include.tiering.formats.producer_state import ProducerEntry, open_transactions
-from include.tiering.formats.record_batch import ControlType
+from include.tiering.formats.indexes import ProducerEntry, open_transactions
+from include.tiering.formats.record_batch import ControlType, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
@@ -40,7 +39,7 @@ def test_varlong(value: int) -> None:
 
 @given(st.lists(st.builds(ProducerEntry, _INT64, _INT16, _INT32, _INT64, _INT32, _INT64, _INT32, _INT64), max_size=5))
 def test_producer_snapshot(entries: list[ProducerEntry]) -> None:
-    assert producer_state.parse_producer_snapshot(producer_state.serialize_producer_snapshot(entries)) == tuple(entries)
+    assert indexes.parse_producer_snapshot(indexes.serialize_producer_snapshot(entries)) == tuple(entries)
 
 
 @given(st.sets(st.integers(0, 2**31 - 1), max_size=6), st.lists(_OFFSETS, min_size=6, max_size=6))

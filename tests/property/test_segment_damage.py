@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.log_batches import find_log_end, iter_headers
-from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.segment_check import CheckedBatches, check_segment
+from include.tiering.formats.log_batches import CheckedBatches, check_segment, find_log_end
+from include.tiering.formats.record_batch import ControlType, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import CONTROL, data_batch, marker, record_batch

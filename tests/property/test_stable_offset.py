@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.kafka.log_dirs.dirs import list_partition
 from include.tiering.kafka.log_dirs.files import BrokerDirectory

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.log_batches import WholeBatches
+from include.tiering.formats.record_batch import WholeBatches
 from tests.doubles.record_batches import record_batch
 
 Shape = list[tuple[int, int]]

@@ -1,26 +1,20 @@
 """An audit has seen that the database was set back: nothing expires until an audit says that all is known again."""
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
-from include.tiering.cli.app import cli
 from include.tiering.errors import TieringError
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.runs.deletion_run import DeletionOutcome
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, Command, document
 from tests.doubles.strays import plant_orphan, stored_files
 
 pytestmark = pytest.mark.integration
 
 SENTENCE = "guard older-database"
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -36,26 +30,6 @@ def archive(tmp_path: Path) -> Archive:
         file.unlink()
     shutil.copy(tmp_path / "backup.sqlite", tmp_path / "metadata.sqlite")
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner(env={"COLUMNS": "300"}).invoke(
-            cli, ["--config", str(archive.config), *arguments], prog_name="./tiering"
-        )
-
-    return run
-
-
-@pytest.fixture
-def store(archive: Archive) -> Path:
-    return archive.directory / "store"
-
-
-def document(result: Result, code: int = 0) -> Any:
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def test_nothing_expires_until_an_audit_has_cleared_it(archive: Archive, app: Command, store: Path) -> None:

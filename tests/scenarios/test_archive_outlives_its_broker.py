@@ -1,8 +1,6 @@
 """An archive and the broker it came from: whatever the broker forgets, nothing archived goes or is hidden; then our own
 retention is set, and only that deletes."""
 
-from pathlib import Path
-
 import pytest
 
 from include.tiering.errors import OffsetOutOfRangeError
@@ -10,21 +8,13 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.retention import DeletionReason
 from include.tiering.reading.fetch import PartitionFetch
 from include.tiering.runs.deletion_run import DeletionOutcome
-from tests.doubles.archive import Archive
+from tests.doubles.archive import EVERYTHING, Archive
 
 pytestmark = pytest.mark.integration
 
-BASES = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
 HISTORY = LeaderEpochs.of([(0, 0), (2, 900), (4, 1600)])
 BETWEEN_THIRD_AND_FOURTH_MS = 1_704_070_000_000
 OTHER_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    archive = Archive.of(tmp_path)
-    archive.copy()
-    return archive
 
 
 def require_all_there(archive: Archive) -> None:
@@ -32,7 +22,7 @@ def require_all_there(archive: Archive) -> None:
     archive.copy()
     run, _ = archive.expire()
     assert run.items == []
-    assert {number: archive.offsets(number) for number in BASES} == BASES
+    assert archive.left() == EVERYTHING
     archive.require_served()
     archive.require_no_other_objects()
     with archive.open() as app:
@@ -77,7 +67,7 @@ def test_one_thing_after_another_and_then_only_our_retention_deletes(archive: Ar
     assert [item.planned.start_offset for item in run.items] == [0, 96, 188]
     assert {item.planned.reason for item in run.items} == {DeletionReason.TIME}
     assert len(result.deleted) == 3
-    assert {number: archive.offsets(number) for number in BASES} == BASES | {0: [282, 664, 808]}
+    assert archive.left() == EVERYTHING | {0: [282, 664, 808]}
     archive.require_served()
     archive.require_no_other_objects()
     archive.set(retention_ms=None)

@@ -4,24 +4,22 @@ import contextlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, delete, select
-from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
 from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
 from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.audit.remove_orphans import RemovalStep
-from include.tiering.cli.app import cli
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, Command, document
 from tests.doubles.planned_run import settings_of
 from tests.doubles.segments import partition_of
 from tests.doubles.strays import (
@@ -34,8 +32,6 @@ from tests.doubles.strays import (
 )
 
 pytestmark = pytest.mark.integration
-
-Command = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -67,24 +63,6 @@ def _say_where_keys_lie(directory: Path, *, before: Path) -> None:
     marker.write_text(marker.read_text().replace(str(before), str(directory)))
     with contextlib.closing(sqlite3.connect(directory / "metadata.sqlite")) as database, database:
         database.execute("UPDATE stores SET url = replace(url, ?, ?)", (str(before), str(directory)))
-
-
-@pytest.fixture
-def store(archive: Archive) -> Path:
-    return archive.directory / "store"
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
-
-
-def document(result: Result, code: int) -> Any:
-    assert result.exit_code == code, result.stderr
-    return json.loads(result.stdout)
 
 
 def audited(app: Command, code: int, *flags: str) -> Any:

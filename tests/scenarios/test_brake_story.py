@@ -1,27 +1,19 @@
 """retention.bytes cut to a tenth by mistake: the run stops; no leaves everything, yes goes on with that plan alone."""
 
-import json
 import os
 import pty
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.database.schema import approvals, events
 from include.tiering.errors import ApprovalRequiredError
-from tests.doubles.archive import Archive
+from tests.doubles.archive import EVERYTHING, Archive, Command, document
 from tests.doubles.source_tree import ROOT
 
 pytestmark = pytest.mark.integration
-
-EVERYTHING = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -33,23 +25,6 @@ def archive(tmp_path: Path) -> Archive:
     archive.set(retention_bytes=250_000)
     assert archive.expire()[0].items == []
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
-
-
-def document(result: Result, code: int) -> Any:
-    assert result.exit_code == code, result.stderr
-    return json.loads(result.stdout)
-
-
-def left(archive: Archive) -> dict[int, list[int]]:
-    return {number: archive.offsets(number) for number in EVERYTHING}
 
 
 def approval_rows(archive: Archive) -> list[tuple[str, str]]:
@@ -68,7 +43,7 @@ class TestCommandLine:
         refused = document(app("expire", "--json"), 1)
         assert refused["plan_hash"] == shown["plan_hash"]
         assert shown["plan_hash"] in refused["refusal"]
-        assert left(archive) == EVERYTHING
+        assert archive.left() == EVERYTHING
         assert approval_rows(archive) == []
 
         done = document(app("expire", "--approve-plan", shown["plan_hash"], "--json"), 0)
@@ -86,13 +61,13 @@ class TestCommandLine:
         refused = document(app("expire", "--approve-plan", old, "--json"), 1)
         assert refused["plan_hash"] != old
         assert "another one than was approved" in refused["refusal"]
-        assert left(archive) == EVERYTHING
+        assert archive.left() == EVERYTHING
 
     def test_approve_agrees_to_the_plan_of_this_run(self, archive: Archive, app: Command) -> None:
         archive.set(retention_bytes=100_000)
         done = document(app("expire", "--approve", "--json"), 0)
         assert done["deleted_bytes"] == done["bytes"] > 0
-        assert left(archive)[0] == [282, 664, 808]
+        assert archive.left()[0] == [282, 664, 808]
 
     def test_what_was_deleted_within_a_day_counts(self, archive: Archive, app: Command) -> None:
         archive.set_default(tiering_expiration_max_share="0.3")
@@ -116,7 +91,7 @@ class TestCommandLine:
         refused = document(app("expire", "--json"), 1)
         assert not refused["needs_approval"]
         assert "without a terminal" in refused["refusal"]
-        assert left(archive) == EVERYTHING
+        assert archive.left() == EVERYTHING
 
     @pytest.mark.parametrize(("answer", "goes"), [("y", True), ("n", False)])
     def test_on_a_terminal_it_asks(self, archive: Archive, answer: str, goes: bool) -> None:
@@ -129,7 +104,7 @@ class TestCommandLine:
         os.close(side)
         os.close(terminal)
         assert done.returncode == (0 if goes else 1)
-        assert (left(archive) == EVERYTHING) is not goes
+        assert (archive.left() == EVERYTHING) is not goes
 
     def test_flags_that_contradict(self, app: Command) -> None:
         result = app("expire", "--dry-run", "--approve")
@@ -147,7 +122,7 @@ class TestRun:
             assert app.expiration.apply_limits("run").needs_approval
             with pytest.raises(ApprovalRequiredError, match=plan.plan_hash):
                 app.expiration.run_batch("run", "run/0")
-            assert left(archive) == EVERYTHING
+            assert archive.left() == EVERYTHING
             app.expiration.approve("run", plan.plan_hash, author="admin@airflow")
             assert len(app.expiration.run_batch("run", "run/0").deleted) == plan.segments
             with app.adapters.engine.connect() as connection:

@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
-from include.tiering.formats.records import records_of
+from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.handover.actions import stored_digest
 from include.tiering.model.histories import OffsetRange
 from include.tiering.model.segments import RecordDigest

@@ -1,13 +1,10 @@
 """A clock that was ahead while a copy was killed, and is right again: nothing waits, and a person is told."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.units import format_utc
@@ -22,14 +19,6 @@ LEASE_MS = 30_000
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     return Archive.of(tmp_path)
-
-
-@pytest.fixture
-def app(archive: Archive) -> Callable[..., Result]:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def _killed_while_the_clock_was_ahead(archive: Archive) -> Lease:

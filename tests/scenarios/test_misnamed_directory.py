@@ -2,13 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from tests.doubles.archive import ORDERS, Archive
@@ -31,14 +28,6 @@ def archive(tmp_path: Path) -> Archive:
         )
     archive.recreate_topic(str(OTHER))
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Callable[..., Result]:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def test_nothing_of_it_is_copied_and_each_command_says_why(archive, app) -> None:

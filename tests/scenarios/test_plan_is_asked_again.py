@@ -17,22 +17,9 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from include.tiering.runs.batch import BEAT_SECONDS
 from include.tiering.runs.deletion_run import DeletionOutcome
-from tests.doubles.archive import ORDERS, Archive
+from tests.doubles.archive import EVERYTHING, ORDERS, Archive
 
 pytestmark = pytest.mark.integration
-
-EVERYTHING = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    archive = Archive.of(tmp_path)
-    archive.copy()
-    return archive
-
-
-def left(archive: Archive) -> dict[int, list[int]]:
-    return {number: archive.offsets(number) for number in EVERYTHING}
 
 
 def released(archive: Archive) -> int:
@@ -92,7 +79,7 @@ def test_between_the_release_and_the_batch(archive: Archive, mend: Callable[[Arc
     assert segments > 0
     mend(archive)
     assert deleted(archive) == 0
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
     assert log_starts(archive) == {0}
     assert {outcome for outcome, _ in outcomes(archive)} == {DeletionOutcome.SKIPPED}
 
@@ -132,7 +119,7 @@ def test_a_retention_that_is_mended_in_a_pause(archive: Archive) -> None:
         app.adapters.stores.work.resume(None, author="me")
     batch.join(60)
     assert done == [0]
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
 
 
 def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
@@ -161,7 +148,7 @@ def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
         app.adapters.observe = observe
 
     assert deleted(archive, prepare) == 1
-    assert left(archive) == {0: EVERYTHING[0][1:], 1: EVERYTHING[1]}
+    assert archive.left() == {0: EVERYTHING[0][1:], 1: EVERYTHING[1]}
     assert log_starts(archive) == {0, EVERYTHING[0][1]}
     archive.require_served()
 
@@ -171,7 +158,7 @@ def test_a_longer_retention_leaves_what_is_within_it(archive: Archive) -> None:
     assert released(archive) == 10
     archive.set(retention_bytes=100_000)
     assert 0 < deleted(archive) < 10
-    assert left(archive)[0] == [282, 664, 808]
+    assert archive.left()[0] == [282, 664, 808]
     assert archive.expire()[0].items == []
 
 
@@ -221,7 +208,7 @@ def test_a_topic_whose_deletion_was_taken_back(archive: Archive) -> None:
     with archive.open() as app:
         app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
     assert deleted(archive, lambda app: setattr(app.topic_lifecycle, "note_deletions", lambda: None)) == 0
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
 
 
 def test_a_deleted_topic_goes_where_the_cluster_cannot_be_asked(archive: Archive) -> None:
@@ -247,7 +234,7 @@ def test_a_topic_whose_deletion_is_to_be_kept_by_now(archive: Archive) -> None:
     released(archive)
     archive.set_default(tiering_on_topic_delete="keep")
     assert deleted(archive) == 0
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
 
 
 def test_a_plan_of_a_wrong_clock_does_not_outlive_its_correction(archive: Archive) -> None:
@@ -267,4 +254,4 @@ def test_a_plan_of_a_wrong_clock_does_not_outlive_its_correction(archive: Archiv
         deleted(archive)
     archive.set_default(tiering_clock_ignored_until_ms=dated_ms)
     assert deleted(archive) == 0
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING

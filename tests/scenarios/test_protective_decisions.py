@@ -1,18 +1,13 @@
 """What people decide makes a backup of the database from before it one that the store refuses."""
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.errors import ForeignStoreError
 from include.tiering.runs.approval import Answer
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, Command, document
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +22,6 @@ DECISIONS = {
     "pause": ("pause",),
     "pause of a topic": ("pause", "--topic", "orders"),
 }
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -36,21 +30,6 @@ def archive(tmp_path: Path) -> Archive:
     archive.copy()
     archive.set(retention_bytes=0)
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner(env={"COLUMNS": "300"}).invoke(
-            cli, ["--config", str(archive.config), *arguments], prog_name="./tiering"
-        )
-
-    return run
-
-
-def document(result: Result, code: int = 0) -> Any:
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def back_up(archive: Archive) -> None:

@@ -2,38 +2,26 @@
 none while the cluster does not say which that is: the older one's archive stays, and the plan names it."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.copying.plan import HeldBack
 from include.tiering.expiration.plan import Waits
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
-from tests.doubles.archive import ORDERS, Archive
+from tests.doubles.archive import EVERYTHING, ORDERS, Archive
 from tests.doubles.metadata_records import metadata_batch, partition_record, topic_record
 
 pytestmark = pytest.mark.integration
 
 AGAIN = Uuid(b"orders-once-more")
 HOUR_MS = 3_600_000
-ARCHIVED = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     return Archive.of(tmp_path)
-
-
-@pytest.fixture
-def app(archive: Archive) -> Callable[..., Result]:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def without_metadata_log(archive: Archive) -> None:
@@ -45,7 +33,7 @@ def snapshot_says(archive: Archive, topic_id: Uuid) -> None:
     """A metadata log that began anew: one topic has the name, of no other it says anything, not even a removal."""
     without_metadata_log(archive)
     records = [topic_record(ORDERS, topic_id)]
-    records += [partition_record(topic_id, number, leader=1 if number == 0 else 2) for number in ARCHIVED]
+    records += [partition_record(topic_id, number, leader=1 if number == 0 else 2) for number in EVERYTHING]
     for broker in (1, 2):
         log = archive.brokers / f"broker-{broker}" / "__cluster_metadata-0"
         log.mkdir()
@@ -97,13 +85,13 @@ def test_a_deletion_that_was_never_seen_and_metadata_that_are_away(archive, rete
     away = archive.brokers.rename(archive.directory / "unmounted")
     run, _ = archive.expire()
     assert (run.items, ids_that_wait(run)) == ([], {old, AGAIN})
-    assert (offsets_of(archive, old), offsets_of(archive, AGAIN)) == (ARCHIVED, copied)
+    assert (offsets_of(archive, old), offsets_of(archive, AGAIN)) == (EVERYTHING, copied)
 
     away.rename(archive.brokers)
     run, _ = archive.expire()
     assert {item.planned.segment_id.topic_id_partition.topic_id for item in run.items} == {AGAIN}
     assert ids_that_wait(run) == {old}
-    assert offsets_of(archive, old) == ARCHIVED
+    assert offsets_of(archive, old) == EVERYTHING
     assert offsets_of(archive, AGAIN) == {}
 
 
@@ -118,7 +106,7 @@ def test_a_newer_topic_of_which_nothing_is_remote_yet(archive) -> None:
     archive.set(retention_ms=HOUR_MS)
     run, _ = archive.expire()
     assert (run.items, ids_that_wait(run)) == ([], {old_id(archive)})
-    assert offsets_of(archive, old_id(archive)) == ARCHIVED
+    assert offsets_of(archive, old_id(archive)) == EVERYTHING
 
 
 def test_what_was_approved_is_withdrawn_when_a_second_topic_of_the_name_shows_up(archive) -> None:
@@ -155,7 +143,7 @@ def test_a_first_copy_is_not_cut_by_what_may_be_another_topic_s_retention(archiv
     archive.set(retention_ms=HOUR_MS)
     plan = archive.copy()
     assert [one for one in plan.held_back if one.reason is HeldBack.PAST_RETENTION] == []
-    assert offsets_of(archive, AGAIN) == ARCHIVED
+    assert offsets_of(archive, AGAIN) == EVERYTHING
 
 
 def test_records_are_dropped_of_the_topic_that_is_named(archive, app) -> None:

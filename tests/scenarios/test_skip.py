@@ -2,14 +2,11 @@
 archive goes on behind the hole."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import events
@@ -18,12 +15,11 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import verify_segments
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, Command
 from tests.doubles.plain_judge import PlainJudge
 
 pytestmark = pytest.mark.integration
 
-Command = Callable[..., Result]
 WHY = "expired while the store was full, agreed in OPS-12"
 BEFORE, BEHIND = [0, 96], [808]
 HOLE, GREW = "188..663", "664..807"
@@ -37,14 +33,6 @@ def archive(tmp_path: Path) -> Archive:
         archive.copy(limit_bytes=1)
     archive.raise_broker_log_start(0, 664)
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def skip(app: Command, *options: str) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from include.tiering.errors import ForeignStoreError
 from include.tiering.model.ownership import LeaseRole, PartitionLease
-from include.tiering.runs.sql_lease_rows import take
+from include.tiering.runs.sql_batches import take
 from tests.doubles.archive import Archive
 
 pytestmark = pytest.mark.integration

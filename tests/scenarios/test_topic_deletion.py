@@ -1,43 +1,23 @@
 """A topic is deleted in the cluster: its archive stays and is read; if it is to expire, a person is asked first."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select, update
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.database.schema import events, segments, topics
 from include.tiering.errors import ApprovalRequiredError
 from include.tiering.expiration.plan import Waits
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Uuid, Verdict
 from include.tiering.runs.deletion_run import DeletionOutcome
-from tests.doubles.archive import ORDERS, Archive
+from tests.doubles.archive import EVERYTHING, ORDERS, Archive
 from tests.doubles.metadata_records import partition_record, remove_topic, topic_record
 
 pytestmark = pytest.mark.integration
 
-BASES = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
 AGAIN = Uuid(b"orders-once-more")
 DAY_MS = 24 * 60 * 60 * 1000
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    archive = Archive.of(tmp_path)
-    archive.copy()
-    return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Callable[..., Result]:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def let_days_pass(archive: Archive, days: int) -> None:
@@ -45,10 +25,6 @@ def let_days_pass(archive: Archive, days: int) -> None:
     with archive.open() as opened, opened.adapters.engine.begin() as connection:
         seen = topics.c.deletion_seen_at_ms
         connection.execute(update(topics).where(seen.is_not(None)).values(deletion_seen_at_ms=seen - days * DAY_MS))
-
-
-def left(archive: Archive) -> dict[int, list[int]]:
-    return {number: archive.offsets(number) for number in BASES}
 
 
 def tombstones(archive: Archive) -> int:
@@ -70,7 +46,7 @@ def test_it_is_kept_and_read_by_its_name_and_id(archive, app, tmp_path) -> None:
     assert (run.items, recorded(archive)) == ([], ["recorded"])
     let_days_pass(archive, 10_000)
     assert archive.expire()[0].items == []
-    assert left(archive) == BASES
+    assert archive.left() == EVERYTHING
     archive.require_served()
     with archive.open() as opened:
         (topic_id,) = {partition.topic_id for partition in opened.adapters.stores.metadata.partitions()}
@@ -88,7 +64,7 @@ def test_a_directory_that_is_gone_is_no_deletion(archive) -> None:
     archive.lose_log_dirs()
     archive.expire()
     assert recorded(archive) == []
-    assert left(archive) == BASES
+    assert archive.left() == EVERYTHING
 
 
 def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(archive, app) -> None:
@@ -112,12 +88,12 @@ def test_after_its_days_all_of_it_goes_with_an_approval_however_little_it_is(arc
         opened.expiration.apply_limits("unapproved")
         with pytest.raises(ApprovalRequiredError):
             opened.expiration.run_batch("unapproved", "unapproved/0")
-    assert left(archive) == BASES
+    assert archive.left() == EVERYTHING
 
     run, result = archive.expire()
     assert {item.outcome for item in run.items} == {DeletionOutcome.DELETED}
-    assert len(result.deleted) == sum(map(len, BASES.values()))
-    assert left(archive) == {0: [], 1: []}
+    assert len(result.deleted) == sum(map(len, EVERYTHING.values()))
+    assert archive.left() == {0: [], 1: []}
     archive.require_no_other_objects()
     assert tombstones(archive) == len(result.deleted)
     assert app("expire").exit_code == 0
@@ -136,12 +112,12 @@ def test_a_topic_created_again_is_another_one_and_untouched(archive) -> None:
     with archive.open() as opened:
         (old,) = {partition.topic_id for partition in opened.adapters.stores.metadata.partitions()}
     archive.recreate_topic(str(AGAIN))
-    created = [topic_record(ORDERS, AGAIN), *(partition_record(AGAIN, number) for number in BASES)]
+    created = [topic_record(ORDERS, AGAIN), *(partition_record(AGAIN, number) for number in EVERYTHING)]
     for broker in (1, 2):
         archive.append_metadata(broker, remove_topic(old), *created)
     archive.copy()
     by_topic = {topic: offsets_of(archive, topic) for topic in (old, AGAIN)}
-    assert by_topic[old] == BASES
+    assert by_topic[old] == EVERYTHING
     assert any(by_topic[AGAIN].values())
     let_days_pass(archive, 30)
     run, _ = archive.expire()
@@ -167,13 +143,13 @@ def test_a_topic_that_shows_up_again_takes_its_deletion_back(archive) -> None:
     let_days_pass(archive, 30)
     with archive.open() as opened:
         planned = opened.expiration.plan("shown")
-        assert planned.segments == sum(map(len, BASES.values()))
+        assert planned.segments == sum(map(len, EVERYTHING.values()))
         for log, content in before.items():
             log.write_bytes(content)
         assert len(opened.expiration.withdrawn("shown")) == planned.segments
     assert archive.expire()[0].items == []
     assert recorded(archive) == ["recorded", "withdrawn"]
-    assert left(archive) == BASES
+    assert archive.left() == EVERYTHING
 
 
 def test_without_anybody_to_ask_whether_it_is_still_gone_it_stays(archive) -> None:
@@ -185,4 +161,4 @@ def test_without_anybody_to_ask_whether_it_is_still_gone_it_stays(archive) -> No
     run, _ = archive.expire()
     assert run.items == []
     assert {one.detail for one in run.waiting} == {"no metadata of the cluster can be asked whether that still holds"}
-    assert left(archive) == BASES
+    assert archive.left() == EVERYTHING

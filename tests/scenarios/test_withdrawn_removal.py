@@ -2,25 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from include.tiering.audit import remove_orphans
 from include.tiering.audit.remove_orphans import RemovalStep
-from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.runs.batch import BatchEnd
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, Command
 from tests.doubles.strays import plant_orphan
 
 pytestmark = pytest.mark.integration
-
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -32,14 +27,6 @@ def archive(tmp_path: Path) -> Archive:
     for number in (1, 2):
         plant_orphan(archive.directory / "store", number)
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
 
 
 def files(archive: Archive) -> set[Path]:

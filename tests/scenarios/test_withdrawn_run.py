@@ -1,26 +1,18 @@
 """A released plan is taken back by one command, whoever works on it; it is never released again."""
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from include.tiering.cli.app import cli
 from include.tiering.cli.command import author
 from include.tiering.database.schema import events
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.runs.batch import BatchEnd
-from tests.doubles.archive import Archive
+from tests.doubles.archive import EVERYTHING, Archive, Command, document
 
 pytestmark = pytest.mark.integration
-
-EVERYTHING = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
-Command = Callable[..., Result]
 
 
 @pytest.fixture
@@ -29,23 +21,6 @@ def archive(tmp_path: Path) -> Archive:
     archive.copy()
     archive.set(retention_bytes=0)
     return archive
-
-
-@pytest.fixture
-def app(archive: Archive) -> Command:
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["--config", str(archive.config), *arguments], prog_name="./tiering")
-
-    return run
-
-
-def document(result: Result, code: int = 0) -> Any:
-    assert result.exit_code == code, result.stderr
-    return json.loads(result.stdout)
-
-
-def left(archive: Archive) -> dict[int, list[int]]:
-    return {number: archive.offsets(number) for number in EVERYTHING}
 
 
 def released(archive: Archive, run_id: str = "run") -> int:
@@ -71,7 +46,7 @@ def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app
         with opened.adapters.engine.connect() as connection:
             kinds = connection.execute(events.select().where(events.c.kind == "withdrawal")).all()
     assert [(row.subject, row.author) for row in kinds] == [("run run", author())]
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
 
 
 def test_again_it_says_the_same(archive: Archive, app: Command) -> None:
@@ -93,7 +68,7 @@ def test_a_batch_at_work_stops_and_the_command_says_what_had_gone(archive: Archi
     assert 0 < gone < segments
     assert f"{gone} segments" in said[0]
     assert f"{segments - gone} segments" in said[0]
-    assert sum(map(len, left(archive).values())) == segments - gone
+    assert sum(map(len, archive.left().values())) == segments - gone
 
 
 def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Archive, app: Command) -> None:
@@ -105,7 +80,7 @@ def test_a_copy_of_the_database_with_the_same_release_does_not_go_on(archive: Ar
     with archive.open() as clone, pytest.raises(ForeignStoreError):
         clone.expiration.run_batch("run", "run/0")
     archive.config.write_text(right)
-    assert left(archive) == EVERYTHING
+    assert archive.left() == EVERYTHING
 
 
 def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, app: Command) -> None:

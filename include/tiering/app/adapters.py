@@ -80,7 +80,8 @@ from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import DeletionStore
-from include.tiering.runs.store import SqlPlanQuestions, SqlWorkStore
+from include.tiering.runs.sql_approval import SqlPlanQuestions
+from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies
 from include.tiering.segments.ingestion_contract import MetadataIngestion

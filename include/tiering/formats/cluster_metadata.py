@@ -27,7 +27,6 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.primitive_types import Writer, read_uvarint, read_varint, read_varlong, write_varint
 from include.tiering.formats.record_batch import (
     CRC_START,
@@ -37,6 +36,7 @@ from include.tiering.formats.record_batch import (
     MAGIC,
     NO_PRODUCER,
     BatchHeader,
+    extend_crc32c,
 )
 from include.tiering.model.segments import Uuid
 

@@ -1,39 +1,45 @@
-"""The batches of a `.log`, read in one of three ways. No record is decoded.
+"""The batches of a `.log`, each of them checked. No record is decoded.
 
-- `BatchStream`: every batch, checked, through one buffer that is filled again and again. The hot path of check passes
-  and of log recovery: one loop turn per batch, no byte is copied after the read. A batch that does not fit the buffer
-  is checksummed piece by piece.
-- `find_log_end` and `iter_headers`: where the log of a crashed or running broker ends, and a cheap walk over its batch
-  headers. A broker appends while we read, and one that died leaves a torn batch or, with `preallocate=true`, zeros up
-  to `segment.bytes`. The valid part ends where recovery would cut: before the first batch whose length, magic, CRC-32C
-  or offset is wrong. Source: Kafka's LogSegment.recover.
-- `WholeBatches`: whole batches out of consecutive bytes of a `.log`, which is what a fetch from an offset gives.
+- `BatchStream`: every batch, through one buffer that is filled again and again. The hot path of check passes and of log
+  recovery: one loop turn per batch, no byte is copied after the read. A batch that does not fit the buffer is
+  checksummed piece by piece.
+- `find_log_end`: where the log of a crashed or running broker ends. A broker appends while we read, and one that died
+  leaves a torn batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part ends where recovery would
+  cut: before the first batch whose length, magic, CRC-32C or offset is wrong. Source: Kafka's LogSegment.recover.
+- `check_segment`, the check pass over a rolled segment: every batch is sound and in its place, and not one byte is left
+  over. It reads the `.log` once, front to back, and derives the CRC-32C of the whole file on the way. The leader epochs
+  in the batches must agree with the partition's history (`EpochGuard`). The first rule that breaks is named with its
+  numbers and its position.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import google_crc32c
 import numpy as np
 
 from include.tiering.errors import FormatError, OldMagicError
-from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.record_batch import (
     CRC_START,
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    MAX_OFFSET,
     NO_TIMESTAMP,
     BatchHeader,
-    LogBatch,
+    Codec,
+    ControlType,
+    check_codec,
     check_follows,
     check_frame,
     control_type,
-    parse_header,
+    extend_crc32c,
 )
-from include.tiering.model.segments import ByteSource
+from include.tiering.model.leader_epochs import LeaderEpochEntry, LeaderEpochs
+from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource
 from include.tiering.units import KIB
 
 DEFAULT_BLOCK_BYTES: Final = 512 * KIB
@@ -173,11 +179,6 @@ def _crc_error(position: int, fields: Fields, crc: int) -> FormatError:
     return FormatError(f"CRC-32C of the batch at offset {fields[0]} is {crc:08x}, not {fields[4]:08x}", position)
 
 
-_WINDOW_BYTES: Final = 8 * KIB
-_CONTROL_PREFIX_BYTES: Final = 128
-"""Header and key of a control batch fit in this."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogEnd:
     """The valid part of a `.log`.
@@ -221,156 +222,185 @@ def find_log_end(source: ByteSource, *, base_offset: int, block_bytes: int = DEF
     return LogEnd(valid_bytes, log_end_offset, max_timestamp_ms, batch_count, reason is not None, reason)
 
 
-def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBatch]:
-    """The batches from `start_position` (the start of a batch) on, by their headers alone: no CRC is checked.
+_PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
+"""A codec and nothing else: such a batch needs no second look."""
 
-    Ends silently before the first that is cut off or impossible, as a tail under a running writer may be; conclude
-    nothing beyond the last batch's end. A control batch comes with what it says.
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatches:
+    """What the batches of one segment say. Offsets are inclusive.
+
+    An empty file has `first_offset` = its base offset and `last_offset` one less. `max_timestamp_ms` is -1 if no batch
+    has one. `first_missing_offset` is the first of the segment that no batch covers: compaction leaves such holes, or a
+    file that is gone. `crc32c` is that of the whole file. `leader_epochs` has the epochs of the batches, each from the
+    base offset of its first batch here. Markers are the control batches that end a transaction. `running_crc32c` holds
+    the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, and so on.
+    """
+
+    size_bytes: int
+    batch_count: int
+    record_count: int
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    crc32c: int
+    first_missing_offset: int | None
+    leader_epochs: LeaderEpochs
+    control_batch_count: int
+    abort_marker_count: int
+    commit_marker_count: int
+    running_crc32c: tuple[int, ...] = field(default=(), compare=False)
+
+
+def check_segment(
+    source: ByteSource,
+    *,
+    base_offset: int,
+    end_offset: int,
+    leader_epochs: LeaderEpochs | None,
+    block_bytes: int = DEFAULT_BLOCK_BYTES,
+) -> CheckedBatches:
+    """Reads and checks every batch of the segment [base_offset, end_offset].
+
+    Each batch: length, magic, CRC-32C, a known codec, offsets that ascend inside the segment, and the leader epoch that
+    the partition's history has for them (None: no history is known, epochs must only ascend).
 
     Raises:
+        OldMagicError: at a batch of magic 0 or 1.
+        FormatError: at the first batch, or rest of one, that breaks a rule.
         SourceError: what the source raises.
     """
-    window = _Window(source)
-    position, next_offset = start_position, 0
-    while source.size_bytes - position >= HEADER_SIZE:
-        try:
-            header = parse_header(window.view(position, HEADER_SIZE))
-            check_follows(header, next_offset, position)
-            if position + header.size_bytes > source.size_bytes:
-                return
-            control = None
+    checksummed = _ChecksummedSource(source)
+    stream = BatchStream(checksummed, block_bytes)
+    epochs = EpochGuard(leader_epochs)
+    controls: list[ControlType] = []
+    first_missing: int | None = None
+    first_offset, next_offset, max_timestamp_ms, batch_count, record_count = -1, base_offset, NO_TIMESTAMP, 0, 0
+    for position, fields in stream:
+        base, _, epoch, _, _, attributes, last_offset_delta, _, timestamp, _, _, _, records = fields
+        last = base + last_offset_delta
+        if base < next_offset or last_offset_delta < 0 or last > end_offset or records < 0:
+            check_follows(BatchHeader._make(fields), next_offset, position)
+            raise FormatError(f"batch {base}..{last} reaches beyond the segment's end {end_offset}", position)
+        if base != next_offset and first_missing is None:
+            first_missing = next_offset
+        if epoch != epochs.epoch or last >= epochs.end_offset:
+            epochs.enter(epoch, base, last, position)
+        if attributes not in _PLAIN_ATTRIBUTES:
+            header = BatchHeader._make(fields)
+            check_codec(header, position)
             if header.is_control:
-                prefix = window.view(position, min(header.size_bytes, _CONTROL_PREFIX_BYTES))
-                control = control_type(prefix, HEADER_SIZE)
-        except FormatError:
-            return
-        yield LogBatch(position, header, control)
-        position += header.size_bytes
-        next_offset = header.last_offset + 1
+                controls.append(_control_type(stream, position))
+        if timestamp > max_timestamp_ms:
+            max_timestamp_ms = timestamp
+        if not batch_count:
+            first_offset = base
+        next_offset = last + 1
+        batch_count += 1
+        record_count += records
+    if first_missing is None and next_offset <= end_offset:
+        first_missing = next_offset
+    return CheckedBatches(
+        size_bytes=source.size_bytes,
+        batch_count=batch_count,
+        record_count=record_count,
+        first_offset=first_offset if batch_count else base_offset,
+        last_offset=next_offset - 1,
+        max_timestamp_ms=max_timestamp_ms,
+        crc32c=checksummed.crc32c,
+        first_missing_offset=first_missing,
+        leader_epochs=epochs.seen,
+        control_batch_count=len(controls),
+        abort_marker_count=controls.count(ControlType.ABORT),
+        commit_marker_count=controls.count(ControlType.COMMIT),
+        running_crc32c=tuple(checksummed.running_crc32c),
+    )
 
 
-class _Window:
-    """A small part of the source, moved to where the next header is."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self._buffer = memoryview(bytearray(_WINDOW_BYTES))
-        self._start = 0
-        self._filled = 0
-
-    def view(self, position: int, size_bytes: int) -> memoryview:
-        """The bytes from `position` on, at most `size_bytes`; valid until the next call."""
-        at = position - self._start
-        if at < 0 or at + size_bytes > self._filled:
-            wanted = min(_WINDOW_BYTES, self._source.size_bytes - position)
-            self._filled = self._source.read_into(position, self._buffer[:wanted])
-            self._start, at = position, 0
-        return self._buffer[at : min(at + size_bytes, self._filled)]
+def _control_type(stream: BatchStream, position: int) -> ControlType:
+    try:
+        return control_type(stream.records(position), 0)
+    except FormatError as error:
+        raise FormatError(error.message, position) from error
 
 
-class WholeBatches:
-    """Collects batches from the first one that reaches `next_offset` on, up to `max_bytes`; the first even if larger.
+class _ChecksummedSource:
+    """CRC-32C of all that was read, and of what was read up to each step, if it was read once and in order."""
 
-    Feed it blocks from the start of any batch at or before that one. `missing_bytes` says how many bytes on from the
-    last block it can use at most, as far as it knows by then; 0 once it is full. A new segment goes on where the last
-    one ended: `begin` it. No batch is taken that begins behind `last_offset` (inclusive), if there is one. Memory: what
-    was collected, and the part of the last block that is no whole batch yet.
-    """
-
-    def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
-        self.records = bytearray()
-        self.next_offset = next_offset
-        self.base_offset: int | None = None
-        self.full = False
-        self._max_bytes = max_bytes
-        self._last_offset = last_offset
-        self._pending = bytearray()
-        self._position = 0
-        self._size_bytes = 0
-        self._skip_bytes = 0
-
-    def begin(self, position: int, size_bytes: int, next_offset: int) -> None:
-        """The next block is at `position`, the start of a batch, of a segment of `size_bytes`.
-
-        Offsets below `next_offset` are not wanted of it.
-        """
-        self._position, self._size_bytes, self._skip_bytes = position, size_bytes, 0
-        self.next_offset = max(self.next_offset, next_offset)
-
-    def feed(self, block: bytes) -> None:
-        """Take the bytes that follow those of the last block.
-
-        Raises:
-            FormatError: a batch is damaged; its position is that in the segment.
-            OldMagicError
-        """
-        skipped_bytes = min(self._skip_bytes, len(block))
-        self._skip_bytes -= skipped_bytes
-        self._position += skipped_bytes
-        self._pending += memoryview(block)[skipped_bytes:]
-        at = 0
-        while not self.full and len(self._pending) - at >= HEADER_SIZE:
-            header = self._header(at)
-            end = at + header.size_bytes
-            if header.last_offset < self.next_offset:
-                self._skip_bytes = max(0, end - len(self._pending))
-            elif self._is_behind_the_last(header.base_offset) or (
-                self.records and len(self.records) + header.size_bytes > self._max_bytes
-            ):
-                self.full = True
-                break
-            elif end > len(self._pending):
-                break
-            else:
-                self._collect(header, at, end)
-            at = min(end, len(self._pending))
-        del self._pending[:at]
-        self._position += at
+    def __init__(self, inner: ByteSource) -> None:
+        self._inner = inner
+        self.crc32c = 0
+        self.running_crc32c: list[int] = []
 
     @property
-    def missing_bytes(self) -> int:
-        if self.full:
-            return 0
-        room_bytes = self._max_bytes - len(self.records) - len(self._pending)
-        if len(self._pending) < HEADER_SIZE:
-            return max(self._skip_bytes + room_bytes, HEADER_SIZE - len(self._pending))
-        return max(room_bytes, self._header(0).size_bytes - len(self._pending))
+    def size_bytes(self) -> int:
+        return self._inner.size_bytes
 
-    def end(self) -> None:
-        """Nothing more comes of this segment.
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        count = self._inner.read_into(position, buffer)
+        left = buffer[:count]
+        to_step_bytes = RUNNING_CRC32C_STEP_BYTES - position % RUNNING_CRC32C_STEP_BYTES
+        while len(left) >= to_step_bytes:
+            self.crc32c = extend_crc32c(self.crc32c, left[:to_step_bytes])
+            self.running_crc32c.append(self.crc32c)
+            left, to_step_bytes = left[to_step_bytes:], RUNNING_CRC32C_STEP_BYTES
+        self.crc32c = extend_crc32c(self.crc32c, left)
+        return count
+
+
+_NO_EPOCH: Final = -1
+
+
+class EpochGuard:
+    """Follows the batches of a segment in order.
+
+    A batch of the current `epoch` whose last offset is below `end_offset` needs no call. A history that was cut at the
+    front (the log start moved up) tells of the batches before it only how high their epochs may be.
+    """
+
+    def __init__(self, history: LeaderEpochs | None) -> None:
+        """`history` None or empty: epochs must only not fall."""
+        self.epoch = _NO_EPOCH
+        self.end_offset = -1
+        self._history = history.entries if history is not None else ()
+        self._start_offsets = [entry.start_offset for entry in self._history]
+        self._seen: list[LeaderEpochEntry] = []
+
+    @property
+    def seen(self) -> LeaderEpochs:
+        """The epochs of the batches, each from its first batch on; batches without an epoch are left out."""
+        return LeaderEpochs(tuple(self._seen))
+
+    def enter(self, epoch: int, first_offset: int, last_offset: int, position: int) -> None:
+        """Takes the batch [first_offset, last_offset] at `position`, which the current epoch does not cover.
 
         Raises:
-            FormatError: it ended inside of a batch.
+            FormatError: an epoch that falls, or another than the history has for these offsets.
         """
-        if self._pending and not self.full:
-            raise FormatError(f"{len(self._pending)} bytes are left over", self._position)
-        self._pending.clear()
+        if epoch < self.epoch:
+            raise FormatError(f"leader epoch {epoch} at offset {first_offset} follows {self.epoch}", position)
+        end_offset = self._checked_end(epoch, first_offset, last_offset, position)
+        if epoch != self.epoch:
+            self._seen.append(LeaderEpochEntry(epoch, first_offset))
+        self.epoch, self.end_offset = epoch, end_offset
 
-    def _header(self, at: int) -> BatchHeader:
-        """Raises FormatError for a batch that cannot be, or does not fit into what is left of the segment."""
-        position = self._position + at
-        try:
-            header = parse_header(self._pending, at)
-        except FormatError as error:
-            raise type(error)(error.message, position) from None
-        if position + header.size_bytes > self._size_bytes:
-            left_bytes = self._size_bytes - position
-            raise FormatError(f"batch of {header.size_bytes} bytes, {left_bytes} are left of its segment", position)
-        return header
-
-    def _collect(self, header: BatchHeader, at: int, end: int) -> None:
-        batch = bytes(self._pending[at:end])
-        crc = extend_crc32c(0, memoryview(batch)[CRC_START:])
-        if crc != header.crc:
-            message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
-            raise FormatError(message, self._position + at)
-        self.records += batch
-        if self.base_offset is None:
-            self.base_offset = header.base_offset
-        self.next_offset = header.last_offset + 1
-        self.full = len(self.records) + HEADER_SIZE > self._max_bytes
-        if self._last_offset is not None and header.last_offset >= self._last_offset:
-            self.next_offset, self.full = self._last_offset + 1, True
-
-    def _is_behind_the_last(self, offset: int) -> bool:
-        return self._last_offset is not None and offset > self._last_offset
+    def _checked_end(self, epoch: int, first_offset: int, last_offset: int, position: int) -> int:
+        """First offset (exclusive end) at which the history must be asked again."""
+        if not self._history:
+            return MAX_OFFSET + 1
+        found = bisect_right(self._start_offsets, last_offset) - 1
+        if found < 0:
+            start_offset, highest = self._history[0].start_offset, self._history[0].epoch
+            if epoch > highest:
+                message = (
+                    f"leader epoch {epoch} at offset {first_offset}, the history has {highest} from {start_offset}"
+                )
+                raise FormatError(message, position)
+            return start_offset
+        entry = self._history[found]
+        crosses = found > 0 and first_offset < entry.start_offset
+        if epoch != entry.epoch or crosses:
+            batch = f"leader epoch {epoch} at offsets {first_offset}..{last_offset}"
+            raise FormatError(f"{batch}, the history has {entry.epoch} from {entry.start_offset}", position)
+        following = self._start_offsets[found + 1 :]
+        return following[0] if following else MAX_OFFSET + 1

@@ -1,4 +1,4 @@
-"""The header of a record batch, magic 2. Records stay undecoded: everything a copy must know is in the header.
+"""Record batches of magic 2, and their checksum. Records stay undecoded: all that a copy must know is in the header.
 
     at  size  field                   covered by the CRC
      0     8  base offset             no     absolute offset of the first record slot
@@ -18,14 +18,25 @@
     61        records
 
 All integers are big-endian and signed, the CRC apart. Source: Kafka's DefaultRecordBatch.
+
+- `iter_headers`: a cheap walk over the headers of a `.log` that a broker may be appending to.
+- `WholeBatches`: whole batches out of consecutive bytes of a `.log`, which is what a fetch from an offset gives.
+- `extend_crc32c` and the functions after it: CRC-32C (Castagnoli), of batches and of whole remote objects.
 """
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
 
 from include.tiering.errors import FormatError, OldMagicError
 from include.tiering.formats.primitive_types import read_varint, read_varlong
+from include.tiering.model.segments import ByteSource
+from include.tiering.units import KIB
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
@@ -207,3 +218,211 @@ def control_type(buffer: bytes | bytearray | memoryview, position: int) -> Contr
         return ControlType(number)
     except ValueError:
         return ControlType.UNKNOWN
+
+
+_WINDOW_BYTES: Final = 8 * KIB
+_CONTROL_PREFIX_BYTES: Final = 128
+"""Header and key of a control batch fit in this."""
+
+
+def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBatch]:
+    """The batches from `start_position` (the start of a batch) on, by their headers alone: no CRC is checked.
+
+    Ends silently before the first that is cut off or impossible, as a tail under a running writer may be; conclude
+    nothing beyond the last batch's end. A control batch comes with what it says.
+
+    Raises:
+        SourceError: what the source raises.
+    """
+    window = _Window(source)
+    position, next_offset = start_position, 0
+    while source.size_bytes - position >= HEADER_SIZE:
+        try:
+            header = parse_header(window.view(position, HEADER_SIZE))
+            check_follows(header, next_offset, position)
+            if position + header.size_bytes > source.size_bytes:
+                return
+            control = None
+            if header.is_control:
+                prefix = window.view(position, min(header.size_bytes, _CONTROL_PREFIX_BYTES))
+                control = control_type(prefix, HEADER_SIZE)
+        except FormatError:
+            return
+        yield LogBatch(position, header, control)
+        position += header.size_bytes
+        next_offset = header.last_offset + 1
+
+
+class _Window:
+    """A small part of the source, moved to where the next header is."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._buffer = memoryview(bytearray(_WINDOW_BYTES))
+        self._start = 0
+        self._filled = 0
+
+    def view(self, position: int, size_bytes: int) -> memoryview:
+        """The bytes from `position` on, at most `size_bytes`; valid until the next call."""
+        at = position - self._start
+        if at < 0 or at + size_bytes > self._filled:
+            wanted = min(_WINDOW_BYTES, self._source.size_bytes - position)
+            self._filled = self._source.read_into(position, self._buffer[:wanted])
+            self._start, at = position, 0
+        return self._buffer[at : min(at + size_bytes, self._filled)]
+
+
+class WholeBatches:
+    """Collects batches from the first one that reaches `next_offset` on, up to `max_bytes`; the first even if larger.
+
+    Feed it blocks from the start of any batch at or before that one. `missing_bytes` says how many bytes on from the
+    last block it can use at most, as far as it knows by then; 0 once it is full. A new segment goes on where the last
+    one ended: `begin` it. No batch is taken that begins behind `last_offset` (inclusive), if there is one. Memory: what
+    was collected, and the part of the last block that is no whole batch yet.
+    """
+
+    def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
+        self.records = bytearray()
+        self.next_offset = next_offset
+        self.base_offset: int | None = None
+        self.full = False
+        self._max_bytes = max_bytes
+        self._last_offset = last_offset
+        self._pending = bytearray()
+        self._position = 0
+        self._size_bytes = 0
+        self._skip_bytes = 0
+
+    def begin(self, position: int, size_bytes: int, next_offset: int) -> None:
+        """The next block is at `position`, the start of a batch, of a segment of `size_bytes`.
+
+        Offsets below `next_offset` are not wanted of it.
+        """
+        self._position, self._size_bytes, self._skip_bytes = position, size_bytes, 0
+        self.next_offset = max(self.next_offset, next_offset)
+
+    def feed(self, block: bytes) -> None:
+        """Take the bytes that follow those of the last block.
+
+        Raises:
+            FormatError: a batch is damaged; its position is that in the segment.
+            OldMagicError
+        """
+        skipped_bytes = min(self._skip_bytes, len(block))
+        self._skip_bytes -= skipped_bytes
+        self._position += skipped_bytes
+        self._pending += memoryview(block)[skipped_bytes:]
+        at = 0
+        while not self.full and len(self._pending) - at >= HEADER_SIZE:
+            header = self._header(at)
+            end = at + header.size_bytes
+            if header.last_offset < self.next_offset:
+                self._skip_bytes = max(0, end - len(self._pending))
+            elif self._is_behind_the_last(header.base_offset) or (
+                self.records and len(self.records) + header.size_bytes > self._max_bytes
+            ):
+                self.full = True
+                break
+            elif end > len(self._pending):
+                break
+            else:
+                self._collect(header, at, end)
+            at = min(end, len(self._pending))
+        del self._pending[:at]
+        self._position += at
+
+    @property
+    def missing_bytes(self) -> int:
+        if self.full:
+            return 0
+        room_bytes = self._max_bytes - len(self.records) - len(self._pending)
+        if len(self._pending) < HEADER_SIZE:
+            return max(self._skip_bytes + room_bytes, HEADER_SIZE - len(self._pending))
+        return max(room_bytes, self._header(0).size_bytes - len(self._pending))
+
+    def end(self) -> None:
+        """Nothing more comes of this segment.
+
+        Raises:
+            FormatError: it ended inside of a batch.
+        """
+        if self._pending and not self.full:
+            raise FormatError(f"{len(self._pending)} bytes are left over", self._position)
+        self._pending.clear()
+
+    def _header(self, at: int) -> BatchHeader:
+        """Raises FormatError for a batch that cannot be, or does not fit into what is left of the segment."""
+        position = self._position + at
+        try:
+            header = parse_header(self._pending, at)
+        except FormatError as error:
+            raise type(error)(error.message, position) from None
+        if position + header.size_bytes > self._size_bytes:
+            left_bytes = self._size_bytes - position
+            raise FormatError(f"batch of {header.size_bytes} bytes, {left_bytes} are left of its segment", position)
+        return header
+
+    def _collect(self, header: BatchHeader, at: int, end: int) -> None:
+        batch = bytes(self._pending[at:end])
+        crc = extend_crc32c(0, memoryview(batch)[CRC_START:])
+        if crc != header.crc:
+            message = f"CRC-32C of the batch at offset {header.base_offset} is {crc:08x}, not {header.crc:08x}"
+            raise FormatError(message, self._position + at)
+        self.records += batch
+        if self.base_offset is None:
+            self.base_offset = header.base_offset
+        self.next_offset = header.last_offset + 1
+        self.full = len(self.records) + HEADER_SIZE > self._max_bytes
+        if self._last_offset is not None and header.last_offset >= self._last_offset:
+            self.next_offset, self.full = self._last_offset + 1, True
+
+    def _is_behind_the_last(self, offset: int) -> bool:
+        return self._last_offset is not None and offset > self._last_offset
+
+
+# Coefficients are reflected: bit 31 is that of x^0.
+_POLYNOMIAL: Final = 0x82F63B78
+_ONE: Final = 1 << 31
+_X: Final = 1 << 30
+
+
+def extend_crc32c(crc32c: int, data: bytes | memoryview) -> int:
+    """CRC-32C of what `crc32c` covers followed by `data`, which is not copied; start with 0."""
+    # google-crc32c takes no memoryview, but an array over one.
+    return int(google_crc32c.extend(crc32c, np.frombuffer(data, dtype=np.uint8)))
+
+
+def append_crc32c(head: int, rest: int, rest_size_bytes: int) -> int:
+    """CRC-32C of two pieces of bytes from those of each; no byte is read."""
+    return _shifted(head, rest_size_bytes) ^ rest
+
+
+def rest_crc32c(whole: int, head: int, rest_size_bytes: int) -> int:
+    """CRC-32C of the last `rest_size_bytes` from those of all bytes and of the bytes before; no byte is read."""
+    return whole ^ _shifted(head, rest_size_bytes)
+
+
+def _shifted(crc32c: int, zeros: int) -> int:
+    """What `crc32c` becomes when `zeros` zero bytes follow, initial and final inversion left out."""
+    return _product(crc32c, _power_of_x(8 * zeros))
+
+
+@lru_cache(maxsize=16)
+def _power_of_x(exponent: int) -> int:
+    power, square = _ONE, _X
+    while exponent:
+        if exponent & 1:
+            power = _product(power, square)
+        square = _product(square, square)
+        exponent >>= 1
+    return power
+
+
+def _product(left: int, right: int) -> int:
+    """Of two polynomials over GF(2), modulo CRC-32C's."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if left >> bit & 1:
+            product ^= right
+        right = right >> 1 ^ (_POLYNOMIAL if right & 1 else 0)
+    return product

@@ -14,10 +14,9 @@ from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, RemoteChecksumError, UnknownSegmentError
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.log_batches import BatchStream
 from include.tiering.formats.record_batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
-from include.tiering.formats.records import records_of
+from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.handover.contract import SeededPartition
 from include.tiering.handover.ports import CopyRound, StoredDigest
 from include.tiering.kafka.cluster.contract import ServedRecords

@@ -27,7 +27,7 @@ from include.tiering.handover.contract import Drive, GuardValue, Handover, Local
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.runs import sql_lease_rows
+from include.tiering.runs import sql_batches
 from include.tiering.runs.deletion_run import Approval
 
 _EVENT: Final = "handover"
@@ -201,7 +201,7 @@ class SqlHandoverStore(ClusterStore):
             # The same batch whoever drives: what a dead driver held is its follower's at once.
             run_id = batch_id = found.run_id
             ensure_partition(connection, self._cluster_id, partition)
-            fence = sql_lease_rows.take(
+            fence = sql_batches.take(
                 connection,
                 self._cluster_id,
                 partition,

@@ -28,7 +28,7 @@ from include.tiering.errors import PublicationRefusedError
 from include.tiering.metadata_sync.publication_contract import Intent, Journal, JournalRecord, PublicationTotal
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.runs import sql_lease_rows
+from include.tiering.runs import sql_batches
 
 _OWNER: Final = (
     select(topics.c.owner)
@@ -64,7 +64,7 @@ class SqlPublicationStore(ClusterStore):
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            fence = sql_lease_rows.take(
+            fence = sql_batches.take(
                 connection,
                 self._cluster_id,
                 partition,

@@ -24,8 +24,7 @@ from typing import Final
 
 from include.tiering.errors import FormatError, OffsetOutOfRangeError, RemoteChecksumError, TieringError
 from include.tiering.formats import indexes
-from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.formats.log_batches import WholeBatches
+from include.tiering.formats.record_batch import WholeBatches, extend_crc32c
 from include.tiering.model.histories import (
     FIRST_HISTORY,
     Divergence,

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
 from include.tiering.errors import ObjectKeyError, RemoteChecksumError, printable
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.contract import ProgressCallback

@@ -30,7 +30,7 @@ from include.tiering.errors import (
     RemoteStorageError,
     RemoteStorageUnavailableError,
 )
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.model.segments import IndexType, LogSegmentData, RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes

@@ -69,7 +69,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import LeaseRole, PartitionLease, SegmentOrigin
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
-from include.tiering.runs import sql_lease_rows
+from include.tiering.runs import sql_batches
 from include.tiering.runs.deletion_run import Approval, DeletionOutcome, DeletionRun, TopicTotals, Withdrawal
 
 
@@ -233,7 +233,7 @@ class PlannedItems:
         self.any_left = select(table.c.position).where(self.of_run, self.is_left).limit(1)
         self.any_left_of_partition = self.any_left.where(in_partition(table))
         topic, topic_id, number = (partitions.c[name] for name in ("topic", "topic_id", "partition"))
-        claimable = sql_lease_rows.claimable(partitions, LeaseRole.EXPIRE).with_only_columns(topic, topic_id, number)
+        claimable = sql_batches.claimable(partitions, LeaseRole.EXPIRE).with_only_columns(topic, topic_id, number)
         if partitions is table:
             claimable = claimable.distinct()
         self.claimable = claimable.where(has_left).order_by(*first, topic, topic_id, number).limit(_CANDIDATES)
@@ -302,7 +302,7 @@ class SqlDeletionRuns(ClusterStore, ABC):
                     # What was not won is rolled back with its locks: a claim never holds one while it waits for
                     # another.
                     with connection.begin_nested() as savepoint:
-                        fence = sql_lease_rows.take(
+                        fence = sql_batches.take(
                             connection,
                             self._cluster_id,
                             partition,

@@ -1,284 +1,368 @@
-"""`WorkStore` in SQL: leases, progress of batches, the pause switch and the size of a pool, of one cluster; and
-`PlanQuestions`. Plans of copies, which belong to the same store, are in `sql_copy_plans`.
+"""`WorkStore` in SQL: what a run is to copy, which partition a batch gets next, and what became of each segment.
+
+What batches of any kind share is in `sql_batches`.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, exists, insert, select, tuple_, update
 
-from include.tiering.database.schema import batches, leases, pauses, plan_questions, pools, topics
+from include.tiering.database.schema import leases, planned_partitions, planned_segments, runs
 from include.tiering.database.transactions import (
-    LEASE_MARGIN_MS,
-    ClusterStore,
+    hold_fence,
+    in_partition,
     insert_if_absent,
-    is_lease_ahead,
-    is_live_lease,
     key_of,
     partition_from,
     reading,
-    record_event,
     stored_text,
-    upsert,
-    writing,
 )
-from include.tiering.errors import LeaseLostError, StateConflictError, printable
-from include.tiering.model.ownership import LeaseRole, PartitionLease
-from include.tiering.model.segments import TopicIdPartition
-from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
+from include.tiering.errors import StateConflictError
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.ownership import LeaseRole
+from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.contract import (
-    ALL_TOPICS,
-    LIVE_BATCH_MS,
-    AnyLease,
-    BatchProgress,
-    LeaseAhead,
-    LeaseHolder,
-    LiveLease,
+    ClaimOrder,
+    Lease,
+    Placement,
+    PlannedPartition,
+    PlannedSegment,
+    SegmentOutcome,
+    WorkItem,
 )
-from include.tiering.runs.sql_copy_plans import SqlCopyPlans
-from include.tiering.runs.sql_lease_rows import IN_ROLE, OF_FENCE, key_of_fence
+from include.tiering.runs.sql_batches import OF_FENCE, SqlBatches, claimable, key_of_fence, take
 
-_RELEASED: Final = 0
-_LIVE_LEASE: Final = select(leases).where(IN_ROLE, is_live_lease(bindparam("at_ms")))
-_NAME: Final = func.coalesce(topics.c.name, leases.c.topic_id).label("name")
-_LEASES: Final = (
-    select(leases, _NAME)
-    .outerjoin(topics, and_(topics.c.cluster_id == leases.c.cluster_id, topics.c.topic_id == leases.c.topic_id))
-    .where(leases.c.cluster_id == bindparam("of_cluster"))
-    .order_by(_NAME, leases.c.topic_id, leases.c.partition, leases.c.role)
+HAS_PLANNED_SEGMENT: ColumnElement[bool] = exists().where(
+    planned_segments.c.cluster_id == planned_partitions.c.cluster_id,
+    planned_segments.c.run_id == planned_partitions.c.run_id,
+    planned_segments.c.topic_id == planned_partitions.c.topic_id,
+    planned_segments.c.partition == planned_partitions.c.partition,
+    planned_segments.c.outcome == SegmentOutcome.PLANNED,
 )
-_LEASES_AHEAD: Final = _LEASES.where(is_lease_ahead(bindparam("at_ms")))
-_LIVE_LEASES: Final = _LEASES.where(is_live_lease(bindparam("at_ms")))
-_RELEASE: Final = update(leases).where(OF_FENCE)
-_RENEW: Final = _RELEASE.where(leases.c.expires_at_ms != _RELEASED)
-_PAUSED: Final = select(pauses.c.topic).where(pauses.c.cluster_id == bindparam("of_cluster"))
-_LIVE_BATCHES: Final = (
-    select(batches.c.batch_id)
-    .where(batches.c.cluster_id == bindparam("of_cluster"), batches.c.pool == bindparam("of_pool"))
-    .where(batches.c.updated_at_ms.between(bindparam("since_ms"), bindparam("until_ms")), batches.c.finished.is_(False))
-    .order_by(batches.c.started_at_ms, batches.c.batch_id)
+_IS_SEGMENT: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    planned_segments.c.base_offset == bindparam("of_offset"),
 )
-_RESUME: Final = delete(pauses).where(
-    pauses.c.cluster_id == bindparam("of_cluster"), pauses.c.topic == bindparam("of_topic")
+_FIND: Final = select(planned_segments).where(*_IS_SEGMENT)
+_IS_PLANNED: Final = planned_segments.c.outcome == str(SegmentOutcome.PLANNED)
+_RECORD: Final = update(planned_segments).where(*_IS_SEGMENT, _IS_PLANNED)
+_LEFT_OF_RUN: Final = (
+    in_partition(planned_segments),
+    planned_segments.c.run_id == bindparam("of_run"),
+    _IS_PLANNED,
 )
-_SLOTS: Final = select(pools.c.slots).where(
-    pools.c.cluster_id == bindparam("of_cluster"), pools.c.pool == bindparam("of_pool")
+_NOTE_LEFT: Final = update(planned_segments).where(*_LEFT_OF_RUN)
+_REMAINING: Final = (
+    select(*(planned_segments.c[name] for name in ("base_offset", "end_offset", "size_bytes", "supersedes")))
+    .where(*_LEFT_OF_RUN)
+    .order_by(planned_segments.c.base_offset)
 )
-_IS_QUESTION: Final = and_(
-    plan_questions.c.cluster_id == bindparam("of_cluster"), plan_questions.c.asked_in == bindparam("of_dag_run")
+_ADD_PARTITIONS: Final = insert(planned_partitions)
+_ADD_SEGMENTS: Final = insert(planned_segments)
+_STOP: Final = (
+    update(planned_partitions)
+    .where(in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run"))
+    .values(stopped=True)
 )
-_FIND_QUESTION: Final = select(plan_questions).where(_IS_QUESTION)
-_LAST_APPROVED: Final = select(func.max(plan_questions.c.put_at_ms)).where(
-    plan_questions.c.cluster_id == bindparam("of_cluster"), plan_questions.c.answer == Answer.APPROVED.value
+IS_PLACED: Final = and_(
+    planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
+    planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
 )
-_LOCK_QUESTION: Final = _FIND_QUESTION.with_for_update()
-_CHANGE_QUESTION: Final = update(plan_questions).where(_IS_QUESTION)
-_NOT_ANSWERED: Final[dict[str, Any]] = {
-    "answer": None,
-    "answered_by": None,
-    "answered_at_ms": None,
-    "recorded_at_ms": None,
+"""Exactly so: where the placement names nothing, the partition must name nothing. Its parameters are
+`key_of_placement`."""
+_ITEMS: Final = (
+    select(planned_segments, planned_partitions.c.topic)
+    .join(
+        planned_partitions,
+        and_(
+            planned_partitions.c.cluster_id == planned_segments.c.cluster_id,
+            planned_partitions.c.run_id == planned_segments.c.run_id,
+            planned_partitions.c.topic_id == planned_segments.c.topic_id,
+            planned_partitions.c.partition == planned_segments.c.partition,
+        ),
+    )
+    .where(planned_segments.c.cluster_id == bindparam("of_cluster"), planned_segments.c.run_id == bindparam("of_run"))
+    .order_by(
+        planned_partitions.c.topic,
+        planned_segments.c.topic_id,
+        planned_segments.c.partition,
+        planned_segments.c.base_offset,
+    )
+)
+_ANY_WORK: Final = (
+    select(planned_partitions.c.partition)
+    .where(
+        planned_partitions.c.cluster_id == bindparam("of_cluster"),
+        planned_partitions.c.run_id == bindparam("of_run"),
+        planned_partitions.c.stopped.is_(False),
+        HAS_PLANNED_SEGMENT,
+    )
+    .limit(1)
+)
+_WORK_OF_PARTITION: Final = _ANY_WORK.where(in_partition(planned_partitions))
+_ANY_WORK_PLACED: Final = _ANY_WORK.where(IS_PLACED)
+_CANDIDATES: Final = 16
+_BY_NAME: Final = (planned_partitions.c.topic, planned_partitions.c.topic_id, planned_partitions.c.partition)
+_ORDERS: Final = {
+    ClaimOrder.URGENCY: (planned_partitions.c.urgency.desc(), planned_partitions.c.claimed_at_ms, *_BY_NAME),
+    ClaimOrder.LONGEST_WAIT: (planned_partitions.c.claimed_at_ms, planned_partitions.c.urgency.desc(), *_BY_NAME),
 }
-NOBODY: Final = "nobody"
+_CLAIMED: Final = update(planned_partitions).where(
+    in_partition(planned_partitions), planned_partitions.c.run_id == bindparam("of_run")
+)
+_CLAIMED_AT: Final = select(leases.c.claimed_at_ms).where(OF_FENCE)
 
 
-class SqlWorkStore(SqlCopyPlans):
+class SqlWorkStore(SqlBatches):
     """`WorkStore` over the platform's database: plans of copies, and what all batches share.
 
-    Every call is one transaction, dated by the database's clock. Progress is not waited for on disk.
+    Every call is one transaction, dated by the database's clock. Outcomes are not waited for on disk: a segment whose
+    outcome a power failure undid is found copied, or tried again, by whoever claims its partition next.
     """
 
-    def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        fence = lease.fence
+    def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
+        plan_hash = _hash_of(partitions)
+        key = {"cluster_id": self._cluster_id, "run_id": run_id}
         with self._writing() as (connection, now_ms):
-            expires_at_ms = now_ms + lease_ms
-            prolonged = {"expires_at_ms": expires_at_ms, "lease_ms": lease_ms}
-            if connection.execute(_RENEW, key_of_fence(self._cluster_id, fence) | prolonged).rowcount == 0:
-                raise LeaseLostError(
-                    f"{fence.topic_id_partition}: the lease to {fence.role} with fencing token {fence.token} was lost"
-                )
-            return replace(lease, expires_at_ms=expires_at_ms)
-
-    def release(self, lease: PartitionLease) -> None:
-        given_back = key_of_fence(self._cluster_id, lease.fence) | {"expires_at_ms": _RELEASED}
-        with self._writing() as (connection, _now_ms):
-            connection.execute(_RELEASE, given_back)
-
-    def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
-        with reading(self._engine) as connection:
-            at_ms = self._now_ms(connection)
-            key = key_of(self._cluster_id, partition) | {"of_role": role, "at_ms": at_ms}
-            row = connection.execute(_LIVE_LEASE, key).one_or_none()
-        return None if row is None else _holder(row)
-
-    def leases_ahead(self) -> Sequence[LeaseAhead]:
-        return [LeaseAhead(*lease) for lease in self._leases(_LEASES_AHEAD)]
-
-    def live_leases(self) -> Sequence[LiveLease]:
-        return [LiveLease(*lease) for lease in self._leases(_LIVE_LEASES)]
-
-    def report_progress(self, progress: BatchProgress) -> None:
-        with self._writing(durable=False) as (connection, now_ms):
-            values = {
-                "cluster_id": self._cluster_id,
-                "run_id": progress.run_id,
-                "batch_id": progress.batch_id,
-                "pool": progress.pool,
-                "host": progress.host,
-                "pid": progress.pid,
-                "partition": stored_text(progress.partition),
-                "done_bytes": progress.done_bytes,
-                "planned_bytes": progress.planned_bytes,
-                "bytes_per_second": progress.bytes_per_second,
-                "finished": progress.finished,
-                "started_at_ms": now_ms,
-                "updated_at_ms": now_ms,
-            }
-            upsert(connection, batches, values, keep=("started_at_ms",))
-
-    def progress(self, run_id: str) -> Sequence[BatchProgress]:
-        query = select(batches).where(batches.c.cluster_id == self._cluster_id, batches.c.run_id == run_id)
-        with reading(self._engine) as connection:
-            return [
-                BatchProgress(
-                    run_id=row.run_id,
-                    batch_id=row.batch_id,
-                    pool=row.pool,
-                    host=row.host,
-                    pid=row.pid,
-                    partition=row.partition,
-                    done_bytes=row.done_bytes,
-                    planned_bytes=row.planned_bytes,
-                    bytes_per_second=row.bytes_per_second,
-                    finished=row.finished,
-                    started_at_ms=row.started_at_ms,
-                    updated_at_ms=row.updated_at_ms,
-                )
-                for row in connection.execute(query.order_by(batches.c.started_at_ms, batches.c.batch_id))
+            values = key | {"kind": LeaseRole.COPY, "plan_hash": plan_hash, "created_at_ms": now_ms}
+            if not insert_if_absent(connection, runs, values):
+                known = select(runs.c.plan_hash).where(runs.c.cluster_id == self._cluster_id, runs.c.run_id == run_id)
+                if connection.execute(known).scalar_one() != plan_hash:
+                    raise StateConflictError(f"run {run_id} has another plan already: use a new run id")
+                return
+            rows = [key | _partition_values(planned) for planned in partitions]
+            segment_rows = [
+                key | _segment_values(planned, segment) for planned in partitions for segment in planned.segments
             ]
+            if rows:
+                connection.execute(_ADD_PARTITIONS, rows)
+            if segment_rows:
+                connection.execute(_ADD_SEGMENTS, segment_rows)
 
-    def pause(self, topic: str | None, *, author: str) -> None:
-        key = _pause_key(topic)
+    def claim(
+        self,
+        run_id: str,
+        batch_id: str,
+        *,
+        lease_ms: int,
+        exclude: Collection[TopicIdPartition] = (),
+        placement: Placement | None = None,
+        order: ClaimOrder = ClaimOrder.URGENCY,
+    ) -> Lease | None:
+        passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
-            values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}
-            if insert_if_absent(connection, pauses, values):
-                record_event(connection, self._cluster_id, "pause", key, "", author, now_ms)
+            while True:
+                query = _next_claimable(order, is_placed=placement is not None, passes_over=bool(passed_over))
+                given = self._parameters(run_id, batch_id, passed_over, placement, now_ms)
+                candidates = connection.execute(query, given).all()
+                if not candidates:
+                    return None
+                for row in candidates:
+                    partition = partition_from(row.topic_id, row.partition, row.topic)
+                    passed_over.add(partition)
+                    # Another batch may have finished or stopped it since it was listed. What was not won is rolled
+                    # back with its locks: a claim never holds one while it waits for another.
+                    with connection.begin_nested() as savepoint:
+                        fence = take(
+                            connection,
+                            self._cluster_id,
+                            partition,
+                            LeaseRole.COPY,
+                            run_id=run_id,
+                            batch_id=batch_id,
+                            now_ms=now_ms,
+                            lease_ms=lease_ms,
+                        )
+                        key = key_of(self._cluster_id, partition) | {"of_run": run_id}
+                        if fence is None or connection.execute(_WORK_OF_PARTITION, key).one_or_none() is None:
+                            savepoint.rollback()
+                            continue
+                    connection.execute(_CLAIMED, key | {"claimed_at_ms": now_ms})
+                    return Lease(
+                        run_id=run_id,
+                        batch_id=batch_id,
+                        replica_id=ReplicaId(partition, row.broker_id, row.directory_id),
+                        fence=fence,
+                        expires_at_ms=now_ms + lease_ms,
+                    )
 
-    def resume(self, topic: str | None, *, author: str) -> None:
-        key = _pause_key(topic)
-        with self._writing() as (connection, now_ms):
-            if connection.execute(_RESUME, {"of_cluster": self._cluster_id, "of_topic": key}).rowcount:
-                record_event(connection, self._cluster_id, "resume", key, "", author, now_ms)
-
-    def paused_topics(self) -> frozenset[str]:
-        with reading(self._engine) as connection:
-            return frozenset(connection.execute(_PAUSED, {"of_cluster": self._cluster_id}).scalars())
-
-    def pool_size(self, pool: str) -> int | None:
-        with reading(self._engine) as connection:
-            given = {"of_cluster": self._cluster_id, "of_pool": pool}
-            return connection.execute(_SLOTS, given).scalar_one_or_none()
-
-    def live_batches(self, pool: str) -> Sequence[str]:
+    def waits_longer(
+        self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
+    ) -> bool:
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            given = {
-                "of_cluster": self._cluster_id,
-                "of_pool": pool,
-                "since_ms": now_ms - LIVE_BATCH_MS,
-                "until_ms": now_ms + LEASE_MARGIN_MS,
-            }
-            return connection.execute(_LIVE_BATCHES, given).scalars().all()
+            key = key_of_fence(self._cluster_id, lease.fence)
+            claimed_at_ms = connection.execute(_CLAIMED_AT, key).scalar_one_or_none()
+            if claimed_at_ms is None:
+                return False
+            waiting = _waiting_longer(is_placed=placement is not None, passes_over=bool(exclude))
+            given = self._parameters(lease.run_id, lease.batch_id, exclude, placement, now_ms)
+            return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
 
-    def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
-        with self._writing() as (connection, now_ms):
-            record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
-
-    def _leases(self, query: Select[Any]) -> list[tuple[TopicIdPartition, LeaseRole, LeaseHolder]]:
+    def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
+        key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
-            rows = connection.execute(query, {"of_cluster": self._cluster_id, "at_ms": self._now_ms(connection)}).all()
-        return [
-            (partition_from(row.topic_id, row.partition, row.name), LeaseRole(row.role), _holder(row)) for row in rows
-        ]
+            return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
 
-
-def _holder(row: Row[Any]) -> LeaseHolder:
-    return LeaseHolder(row.run_id, row.batch_id, row.claimed_at_ms, row.expires_at_ms, row.token)
-
-
-def _pause_key(topic: str | None) -> str:
-    return ALL_TOPICS if topic is None else topic
-
-
-class SqlPlanQuestions(ClusterStore):
-    """`PlanQuestions` over the platform's database. Every call is one transaction, dated by the database's clock."""
-
-    def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
-        with writing(self._engine) as connection:
-            row = connection.execute(_LOCK_QUESTION, self._key_of(asked_in)).one_or_none()
-            if row is not None and row.shown_at_ms is not None:
-                if (row.subject, row.plan_hash) != (subject, plan_hash):
+    def record_outcome(self, lease: Lease, item: WorkItem) -> None:
+        partition, base_offset = item.topic_id_partition, item.segment.base_offset
+        of_partition = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
+        key = of_partition | {"of_offset": base_offset}
+        values = {
+            "outcome": item.outcome,
+            "segment_id": item.segment_id,
+            "path": _stored(item.path),
+            "position": item.position,
+            "error": item.error,
+            "message": _stored(item.message),
+        }
+        with self._writing(durable=False) as (connection, now_ms):
+            hold_fence(connection, self._cluster_id, lease.fence)
+            if connection.execute(_RECORD, key | values | {"recorded_at_ms": now_ms}).rowcount == 0:
+                known = connection.execute(_FIND, key).mappings().one_or_none()
+                if known is None:
+                    raise StateConflictError(f"run {lease.run_id} has no segment {base_offset} of {partition}")
+                if any(known[name] != value for name, value in values.items()):
                     raise StateConflictError(
-                        f"{printable(asked_in)} asks about plan {row.plan_hash} of {row.subject}; about plan "
-                        f"{plan_hash} of {subject} another DAG run has to ask: trigger one"
+                        f"run {lease.run_id}: segment {base_offset} of {partition} is {known['outcome']} already"
                     )
-                return
-            values: dict[str, Any] = {"subject": subject, "plan_hash": plan_hash, "headline": headline, "body": body}
-            values |= {"put_at_ms": self._now_ms(connection)}
-            key = {"cluster_id": self._cluster_id, "asked_in": asked_in}
-            upsert(connection, plan_questions, {**key, **values, "shown_at_ms": None, **_NOT_ANSWERED})
+            if item.outcome is SegmentOutcome.FAILED:
+                connection.execute(_STOP, of_partition)
 
-    def show(self, asked_in: str) -> PlanQuestion:
-        with writing(self._engine) as connection:
-            self._locked(connection, asked_in)
-            self._change(connection, asked_in, {"shown_at_ms": self._now_ms(connection), **_NOT_ANSWERED})
-            return _question(self._locked(connection, asked_in))
+    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+        left = key_of(self._cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
+        with self._writing(durable=False) as (connection, _now_ms):
+            connection.execute(_NOTE_LEFT, left)
 
-    def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        with writing(self._engine) as connection:
-            row = self._locked(connection, asked_in)
-            if row.shown_at_ms is None:
-                raise StateConflictError(f"nobody was shown the question of {printable(asked_in)}: no answer is taken")
-            now_ms, user = self._now_ms(connection), None if user_id is None else stored_text(user_id)
-            given = {
-                "answer": answer.value,
-                "answered_by": user,
-                "answered_at_ms": answered_at_ms,
-                "recorded_at_ms": now_ms,
-            }
-            self._change(connection, asked_in, given)
-            what = f"plan {row.plan_hash} is {answer} in {asked_in}"
-            record_event(connection, self._cluster_id, "answer", f"run {row.subject}", what, user or NOBODY, now_ms)
-            return _question(self._locked(connection, asked_in))
-
-    def find(self, asked_in: str) -> PlanQuestion | None:
+    def items(self, run_id: str) -> Sequence[WorkItem]:
         with reading(self._engine) as connection:
-            row = connection.execute(_FIND_QUESTION, self._key_of(asked_in)).one_or_none()
-            return None if row is None else _question(row)
+            found = connection.execute(_ITEMS, {"of_cluster": self._cluster_id, "of_run": run_id})
+            return [_item_of(row) for row in found]
 
-    def last_approved_ms(self) -> int:
+    def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
+        query, key = _ANY_WORK, {"of_cluster": self._cluster_id, "of_run": run_id}
+        if placement is not None:
+            query, key = _ANY_WORK_PLACED, key | key_of_placement(placement)
         with reading(self._engine) as connection:
-            return connection.execute(_LAST_APPROVED, {"of_cluster": self._cluster_id}).scalar_one() or 0
+            return connection.execute(query, key).one_or_none() is not None
 
-    def _locked(self, connection: Connection, asked_in: str) -> Row[Any]:
-        row = connection.execute(_LOCK_QUESTION, self._key_of(asked_in)).one_or_none()
-        if row is None:
-            raise StateConflictError(
-                f"{printable(asked_in)} has nothing to ask: no task of it has stored a plan that needs an answer. "
-                "Trigger another DAG run"
-            )
-        return row
+    def _parameters(
+        self,
+        run_id: str,
+        batch_id: str,
+        passed_over: Collection[TopicIdPartition],
+        placement: Placement | None,
+        now_ms: int,
+    ) -> dict[str, Any]:
+        """Of `_claimable`."""
+        given: dict[str, Any] = {"of_cluster": self._cluster_id, "of_run": run_id}
+        given |= {"of_batch": batch_id, "at_ms": now_ms}
+        if placement is not None:
+            given |= key_of_placement(placement)
+        if passed_over:
+            given["passed_over"] = [(str(one.topic_id), one.partition) for one in passed_over]
+        return given
 
-    def _change(self, connection: Connection, asked_in: str, values: dict[str, Any]) -> None:
-        connection.execute(_CHANGE_QUESTION.values(**values), self._key_of(asked_in))
 
-    def _key_of(self, asked_in: str) -> dict[str, str]:
-        return {"of_cluster": self._cluster_id, "of_dag_run": asked_in}
+def key_of_placement(placement: Placement) -> dict[str, Any]:
+    """The parameters of `IS_PLACED`."""
+    return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
 
 
-def _question(row: Row[Any]) -> PlanQuestion:
-    given = None
-    if row.answer is not None:
-        given = GivenAnswer(Answer(row.answer), row.answered_by, row.answered_at_ms, row.recorded_at_ms)
-    return PlanQuestion(row.asked_in, row.subject, row.plan_hash, row.headline, row.body, row.shown_at_ms, given)
+def _hash_of(partitions: Sequence[PlannedPartition]) -> str:
+    content = [
+        [
+            str(planned.replica_id.topic_id_partition.topic_id),
+            planned.replica_id.topic_id_partition.partition,
+            planned.replica_id.broker_id,
+            planned.replica_id.directory_id,
+            planned.urgency,
+            [planned.placement.queue, planned.placement.spark_resource],
+            [[s.base_offset, s.end_offset, s.size_bytes, _id_of(s.supersedes)] for s in planned.segments],
+        ]
+        for planned in partitions
+    ]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _partition_values(planned: PlannedPartition) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "topic": partition.topic,
+        "broker_id": planned.replica_id.broker_id,
+        "directory_id": planned.replica_id.directory_id,
+        "urgency": planned.urgency,
+        "stopped": False,
+        "claimed_at_ms": 0,
+        "queue": planned.placement.queue,
+        "spark_resource": planned.placement.spark_resource,
+    }
+
+
+def _segment_values(planned: PlannedPartition, segment: PlannedSegment) -> dict[str, Any]:
+    partition = planned.replica_id.topic_id_partition
+    return {
+        "topic_id": str(partition.topic_id),
+        "partition": partition.partition,
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.size_bytes,
+        "supersedes": _id_of(segment.supersedes),
+        "outcome": SegmentOutcome.PLANNED,
+    }
+
+
+def _item_of(row: Row[Any]) -> WorkItem:
+    return WorkItem(
+        topic_id_partition=partition_from(row.topic_id, row.partition, row.topic),
+        segment=_segment_of(row),
+        outcome=SegmentOutcome(row.outcome),
+        segment_id=row.segment_id,
+        path=row.path,
+        position=row.position,
+        error=row.error,
+        message=row.message,
+    )
+
+
+def _segment_of(row: Row[Any]) -> PlannedSegment:
+    supersedes = None if row.supersedes is None else Uuid.parse(row.supersedes)
+    return PlannedSegment(row.base_offset, row.end_offset, row.size_bytes, supersedes)
+
+
+def _id_of(segment_id: Uuid | None) -> str | None:
+    return None if segment_id is None else str(segment_id)
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else stored_text(text)
+
+
+@cache
+def _next_claimable(order: ClaimOrder, *, is_placed: bool, passes_over: bool) -> Select[Any]:
+    return _claimable(is_placed, passes_over).order_by(*_ORDERS[order]).limit(_CANDIDATES)
+
+
+@cache
+def _waiting_longer(*, is_placed: bool, passes_over: bool) -> Select[Any]:
+    waits = planned_partitions.c.claimed_at_ms < bindparam("since_ms")
+    return _claimable(is_placed, passes_over).where(waits).limit(1)
+
+
+def _claimable(is_placed: bool, passes_over: bool) -> Select[Any]:
+    """Planned partitions that a batch could claim."""
+    query = claimable(planned_partitions, LeaseRole.COPY)
+    query = query.where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
+    if is_placed:
+        query = query.where(IS_PLACED)
+    if passes_over:
+        key = tuple_(planned_partitions.c.topic_id, planned_partitions.c.partition)
+        query = query.where(key.not_in(bindparam("passed_over", expanding=True)))
+    return query

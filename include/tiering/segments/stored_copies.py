@@ -23,7 +23,7 @@ from include.tiering.errors import (
     StoreInDoubtError,
 )
 from include.tiering.formats.aiven_manifest import parse_manifest
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import Quotas, UnlimitedBytes
 from include.tiering.remote_storage.contract import (

@@ -11,7 +11,7 @@ Batches are opened, their records counted, as long as that stays cheap: until a 
 byte in 64. A batch that is larger than a block is not opened, and none is after one that could not be.
 
 A batch of a few KiB may be gigabytes once opened, and right: any producer may send it. Of such a batch only so much is
-opened (`formats/codecs.py`, `formats/records.py`), in pieces. What comes out of a log of n bytes is thus bounded by
+opened (`formats/records.py`, `formats/records.py`), in pieces. What comes out of a log of n bytes is thus bounded by
 n / 64, one MiB and what is opened of one batch, whatever it holds; no clock is asked.
 """
 
@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.log_batches import DEFAULT_BLOCK_BYTES, BatchStream, Fields
 from include.tiering.formats.record_batch import (
     CODEC_MASK,
@@ -42,7 +41,7 @@ from include.tiering.formats.record_batch import (
     ControlType,
     control_type,
 )
-from include.tiering.formats.records import MIN_RECORD_BYTES, check_records
+from include.tiering.formats.records import MIN_RECORD_BYTES, Decompressor, check_records
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import ByteSource
 from include.tiering.units import MIB

@@ -203,7 +203,7 @@ _SEQUENCES: Final = 2**31
 
 
 class SnapshotProducers:
-    """Follows the producers of `entries` (see `producer_snapshot.entries_of`) through the batches.
+    """Follows the producers of `entries` (see `indexes.producer_entries_of`) through the batches.
 
     `transactions` follows the same batches.
     """

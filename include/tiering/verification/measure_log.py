@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from include.tiering.errors import FormatError, RemoteAccessDeniedError, RemoteStorageError
-from include.tiering.formats import indexes, producer_state
+from include.tiering.formats import indexes
 from include.tiering.formats.record_batch import HEADER_SIZE, NO_TIMESTAMP, parse_header
 from include.tiering.model.segments import IndexType, RemoteLogSegmentMetadata
 from include.tiering.units import KIB
@@ -298,7 +298,7 @@ class _Followers:
         producers = sheet.attempt(
             (_PRODUCERS,),
             lambda: SnapshotProducers(
-                producer_state.entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
+                indexes.producer_entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
             ),
         )
         if producers is not None:

@@ -9,11 +9,10 @@ from dataclasses import fields
 from typing import Final, NamedTuple, TypeVar
 
 from include.tiering.errors import FormatError, RemoteResourceNotFoundError, RemoteStorageError
-from include.tiering.formats import checkpoints, indexes, producer_state
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.aiven_manifest import parse_manifest
-from include.tiering.formats.crc32c import extend_crc32c
 from include.tiering.formats.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.formats.record_batch import HEADER_SIZE, extend_crc32c
 from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import (
@@ -262,7 +261,7 @@ def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 
 def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Producers of the snapshot whose last offset lies after the segment."""
-    return int((producer_state.entries_of(data)["last_offset"] > metadata.end_offset).sum())
+    return int((indexes.producer_entries_of(data)["last_offset"] > metadata.end_offset).sum())
 
 
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from include.tiering.formats import checkpoints, producer_state
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats import checkpoints, indexes
+from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import IndexType
 from tests.doubles.damages.damage import ANY, DEEP, Damage
@@ -52,9 +52,7 @@ def _producers(change: Callable[[list[ProducerEntry]], list[ProducerEntry]]) -> 
     """A snapshot with a CRC of its own."""
     return _index(
         IndexType.PRODUCER_SNAPSHOT,
-        lambda content: producer_state.serialize_producer_snapshot(
-            change(list(producer_state.parse_producer_snapshot(content)))
-        ),
+        lambda content: indexes.serialize_producer_snapshot(change(list(indexes.parse_producer_snapshot(content)))),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.formats import checkpoints, producer_state
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import IndexType, RemoteLogSegmentId, Uuid
 from tests.doubles.copied_segments import PAYMENTS
@@ -62,9 +62,9 @@ def _moved(offsets: int = 0, epochs: int = 0) -> Callable[[Picture], None]:
         segment.write_index(IndexType.LEADER_EPOCH, checkpoints.serialize_leader_epochs(LeaderEpochs.of(kept)))
         producers = [
             replace(one, last_offset=one.last_offset + offsets) if one.last_offset >= metadata.start_offset else one
-            for one in producer_state.parse_producer_snapshot(parts[IndexType.PRODUCER_SNAPSHOT])
+            for one in indexes.parse_producer_snapshot(parts[IndexType.PRODUCER_SNAPSHOT])
         ]
-        segment.write_index(IndexType.PRODUCER_SNAPSHOT, producer_state.serialize_producer_snapshot(producers))
+        segment.write_index(IndexType.PRODUCER_SNAPSHOT, indexes.serialize_producer_snapshot(producers))
 
     return do
 

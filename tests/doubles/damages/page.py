@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from include.tiering.formats.codecs import MAX_STREAMED_BYTES
-from include.tiering.formats.records import MAX_RECORDS
+from include.tiering.formats.records import MAX_RECORDS, MAX_STREAMED_BYTES
 from include.tiering.units import MIB
 from include.tiering.verification.rules import NOT_OPENED
 from tests.doubles.damages.catalogue import CATALOGUE, NOT_CAUGHT

@@ -25,7 +25,8 @@ from include.tiering.model.ownership import AcceptedMarkers
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.claim_store import StoreClaim
-from include.tiering.runs import database_clock, deletion_limits, sql_copy_plans, sql_lease_rows
+from include.tiering.runs import database_clock, deletion_limits, sql_batches
+from include.tiering.runs import store as work_store
 from include.tiering.runs.batch import SendGate
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
@@ -50,7 +51,7 @@ _requires = AcceptedMarkers.require
 _completes = StoreClaim.complete
 
 
-def _name_by_facts_alone() -> list[Patch]:
+def _name_by_metadata_alone() -> list[Patch]:
     """What our own metadata say of the name is not asked."""
 
     def instead(topic_id: Any, named: Any, _holders: Any) -> str:
@@ -210,9 +211,9 @@ def _leases_without_bound() -> list[Patch]:
         own = (leases.c.run_id == run_id) & (leases.c.batch_id == batch_id)
         return or_(not_(leases.c.expires_at_ms > now_ms), own)
 
-    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"), (sql_copy_plans, "_waiting_longer"))
+    kept = ((sql_batches, "_take"), (work_store, "_next_claimable"), (work_store, "_waiting_longer"))
     anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
-    return [*anew, (sql_lease_rows, "is_free", is_free)]
+    return [*anew, (sql_batches, "is_free", is_free)]
 
 
 def _all_files_count() -> list[Patch]:
@@ -226,10 +227,10 @@ def _named_some(call: Call) -> bool:
 
 MISTAKEN = (
     Mutant(
-        "name-by-facts",
+        "name-by-metadata",
         "a name that two topics have had is nobody's while nobody tells whose it is",
         "our own metadata are not asked",
-        _name_by_facts_alone,
+        _name_by_metadata_alone,
         otherwise,
     ),
     Mutant(

@@ -9,8 +9,8 @@ from sqlalchemy import true
 
 from include.tiering.database.transactions import FenceHolder, writing
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
-from include.tiering.runs import sql_copy_plans, sql_deletion_runs, sql_lease_rows
-from include.tiering.runs import store as sql_work
+from include.tiering.runs import sql_batches, sql_deletion_runs
+from include.tiering.runs import store as work_store
 from include.tiering.runs.batch import BatchHeartbeat, SendGate
 from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_partitions
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
@@ -21,20 +21,20 @@ def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
 
-    places = (sql, sql_changes, sql_partition_state, sql_copy_plans, sql_deletion_runs)
+    places = (sql, sql_changes, sql_partition_state, work_store, sql_deletion_runs)
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
 def _live_leases_taken() -> list[Patch]:
     """Statements that are kept otherwise are built anew."""
-    kept = ((sql_lease_rows, "_take"), (sql_copy_plans, "_next_claimable"), (sql_copy_plans, "_waiting_longer"))
+    kept = ((sql_batches, "_take"), (work_store, "_next_claimable"), (work_store, "_waiting_longer"))
     anew: list[Patch] = [(place, name, getattr(place, name).__wrapped__) for place, name in kept]
-    return [*anew, (sql_lease_rows, "is_free", lambda *_: true())]
+    return [*anew, (sql_batches, "is_free", lambda *_: true())]
 
 
 def _tokens_begin_anew() -> list[Patch]:
     """Each claim gets the token that the newest one has."""
-    real = sql_lease_rows.take
+    real = sql_batches.take
 
     def instead(connection: Any, cluster_id: str, partition: Any, role: Any, **rest: Any) -> Any:
         return real(connection, cluster_id, partition, role, **{**rest, "now_ms": rest["now_ms"]})
@@ -43,10 +43,10 @@ def _tokens_begin_anew() -> list[Patch]:
         fence = instead(*args, **rest)
         if fence is None:
             return None
-        args[0].execute(sql_work._RELEASE, sql_lease_rows.key_of_fence(args[1], fence) | {"token": 1})
+        args[0].execute(sql_batches._RELEASE, sql_batches.key_of_fence(args[1], fence) | {"token": 1})
         return type(fence)(fence.topic_id_partition, 1, fence.role)
 
-    return [(sql_copy_plans, "take", same_token)]
+    return [(work_store, "take", same_token)]
 
 
 def _lease_never_runs_out() -> list[Patch]:

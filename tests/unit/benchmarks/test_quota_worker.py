@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.quota_worker import CountingLimiter, RepeatedBlock
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.units import KIB, MIB
 

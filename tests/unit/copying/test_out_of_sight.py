@@ -53,7 +53,7 @@ def by_metadata_log(directory: Path) -> ClusterMetadata:
     return MetadataLog([log_dir.path])
 
 
-@pytest.mark.parametrize("facts_of", [by_brokers, by_metadata_log])
+@pytest.mark.parametrize("metadata_log_of", [by_brokers, by_metadata_log])
 @pytest.mark.parametrize(
     ("topics", "found"),
     [
@@ -65,10 +65,10 @@ def by_metadata_log(directory: Path) -> ClusterMetadata:
     ],
 )
 def test_what_the_cluster_has_of_the_topics_that_are_asked_for(
-    tmp_path: Path, facts_of: Any, topics: tuple[str, ...], found: list[str]
+    tmp_path: Path, metadata_log_of: Any, topics: tuple[str, ...], found: list[str]
 ) -> None:
     registry: Any = Owned()
-    cluster_metadata = facts_of(tmp_path)
+    cluster_metadata = metadata_log_of(tmp_path)
     cluster_metadata.refresh()
     missing = partitions_out_of_sight(NOTHING_FOUND, topics, cluster_metadata, registry)
     assert [str(one) for one in missing] == found

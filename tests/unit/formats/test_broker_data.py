@@ -8,12 +8,11 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from include.tiering.formats import checkpoints, indexes, producer_state
+from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
-from include.tiering.formats.log_batches import find_log_end, iter_headers
-from include.tiering.formats.producer_state import open_transactions
-from include.tiering.formats.record_batch import LogBatch
-from include.tiering.formats.segment_check import check_segment
+from include.tiering.formats.indexes import open_transactions
+from include.tiering.formats.log_batches import check_segment, find_log_end
+from include.tiering.formats.record_batch import LogBatch, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.broker_data import DataSet, broker_data, expected
 from tests.doubles.byte_sources import BytesSource
@@ -200,7 +199,7 @@ def test_every_snapshot_leads_to_the_same_last_stable_offset(
     batches = [batch for log in logs for batch in iter_headers(BytesSource.of_file(log))]
     for file in directory.glob("*.snapshot"):
         after = [batch for batch in batches if batch.header.base_offset >= int(file.stem)]
-        found = open_transactions(producer_state.parse_producer_snapshot(file.read_bytes()), after)
+        found = open_transactions(indexes.parse_producer_snapshot(file.read_bytes()), after)
         assert found.last_stable_offset(high_watermark) == stable, file
 
 
@@ -215,11 +214,11 @@ def test_producer_snapshots(copy: Copy) -> None:
     for directory, partition in copy.partitions():
         for name, producers in partition["producer_snapshots"].items():
             data = (directory / name).read_bytes()
-            entries = producer_state.parse_producer_snapshot(data)
+            entries = indexes.parse_producer_snapshot(data)
             assert sorted(map(astuple, entries)) == sorted(
                 tuple(producer[name] for name in _PRODUCER_FIELDS) for producer in producers
             )
-            assert producer_state.serialize_producer_snapshot(entries) == data
+            assert indexes.serialize_producer_snapshot(entries) == data
 
 
 def test_histories_and_topic_ids(copy: Copy) -> None:
@@ -271,7 +270,7 @@ def test_what_a_broker_copied_to_remote_storage() -> None:
         indexes.check_offset_index(parts[".index"], base_offset=start, end_offset=end, size_bytes=size_bytes)
         times = indexes.check_time_index(parts[".timeindex"], base_offset=start, end_offset=end)
         assert times.largest_timestamp_ms == record["max_timestamp_ms"]
-        assert all(entry.last_offset <= end for entry in producer_state.parse_producer_snapshot(parts[".snapshot"]))
+        assert all(entry.last_offset <= end for entry in indexes.parse_producer_snapshot(parts[".snapshot"]))
         aborted = indexes.check_transaction_index(parts.get(".txnindex", b""), base_offset=start, end_offset=end)
         assert len(aborted) == segment.abort_marker_count
         assert record["txn_index_empty"] is (".txnindex" not in parts)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import BatchTooLargeError, FormatError
-from include.tiering.formats.codecs import MAX_STREAMED_BYTES, Decompressor, PlainStream
 from include.tiering.formats.record_batch import Codec
+from include.tiering.formats.records import MAX_STREAMED_BYTES, Decompressor, PlainStream
 from include.tiering.units import KIB, MIB
 from tests.doubles.large_batches import compressed
 

@@ -4,7 +4,7 @@ import google_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.formats.crc32c import append_crc32c, extend_crc32c, rest_crc32c
+from include.tiering.formats.record_batch import append_crc32c, extend_crc32c, rest_crc32c
 from include.tiering.units import GIB
 
 

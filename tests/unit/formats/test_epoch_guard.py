@@ -1,7 +1,7 @@
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.segment_check import EpochGuard
+from include.tiering.formats.log_batches import EpochGuard
 from include.tiering.model.leader_epochs import LeaderEpochs
 
 HISTORY = LeaderEpochs.of([(2, 100), (3, 150), (4, 150), (7, 180)])

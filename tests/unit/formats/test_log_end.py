@@ -1,8 +1,8 @@
 import pytest
 
 from include.tiering.errors import OldMagicError, SourceChangedError
-from include.tiering.formats.log_batches import LogEnd, find_log_end, iter_headers
-from include.tiering.formats.record_batch import ControlType
+from include.tiering.formats.log_batches import LogEnd, find_log_end
+from include.tiering.formats.record_batch import ControlType, iter_headers
 from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
 from tests.doubles.record_batches import data_batch, marker, old_batch, record_batch
 

@@ -1,8 +1,8 @@
 import pytest
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import producer_state
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import ProducerEntry
 
 # Both written by Kafka.
 EMPTY = bytes.fromhex("000148674bc700000000")
@@ -22,13 +22,13 @@ PRODUCER = ProducerEntry(
 
 
 def test_snapshots_that_kafka_wrote() -> None:
-    assert producer_state.parse_producer_snapshot(EMPTY) == ()
-    assert producer_state.parse_producer_snapshot(ONE_PRODUCER) == (PRODUCER,)
+    assert indexes.parse_producer_snapshot(EMPTY) == ()
+    assert indexes.parse_producer_snapshot(ONE_PRODUCER) == (PRODUCER,)
 
 
 def test_the_same_bytes_as_kafka() -> None:
-    assert producer_state.EMPTY_SNAPSHOT == EMPTY
-    assert producer_state.serialize_producer_snapshot([PRODUCER]) == ONE_PRODUCER
+    assert indexes.EMPTY_SNAPSHOT == EMPTY
+    assert indexes.serialize_producer_snapshot([PRODUCER]) == ONE_PRODUCER
 
 
 def test_minus_one_means_no_open_transaction() -> None:
@@ -54,6 +54,6 @@ def test_minus_one_means_no_open_transaction() -> None:
 )
 def test_damaged_snapshots(data: bytes, position: int, message: str) -> None:
     with pytest.raises(FormatError) as caught:
-        producer_state.parse_producer_snapshot(data)
+        indexes.parse_producer_snapshot(data)
     assert caught.value.position == position
     assert message in caught.value.message

@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
-from include.tiering.formats.records import records_of
+from include.tiering.formats.records import Decompressor, records_of
 from include.tiering.model.segments import RecordDigest, SeenRecord
 from tests.doubles.record_batches import record_batch
 

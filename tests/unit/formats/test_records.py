@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
 from include.tiering.formats import records
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
-from include.tiering.formats.records import Opened, RecordsFound, check_records, read_record_pieces, read_records
+from include.tiering.formats.records import (
+    Decompressor,
+    Opened,
+    RecordsFound,
+    check_records,
+    read_record_pieces,
+    read_records,
+)
 from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data
 from tests.doubles.large_batches import compressed, with_records, with_zeros

@@ -2,8 +2,8 @@ import google_crc32c
 import pytest
 
 from include.tiering.errors import FormatError, OldMagicError
+from include.tiering.formats.log_batches import CheckedBatches, check_segment
 from include.tiering.formats.record_batch import ControlType
-from include.tiering.formats.segment_check import CheckedBatches, check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from tests.doubles.byte_sources import BytesSource, RecordingSource

@@ -1,9 +1,13 @@
 import pytest
 
-from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.formats.log_batches import iter_headers
-from include.tiering.formats.producer_state import OngoingTransaction, ProducerEntry, Transactions, open_transactions
-from include.tiering.formats.record_batch import ControlType
+from include.tiering.formats.indexes import (
+    AbortedTxn,
+    OngoingTransaction,
+    ProducerEntry,
+    Transactions,
+    open_transactions,
+)
+from include.tiering.formats.record_batch import ControlType, iter_headers
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
 

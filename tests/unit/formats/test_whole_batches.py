@@ -2,7 +2,7 @@
 
 import pytest
 
-from include.tiering.formats.log_batches import WholeBatches
+from include.tiering.formats.record_batch import WholeBatches
 from tests.doubles.record_batches import record_batch
 
 HEADER_BYTES = 61

@@ -219,11 +219,11 @@ def test_a_batch_that_still_copies_is_waited_for(world):
 def _hold(world, partition):
     from include.tiering.database.transactions import writing
     from include.tiering.model.ownership import PartitionLease
-    from include.tiering.runs import sql_lease_rows
+    from include.tiering.runs import sql_batches
 
     engine, now_ms = world.copying.work._engine, world.handovers.now_ms()
     with writing(engine) as connection:
-        fence = sql_lease_rows.take(
+        fence = sql_batches.take(
             connection,
             "cluster",
             partition,

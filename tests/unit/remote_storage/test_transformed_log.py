@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import SettingError, SourceChangedError
 from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, LogSegmentData
 from include.tiering.remote_storage.layouts import aiven_form
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm, StoredLog, stored_log

@@ -26,7 +26,7 @@ EVIDENCE = "RemoveTopicRecord in a log"
 
 
 @dataclass
-class Facts(Partial):
+class ClusterMetadataDouble(Partial):
     """`topics` are there, of `removed` a removal was seen; without a cluster nothing can be asked."""
 
     topics: dict[Uuid, TopicMetadata] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class Facts(Partial):
 
 
 @pytest.fixture
-def cluster_metadata() -> Facts:
-    return Facts()
+def cluster_metadata() -> ClusterMetadataDouble:
+    return ClusterMetadataDouble()
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def deletions() -> MemoryTopicDeletions:
 
 
 @pytest.fixture
-def watch(cluster_metadata: Facts, deletions: MemoryTopicDeletions) -> TopicWatch:
+def watch(cluster_metadata: ClusterMetadataDouble, deletions: MemoryTopicDeletions) -> TopicWatch:
     return TopicWatch(CLUSTER, cluster_metadata, deletions)
 
 

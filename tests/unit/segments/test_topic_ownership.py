@@ -62,7 +62,7 @@ def test_only_changes_of_chosen_replicas_are_recorded():
     assert registry.changes == [("orders", NONE, PLATFORM)]
 
 
-class Facts:
+class ClusterMetadataDouble:
     """Topic 1 is tiered by brokers. `answers` False: the metadata log cannot be read."""
 
     def __init__(self, cluster_id: str = "c", *, answers: bool = True) -> None:
@@ -94,12 +94,12 @@ TIERED, OTHER = Uuid(b"1" * 16), Uuid(b"2" * 16)
 @pytest.mark.parametrize(
     ("recorded", "topic_id", "cluster_metadata", "seen"),
     [
-        (PLATFORM, TIERED, Facts(), BROKER),
-        (NONE, TIERED, Facts(), BROKER),
-        (HANDING_OVER, TIERED, Facts(), HANDING_OVER),
-        (PLATFORM, OTHER, Facts(), PLATFORM),
-        (PLATFORM, TIERED, Facts("another"), PLATFORM),
-        (PLATFORM, TIERED, Facts(answers=False), PLATFORM),
+        (PLATFORM, TIERED, ClusterMetadataDouble(), BROKER),
+        (NONE, TIERED, ClusterMetadataDouble(), BROKER),
+        (HANDING_OVER, TIERED, ClusterMetadataDouble(), HANDING_OVER),
+        (PLATFORM, OTHER, ClusterMetadataDouble(), PLATFORM),
+        (PLATFORM, TIERED, ClusterMetadataDouble("another"), PLATFORM),
+        (PLATFORM, TIERED, ClusterMetadataDouble(answers=False), PLATFORM),
     ],
 )
 def test_what_brokers_tier_is_theirs_before_a_plan_has_recorded_it(recorded, topic_id, cluster_metadata, seen):

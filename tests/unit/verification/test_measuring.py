@@ -18,8 +18,7 @@ from include.tiering.errors import (
     SendingStoppedError,
 )
 from include.tiering.formats import indexes
-from include.tiering.formats.log_batches import iter_headers
-from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.formats.record_batch import HEADER_SIZE, iter_headers
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import Depth, IndexType, RemoteLogSegmentMetadata

@@ -31,7 +31,7 @@ from include.tiering.errors import (
     RemoteStorageUnavailableError,
     printable,
 )
-from include.tiering.formats.crc32c import extend_crc32c
+from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback

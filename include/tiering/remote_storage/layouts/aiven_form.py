@@ -42,8 +42,7 @@ from include.tiering.formats.aiven_chunks import (
     chunks_over,
 )
 from include.tiering.formats.aiven_manifest import CustomMetadataField, Encryption, IndexPosition, SegmentManifest
-from include.tiering.formats.crc32c import extend_crc32c
-from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
+from include.tiering.formats.record_batch import HEADER_SIZE, Codec, extend_crc32c, parse_header
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, IndexType, LogSegmentData
 from include.tiering.remote_storage.layouts.contract import ReadObject, StreamObject
 from include.tiering.remote_storage.object_store import filled_block

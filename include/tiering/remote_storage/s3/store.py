@@ -32,7 +32,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
 from include.tiering.errors import ObjectKeyError, RemoteResourceNotFoundError, RemoteStorageError, printable
-from include.tiering.formats.crc32c import rest_crc32c
+from include.tiering.formats.record_batch import rest_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback

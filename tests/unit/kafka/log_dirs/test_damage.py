@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceUnreadableError
-from include.tiering.formats.producer_state import ProducerEntry
+from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.formats.record_batch import ControlType
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, ScanReport

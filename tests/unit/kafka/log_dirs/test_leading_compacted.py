@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceVanishedError
-from include.tiering.formats.segment_check import check_segment
+from include.tiering.formats.log_batches import check_segment
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica

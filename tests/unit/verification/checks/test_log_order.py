@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats.segment_check import EpochGuard
+from include.tiering.formats.log_batches import EpochGuard
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.verification.log_batches import EpochOrder, OffsetOrder
 from tests.doubles.batch_tables import Batch, batch, shown

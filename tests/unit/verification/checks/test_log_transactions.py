@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
-from include.tiering.formats import indexes, producer_state
-from include.tiering.formats.indexes import AbortedTxn
-from include.tiering.formats.producer_state import ProducerEntry, open_transactions
+from include.tiering.formats import indexes
+from include.tiering.formats.indexes import AbortedTxn, ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import ControlType, LogBatch
 from include.tiering.verification import log_consistency
 from include.tiering.verification.log_consistency import SegmentTransactions, SnapshotProducers
@@ -83,8 +82,8 @@ class Segment:
     ) -> tuple[SegmentTransactions, SnapshotProducers]:
         index = indexes.parse_transaction_index(index_bytes(self.aborted if aborted is None else aborted))
         transactions = SegmentTransactions(index, self.start)
-        snapshot = producer_state.serialize_producer_snapshot(self.entries if entries is None else entries)
-        producers = SnapshotProducers(producer_state.entries_of(snapshot), transactions, self.start)
+        snapshot = indexes.serialize_producer_snapshot(self.entries if entries is None else entries)
+        producers = SnapshotProducers(indexes.producer_entries_of(snapshot), transactions, self.start)
         for judge in (transactions, producers):
             shown(judge, self.batches, size)
         return transactions, producers

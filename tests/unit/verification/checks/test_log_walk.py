@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from include.tiering.formats.codecs import Decompressor
 from include.tiering.formats.record_batch import Codec, ControlType
-from include.tiering.formats.records import Opened
+from include.tiering.formats.records import Decompressor, Opened
 from include.tiering.units import MIB
 from include.tiering.verification import log_batches
 from include.tiering.verification.log_batches import BatchTable, LogWalk

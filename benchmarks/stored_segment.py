@@ -34,7 +34,7 @@ from tests.doubles.plain_judge import PlainJudge
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
 
 _INDEX_INTERVAL_BYTES = 4 * KIB
-_DESCRIPTION = "described.json"
+_DESCRIPTION = "facts.json"
 _PARTITION = TopicIdPartition(TOPIC_ID, 0, "generated")
 
 

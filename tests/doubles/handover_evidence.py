@@ -1,4 +1,4 @@
-"""Facts of a hand-over in which every check passes; tests change what is to be refused."""
+"""Evidence about a handover in which every check passes; tests change what is to be refused."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -107,7 +107,7 @@ def _owner_before_the_wait() -> list[Patch]:
     return [(DeleteBatch, "_expire", instead)]
 
 
-def _no_brake() -> list[Patch]:
+def _no_deletion_limit() -> list[Patch]:
     return [(DeletionRun, "is_released", property(lambda _self: True))]
 
 
@@ -266,7 +266,12 @@ EXPIRING = (
     Mutant("no-hold", "what was superseded is held for a day", "it goes at once", _never_held, said(True)),
     Mutant("no-delete-rate", "deletions keep to their rate", "nobody asks", _no_rate),
     Mutant("owner-first", "the owner is asked after the wait", "before it", _owner_before_the_wait),
-    Mutant("no-brake", "nothing is deleted before the brake let it pass", "every run is released", _no_brake),
+    Mutant(
+        "no-deletion-limit",
+        "nothing is deleted before the brake let it pass",
+        "every run is released",
+        _no_deletion_limit,
+    ),
     Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not asked", _not_our_topics),
     Mutant("age-zero", "retention.ms is kept", "everything is past it", _retention_is_age_zero),
     Mutant("size-rounds-up", "retention.bytes stay", "one segment more goes", _size_rounds_up),

@@ -46,7 +46,7 @@ from tests.simulation.mutants.mutant import (
 
 _sends = SegmentCopier._send_and_finish
 _asks = DeleteBatch._still_planned
-_limits = expiration_service.apply_brake  # type: ignore[attr-defined]
+_limits = expiration_service.apply_deletion_limits  # type: ignore[attr-defined]
 _requires = AcceptedMarkers.require
 _completes = StoreClaim.complete
 
@@ -121,7 +121,7 @@ def _superseded_for_nothing() -> list[Patch]:
 
         return _limits(run_id, Instead(deletions, totals=totals, plan=lambda _run_id: others), *args, **rest)
 
-    return [(expiration_service, "apply_brake", instead)]
+    return [(expiration_service, "apply_deletion_limits", instead)]
 
 
 def _replacement_believed() -> list[Patch]:

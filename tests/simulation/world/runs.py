@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from include.tiering.configs.pools import COPIER_POOL
 from include.tiering.runs.batch import BatchEnd
-from include.tiering.runs.deletion_limits import BrakeReport
+from include.tiering.runs.deletion_limits import DeletionLimitReport
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.sides import Side
@@ -226,5 +226,5 @@ class Runs:
         return run_id
 
 
-def _is_released(report: BrakeReport) -> bool:
+def _is_released(report: DeletionLimitReport) -> bool:
     return not report.needs_approval or report.approval is not None

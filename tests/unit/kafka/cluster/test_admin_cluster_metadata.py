@@ -1,4 +1,4 @@
-"""Facts from brokers, and the two things that only the metadata log tells."""
+"""Cluster metadata from brokers, and the two things that only the metadata log tells."""
 
 from dataclasses import dataclass, field, replace
 

@@ -140,7 +140,7 @@ def test_a_torn_tail_is_the_end(log_dir: BrokerLogDir, tail: bytes) -> None:
 
 
 def test_damage_before_the_end_is_no_torn_tail(log_dir: BrokerLogDir) -> None:
-    """Facts that stop too early could miss that a topic was deleted or is tiered by its broker."""
+    """Metadata that stops too early could miss that a topic was deleted or is tiered by its broker."""
     position = _log(log_dir).stat().st_size
     log_dir.append_metadata(config_record("orders", "cleanup.policy", "compact"))
     log_dir.append_metadata(topic_record("other", OTHER))

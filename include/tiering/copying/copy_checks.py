@@ -256,12 +256,10 @@ def require_no_divergence(
     undecided = undecided_divergence(partition, metadata)
     if undecided is not None:
         raise SourceChangedError(where, str(undecided))
-    divergence = find_divergence(
-        partition, epochs, segment.end_offset + 1, highest_copied_offset, metadata, SeenBy.COPY
-    )
-    if divergence is not None:
-        divergence.record(partition, metadata)
-        raise SourceChangedError(where, str(divergence.seen))
+    found = find_divergence(partition, epochs, segment.end_offset + 1, highest_copied_offset, metadata, SeenBy.COPY)
+    if found is not None:
+        found.record(partition, metadata)
+        raise SourceChangedError(where, str(found.seen))
 
 
 def require_replaceable(

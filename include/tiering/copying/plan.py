@@ -106,26 +106,20 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
     if highest is None:
         return None
     undecided = undecided_divergence(partition, metadata)
-    divergence = find_divergence(partition, epochs, end, highest, metadata, SeenBy.PLAN)
-    seen = [one.seen for one in (undecided, divergence) if one is not None]
+    found = find_divergence(partition, epochs, end, highest, metadata, SeenBy.PLAN)
+    seen = [one.seen for one in (undecided, found) if one is not None]
     if not seen:
         return None
     first = min(one.offsets.first for one in seen)
-    if divergence is not None and divergence.is_behind:
+    if found is not None and found.is_behind:
         detail, follow_from = f"{seen[0]}; the source is behind what was copied: wait for its leader", None
     else:
-        follow_from = follow_offset(replica, highest, undecided, divergence)
+        follow_from = follow_offset(replica, highest, undecided, found)
         detail = f"{seen[0]}; from offset {follow_from} on the source can be followed, by decision: see ./tiering skip"
         if undecided is not None and undecided.is_stored_from(follow_from):
             detail += "; the store has copies of it, which ./tiering adopt takes in behind the decision"
     return HeldBackPartition(
-        partition,
-        first,
-        HeldBack.DIVERGENCE,
-        detail,
-        divergence=divergence,
-        undecided=undecided,
-        follow_from=follow_from,
+        partition, first, HeldBack.DIVERGENCE, detail, divergence=found, undecided=undecided, follow_from=follow_from
     )
 
 

@@ -31,8 +31,8 @@ from include.tiering.errors import SendingStoppedError
 from include.tiering.formats.record_batch import append_crc32c, extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter
-from include.tiering.quotas.shared_quotas import SqlBookLedger
-from include.tiering.quotas.shares import Book
+from include.tiering.quotas.shared_quotas import SqlLedgerStore
+from include.tiering.quotas.shares import LedgerRow
 from include.tiering.remote_storage.location import S3Location, parse_location
 from include.tiering.remote_storage.object_store import BLOCK_BYTES
 from include.tiering.remote_storage.s3.store import S3ObjectStore
@@ -173,20 +173,20 @@ def counted_statements() -> Iterator[list[float]]:
 def timed_rounds() -> Iterator[list[float]]:
     """Seconds of every exchange with the ledger of this process."""
     seconds: list[float] = []
-    exchange = SqlBookLedger.exchange
+    exchange = SqlLedgerStore.exchange
 
-    def timed(ledger: SqlBookLedger, change: Callable[[Book], Book]) -> Book:
+    def timed(ledger: SqlLedgerStore, change: Callable[[LedgerRow], LedgerRow]) -> LedgerRow:
         begun_s = time.monotonic()
         try:
             return exchange(ledger, change)
         finally:
             seconds.append(time.monotonic() - begun_s)
 
-    setattr(SqlBookLedger, "exchange", timed)  # noqa: B010
+    setattr(SqlLedgerStore, "exchange", timed)  # noqa: B010
     try:
         yield seconds
     finally:
-        setattr(SqlBookLedger, "exchange", exchange)  # noqa: B010
+        setattr(SqlLedgerStore, "exchange", exchange)  # noqa: B010
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """### Compare the store with the metadata
 
     ready -> audit (Spark job) -> findings -> alarm
-                                      \\-> plan -> brake -> approval -> release -> remove -> outcome
+                                      \\-> plan -> safety_limit -> approval -> release -> remove -> outcome
 
 This DAG compares all objects in the remote store with the segments in the database. If the form asks for it, it removes
 orphan objects (objects that the database does not know) by a plan that a person has approved.
@@ -20,7 +20,7 @@ orphan objects (objects that the database does not know) by a plan that a person
   listing is not complete, or the store has another marker.
 * **plan** is skipped unless the form asks to delete orphans. It plans nothing while a guard forbids removals, and it
   never plans a complete copy: `./tiering adopt` takes such copies into the database.
-* **brake** logs what would be removed, with the share of each topic. **approval** always asks a person
+* **safety_limit** logs what would be removed, with the share of each topic. **approval** always asks a person
   (*Required actions*); *Reject*, or no answer in time, removes nothing. **release** records who approved which plan, by
   the hash of the plan.
 * **remove** checks each object again. It marks the segment id for deletion, so that no copy can begin with this id, and
@@ -49,19 +49,19 @@ from plugins.tiering_airflow.audit import (
     AuditOperator,
     AuditOutcomeOperator,
     PlanRemovalsOperator,
-    RemovalBrakeOperator,
     RemovalReleaseOperator,
+    RemovalSafetyLimitOperator,
     RemoveStraysOperator,
 )
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
 from plugins.tiering_airflow.shared import (
     APPROVAL_TASK_ID,
-    BRAKE_TASK_ID,
     OUTCOME_TASK_ID,
     PLAN_TASK_ID,
     RELEASE_TASK_ID,
     RETRY_ARGUMENTS,
+    SAFETY_LIMIT_TASK_ID,
 )
 
 FORM = {
@@ -107,7 +107,7 @@ with DAG(
     findings = AuditFindingsOperator(task_id="findings")
     alarm = AuditAlarmOperator(task_id="alarm")
     plan = PlanRemovalsOperator(task_id=PLAN_TASK_ID)
-    brake = RemovalBrakeOperator(task_id=BRAKE_TASK_ID)
+    safety_limit = RemovalSafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     release = RemovalReleaseOperator(task_id=RELEASE_TASK_ID)
     remove = RemoveStraysOperator(task_id="remove", pool=EXPIRATION_POOL, pool_slots=1)
@@ -115,4 +115,4 @@ with DAG(
     outcome = AuditOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> audit >> findings >> [alarm, plan]
-    plan >> brake >> approval >> release >> remove >> outcome
+    plan >> safety_limit >> approval >> release >> remove >> outcome

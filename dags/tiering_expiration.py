@@ -1,6 +1,6 @@
 """### Delete remote segments that expire
 
-    ready -> plan -> brake -> release -> delete (mapped, one Spark job per batch) -> summary -> asset tiering_remote_log
+    ready -> plan -> safety_limit -> release -> delete (mapped, one Spark job per batch) -> summary -> asset tiering_remote_log
                        \\-> approval -^                                            \\-> outcome
 
 This DAG deletes segments from the remote store by retention. It deletes only segments of topics that the platform owns,
@@ -12,7 +12,7 @@ all its segments.
   cluster metadata; without them less is deleted. It fails at once if waiting cannot help.
 * **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
   first. Topics that another run deletes from, or asks about, are left out. Its log names partitions that wait, and why.
-* **brake** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics with
+* **safety_limit** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics with
   bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
 * **approval** asks a person (*Required actions*) if a limit is exceeded: if more of a topic would be deleted within 24
   hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`,
@@ -42,23 +42,23 @@ from airflow.sdk import DAG, Param, TriggerRule
 from plugins.tiering_airflow import configuration
 from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.expiration import (
-    BrakeOperator,
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
     ExpirationSummaryOperator,
     PlanExpirationOperator,
     ReleaseOperator,
+    SafetyLimitOperator,
 )
 from plugins.tiering_airflow.pools import EXPIRATION_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
 from plugins.tiering_airflow.shared import (
     APPROVAL_TASK_ID,
-    BRAKE_TASK_ID,
     OUTCOME_TASK_ID,
     PLAN_TASK_ID,
     RELEASE_TASK_ID,
     REMOTE_LOG,
     RETRY_ARGUMENTS,
+    SAFETY_LIMIT_TASK_ID,
 )
 
 TOPICS = Param(
@@ -92,9 +92,9 @@ with DAG(
     ready = TieringReadySensor(task_id="ready", slot_pool=EXPIRATION_POOL)
     # One at a time: each plan leaves out what the plans before it took.
     plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
-    brake = BrakeOperator(task_id=BRAKE_TASK_ID)
+    safety_limit = SafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
-    # Either `brake` skips the approval, or a rejection skips this task. Batches exist only after this has succeeded.
+    # Either `safety_limit` skips the approval, or a rejection skips this task. Batches exist only after this has succeeded.
     release = ReleaseOperator(task_id=RELEASE_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     delete = DeleteBatchOperator.partial(
         task_id="delete", pool=EXPIRATION_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"
@@ -106,7 +106,7 @@ with DAG(
     # The last task decides the state of the run: a failed batch or release fails it, skipped tasks do not.
     outcome = ExpirationOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
-    ready >> plan >> brake >> [approval, release]
+    ready >> plan >> safety_limit >> [approval, release]
     approval >> release >> delete
     [plan, delete] >> summary
     [release, delete, summary] >> outcome

@@ -119,7 +119,7 @@ class _Demo:
         self.say(f"retention.bytes of {_EXPIRED_TOPIC} is {_RETENTION_BYTES} from now on, for each partition")
         limit_retention(app, _EXPIRED_TOPIC, _RETENTION_BYTES)
         run_id = trigger(api, _EXPIRATION_DAG, {})
-        self.say(f"waiting for {_EXPIRATION_DAG}: plan, brake, one Spark job (about half a minute)")
+        self.say(f"waiting for {_EXPIRATION_DAG}: plan, safety limit, one Spark job (about half a minute)")
         succeeded = self._succeeds(api, _EXPIRATION_DAG, run_id, _EXPIRATION_SECONDS)
         after = holdings(app)
         self.console.print(expiry_table(before, after, _EXPIRED_TOPIC))

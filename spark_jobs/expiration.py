@@ -3,7 +3,7 @@
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/expiration.py --run-id R --batch-id B [--pool P] [--config F]
 
-The run must have been released, by the brake or by an approval of its plan.
+The run must have been released, by the deletion limits or by an approval of its plan.
 """
 
 import argparse

@@ -61,7 +61,7 @@ TieringError
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
 |-- LeaseAheadError                  a lease ends further ahead than it may last: it is none
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
-|-- ApprovalRequiredError            a plan that deletes was stopped by the brake and nobody approved it
+|-- ApprovalRequiredError            a plan that deletes is above a deletion limit and nobody approved it
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
 |-- DatabaseSetBackError             an audit found that the database was set back: nothing expires
 |-- AnswerRefusedError               a person's answer about a plan does not count
@@ -174,7 +174,7 @@ class QuotaExceededError(TieringError):
 
 
 class ApprovalRequiredError(TieringError):
-    """A plan that deletes may not be carried out: the brake did not let it pass, and nobody approved exactly it."""
+    """A plan that deletes may not be carried out: it is above a deletion limit, and nobody approved exactly it."""
 
 
 class RunWithdrawnError(TieringError):

@@ -153,7 +153,7 @@ class PlanRemovalsOperator(BaseOperator):
         return {"objects": len(plan.removals), "bytes": plan.size_bytes, "guards": len(plan.refusals)}
 
 
-class RemovalBrakeOperator(BaseBranchOperator):
+class RemovalSafetyLimitOperator(BaseBranchOperator):
     """Shows what would go and asks a person, always: `APPROVAL_TASK_ID`. With nothing planned the run ends here."""
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
@@ -170,9 +170,9 @@ class RemovalBrakeOperator(BaseBranchOperator):
             return None
         with TieringHook().open() as app:
             plan = app.audit.stored_removals(self.planned_run_id, self.audit_run_id)
-            brake = app.audit.apply_removal_limits(self.planned_run_id)
-            question = removal_question(plan, brake, app.questions.loosened_since_approval())
-            put_question(app, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
+            limit_report = app.audit.apply_removal_limits(self.planned_run_id)
+            question = removal_question(plan, limit_report, app.questions.loosened_since_approval())
+            put_question(app, context, question, subject=limit_report.run_id, plan_hash=limit_report.plan_hash)
         for line in question.body.splitlines():
             self.log.info("%s", line)
         return APPROVAL_TASK_ID
@@ -246,12 +246,12 @@ class AuditOutcomeOperator(BaseOperator):
             raise AirflowSkipException("nothing was planned")
         with TieringHook().open() as app:
             plan = app.audit.stored_removals(self.planned_run_id, self.audit_run_id)
-            items, brake = (
+            items, limit_report = (
                 app.adapters.stores.removals.items(self.planned_run_id),
                 app.audit.apply_removal_limits(self.planned_run_id),
             )
             record = app.adapters.stores.audits.audit(self.audit_run_id)
-        run = RemovalRun(plan, brake, items)
+        run = RemovalRun(plan, limit_report, items)
         for line in as_text(present_audit(AuditRun(record, (), removal=run))).splitlines():
             self.log.info("%s", line)
         failed = run.of(RemovalOutcome.FAILED)

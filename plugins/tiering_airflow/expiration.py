@@ -30,13 +30,13 @@ from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
 from plugins.tiering_airflow.shared import (
     APPROVAL_TASK_ID,
-    BRAKE_TASK_ID,
     EXPIRATION_PREFIX,
     OUTCOME_TASK_ID,
     PLAN_TASK_ID,
     PLANNED_RUN,
     PLANNED_RUN_KEY,
     RELEASE_TASK_ID,
+    SAFETY_LIMIT_TASK_ID,
     planned_run_id,
 )
 from plugins.tiering_airflow.spark import SparkJobOperator
@@ -84,7 +84,7 @@ class PlanExpirationOperator(BaseOperator):
         return {**counts, "waiting": waiting, "topics_left_out": len(in_hand)}
 
 
-class BrakeOperator(BaseBranchOperator):
+class SafetyLimitOperator(BaseBranchOperator):
     """Shows what would go, of which topic and why, and decides who has the next word.
 
     Nothing planned, or a dry run: the run ends here. Within the limits: `RELEASE_TASK_ID`. Else a person is asked:
@@ -104,24 +104,24 @@ class BrakeOperator(BaseBranchOperator):
             return None
         dry_run = context["params"]["dry_run"]
         with TieringHook().open() as app:
-            brake = app.expiration.apply_limits(self.planned_run_id, dry_run=dry_run)
+            limit_report = app.expiration.apply_limits(self.planned_run_id, dry_run=dry_run)
             expirations, items = (
-                app.adapters.stores.deletions.plan(brake.run_id),
-                app.adapters.stores.deletions.items(brake.run_id),
+                app.adapters.stores.deletions.plan(limit_report.run_id),
+                app.adapters.stores.deletions.items(limit_report.run_id),
             )
             run = ExpireRun(
-                app.adapters.stores.deletions.run(brake.run_id),
+                app.adapters.stores.deletions.run(limit_report.run_id),
                 expirations,
                 items,
-                brake,
+                limit_report,
                 shared_names=app.topic_lifecycle.shared_names(),
             )
-            asks = brake.needs_approval and not dry_run
+            asks = limit_report.needs_approval and not dry_run
             if asks:
                 question = approval_question(
-                    brake, expirations, run.shared_names, app.questions.loosened_since_approval()
+                    limit_report, expirations, run.shared_names, app.questions.loosened_since_approval()
                 )
-                put_question(app, context, question, subject=brake.run_id, plan_hash=brake.plan_hash)
+                put_question(app, context, question, subject=limit_report.run_id, plan_hash=limit_report.plan_hash)
         for line in as_text(present_expire(run)).splitlines():
             self.log.info("%s", line)
         if dry_run:
@@ -130,7 +130,7 @@ class BrakeOperator(BaseBranchOperator):
         if not asks:
             return RELEASE_TASK_ID
         # For other runs of the DAG, that leave these alone; what a person is asked is in the database.
-        context["ti"].xcom_push(key=QUESTION_KEY, value={"topic_ids": sorted(map(str, brake.topic_ids))})
+        context["ti"].xcom_push(key=QUESTION_KEY, value={"topic_ids": sorted(map(str, limit_report.topic_ids))})
         return APPROVAL_TASK_ID
 
 
@@ -312,7 +312,7 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
         if tasks.get(OUTCOME_TASK_ID) in ENDED:
             continue
         if tasks.get(APPROVAL_TASK_ID) == WAITS_FOR_A_PERSON:
-            question = ti.xcom_pull(task_ids=BRAKE_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
+            question = ti.xcom_pull(task_ids=SAFETY_LIMIT_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
             found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} asks whether it may go")
         elif planned_run := ti.xcom_pull(task_ids=PLAN_TASK_ID, key=PLANNED_RUN_KEY, run_id=dag_run):
             topic_ids = {one.topic_id_partition.topic_id for one in app.adapters.stores.deletions.plan(planned_run)}

@@ -31,7 +31,7 @@ def planned_run_id(dag_run_id: str, try_number: int) -> str:
 EXPIRATION_PREFIX: Final = "expire-"
 
 
-BRAKE_TASK_ID: Final = "brake"
+SAFETY_LIMIT_TASK_ID: Final = "safety_limit"
 
 
 APPROVAL_TASK_ID: Final = "approval"

@@ -21,8 +21,8 @@ from plugins.tiering_airflow.audit import (
     AuditOperator,
     AuditOutcomeOperator,
     PlanRemovalsOperator,
-    RemovalBrakeOperator,
     RemovalReleaseOperator,
+    RemovalSafetyLimitOperator,
     RemoveStraysOperator,
 )
 from plugins.tiering_airflow.errors import (
@@ -76,9 +76,9 @@ class Run:
     def planned_run(self) -> str:
         return str(self.instance.pushed.get(PLANNED_RUN_KEY, ""))
 
-    def brake(self) -> str | None:
-        operator = RemovalBrakeOperator(
-            task_id="brake", planned_run_id=self.planned_run, audit_run_id=self.instance.pushed[AUDIT_RUN_KEY]
+    def apply_limits(self) -> str | None:
+        operator = RemovalSafetyLimitOperator(
+            task_id="safety_limit", planned_run_id=self.planned_run, audit_run_id=self.instance.pushed[AUDIT_RUN_KEY]
         )
         return operator.choose_branch(self.context)
 
@@ -97,7 +97,7 @@ class Run:
     def up_to_the_question(self) -> "Run":
         self.audit()
         self.of_audit(PlanRemovalsOperator)
-        assert self.brake() == APPROVAL_TASK_ID
+        assert self.apply_limits() == APPROVAL_TASK_ID
         return self
 
 
@@ -164,7 +164,7 @@ def test_a_guard_that_objects_is_an_alarm_and_nothing_is_planned(asked: Run, dep
     with pytest.raises(AuditAlarmError, match="empty-database"):
         asked.of_audit(AuditAlarmOperator)
     assert asked.of_audit(PlanRemovalsOperator) == {"objects": 0, "bytes": 0, "guards": 1}
-    assert asked.brake() is None
+    assert asked.apply_limits() is None
 
 
 def test_nothing_is_planned_unless_the_form_asks(dry: Run, deployed: Deployment) -> None:

@@ -182,7 +182,7 @@ def test_nothing_is_deleted_but_by_what_was_released() -> None:
     assert (delete.upstream_task_ids, delete.trigger_rule) == ({"release"}, TriggerRule.ALL_SUCCESS)
     assert delete.pool == "remote_log_expiration"
     release = dag.get_task("release")
-    assert release.upstream_task_ids == {"brake", "approval"}
+    assert release.upstream_task_ids == {"safety_limit", "approval"}
     # A failed approval must not look like one that was not needed.
     assert release.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
     assert dag.get_task("approval").defaults == ["Reject"]
@@ -193,7 +193,7 @@ def test_an_audit_removes_nothing_but_by_a_persons_word() -> None:
     remove, release, approval = (dag.get_task(name) for name in ("remove", "release", "approval"))
     assert (remove.upstream_task_ids, remove.trigger_rule) == ({"release"}, TriggerRule.ALL_SUCCESS)
     assert (release.upstream_task_ids, release.trigger_rule) == ({"approval"}, TriggerRule.ALL_SUCCESS)
-    assert (approval.upstream_task_ids, approval.defaults) == ({"brake"}, ["Reject"])
+    assert (approval.upstream_task_ids, approval.defaults) == ({"safety_limit"}, ["Reject"])
     assert remove.pool == "remote_log_expiration"
     assert dag.params["delete_orphans"] is False
 

@@ -1,6 +1,5 @@
 """The page of a deletion plan in Airflow: who sees it, who withdraws by it, and what it is safe from."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import RunWithdrawnError
 from include.tiering.expiration.deletion_page import POLICY, SCRIPT
 from include.tiering.runs.deletion_run import DeletionOutcome, DeletionRun
@@ -40,36 +37,20 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
     made.copied("audit_log")
+    made.expires("audit_log")
     with made.open() as app:
-        app.configs.alter(ConfigEntity(EntityType.TOPICS, "audit_log"), {"retention.bytes": "0"}, author="test")
         app.expiration.plan(RUN_ID)
-        brake = app.expiration.apply_limits(RUN_ID)
-        assert brake.needs_approval
+        limit_report = app.expiration.apply_limits(RUN_ID)
+        assert limit_report.needs_approval
         app.adapters.stores.plan_questions.put(
-            f"{DAG_ID} {DAG_RUN}", subject=RUN_ID, plan_hash=brake.plan_hash, headline="Delete?", body="All."
+            f"{DAG_ID} {DAG_RUN}", subject=RUN_ID, plan_hash=limit_report.plan_hash, headline="Delete?", body="All."
         )
     return made
 
 
 @pytest.fixture
-def ask(planned: Deployment, token: Callable[[str | None], dict[str, str]]) -> Iterator[Ask]:
-    """Asks the plugin's application where Airflow mounts it."""
-    mounted: Any
-    (mounted,) = DeletionPlanPlugin.fastapi_apps
-    airflow = FastAPI()
-    airflow.mount(mounted["url_prefix"], mounted["app"])
-
-    def send(path: str, role: str | None = "viewer", method: str = "GET", **request: Any) -> httpx.Response:
-        headers = {**(token(role) if role != "nobody" else {}), **request.pop("headers", {})}
-
-        async def sent() -> httpx.Response:
-            transport = httpx.ASGITransport(app=airflow)
-            async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
-                return await client.request(method, path, headers=headers, **request)
-
-        return asyncio.run(sent())
-
-    yield send
+def ask(planned: Deployment, requests_to: Callable[..., Ask]) -> Iterator[Ask]:
+    yield requests_to(DeletionPlanPlugin)
     expiration.make_application.cache_clear()
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,6 @@ from airflow.sdk import DAG
 from sqlalchemy import MetaData
 
 from include.tiering.app import open_app
-from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState
@@ -29,8 +28,6 @@ from tests.doubles.strays import MARKER
 pytestmark = pytest.mark.filterwarnings("default")
 
 TOPIC = "audit_log"
-EVERYTHING = {"retention.bytes": "0"}
-FOR_EVER = {"retention.bytes": None}
 BOOKKEEPING = {"events", "runs", "planned_expirations", "planned_deletions", "plan_questions", "stores"}
 """Tables that a run may write which deletes nothing. Each plan raises the generation of the store and its marker."""
 
@@ -46,15 +43,10 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
 
 @pytest.fixture
 def careful(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    """No topic is too small for the brake, and one user alone may approve."""
+    """No topic is too small for the deletion limit, and one user alone may approve."""
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga")
     return deployed
-
-
-def _set_retention(made: Deployment, changes: Mapping[str, str | None]) -> None:
-    with made.open() as app:
-        app.configs.alter(ConfigEntity(EntityType.TOPICS, TOPIC), changes, author="test")
 
 
 def _dag() -> DAG:
@@ -97,13 +89,13 @@ def test_nothing_expires_by_itself(deployed: Deployment) -> None:
     before = _picture(deployed)
     run, tasks = _run()
     assert str(run.state) == "success"
-    assert tasks["ready"] == tasks["plan"] == tasks["brake"] == tasks["outcome"] == {"success"}
+    assert tasks["ready"] == tasks["plan"] == tasks["safety_limit"] == tasks["outcome"] == {"success"}
     assert tasks["approval"] == tasks["release"] == tasks["delete"] == tasks["summary"] == {"skipped"}
     assert _picture(deployed) == before
 
 
 def test_a_dry_run_deletes_nothing_of_what_it_shows(deployed: Deployment, capfd: pytest.CaptureFixture[str]) -> None:
-    _set_retention(deployed, EVERYTHING)
+    deployed.expires(TOPIC)
     before = _picture(deployed)
     run, tasks = _run(dry_run=True)
     assert (str(run.state), tasks["delete"]) == ("success", {"skipped"})
@@ -113,10 +105,10 @@ def test_a_dry_run_deletes_nothing_of_what_it_shows(deployed: Deployment, capfd:
 
 
 def test_what_a_dead_batch_left_is_deleted_by_the_next_run(deployed: Deployment) -> None:
-    _set_retention(deployed, EVERYTHING)
+    deployed.expires(TOPIC)
     begun = _die_after_a_deletion_began(deployed)
     # From here on nothing expires: what goes is what was begun.
-    _set_retention(deployed, FOR_EVER)
+    deployed.expires(TOPIC, retention_bytes=None)
     run, tasks = _run()
     assert str(run.state) == "success"
     assert tasks.pop("approval") == {"skipped"}
@@ -159,7 +151,7 @@ def _die_after_a_deletion_began(made: Deployment) -> set[RemoteLogSegmentId]:
 
 
 def test_a_reject_leaves_everything(careful: Deployment) -> None:
-    _set_retention(careful, EVERYTHING)
+    careful.expires(TOPIC)
     before = _picture(careful)
     with person_says("Reject") as person:
         run, tasks = _run()
@@ -172,7 +164,7 @@ def test_a_reject_leaves_everything(careful: Deployment) -> None:
 
 def test_without_an_answer_nothing_goes_and_the_run_fails(careful: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVAL_HOURS", "0.0001")
-    _set_retention(careful, EVERYTHING)
+    careful.expires(TOPIC)
     before = _picture(careful)
     with _scheduler_that_sweeps():
         run, tasks = _run()
@@ -206,7 +198,7 @@ def _scheduler_that_sweeps() -> Iterator[None]:
 
 
 def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -> None:
-    _set_retention(careful, EVERYTHING)
+    careful.expires(TOPIC)
     with person_says("Approve") as person:
         run, tasks = _run()
     assert (str(run.state), tasks["delete"]) == ("success", {"success"})
@@ -225,9 +217,9 @@ def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -
 
 
 def test_an_approval_of_what_would_stay_now_is_not_enough(careful: Deployment) -> None:
-    _set_retention(careful, EVERYTHING)
+    careful.expires(TOPIC)
     before = _picture(careful)
-    with person_says("Approve", before=lambda: _set_retention(careful, FOR_EVER)):
+    with person_says("Approve", before=lambda: careful.expires(TOPIC, retention_bytes=None)):
         run, tasks = _run()
     assert (str(run.state), tasks["release"]) == ("failed", {"failed"})
     assert _items(careful, run.run_id) == [DeletionOutcome.PLANNED] * 3

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sqlalchemy import update
 
 from include.tiering.audit.record import AuditRecord, AuditSource, Guard, Refusal
-from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
+from include.tiering.configs.config_store import ALL_BROKERS
 from include.tiering.database.schema import planned_deletions
 from include.tiering.errors import (
     AnswerRefusedError,
@@ -27,12 +27,12 @@ from plugins.tiering_airflow.approval import PlanApprovalOperator
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.expiration import (
     QUESTION_KEY,
-    BrakeOperator,
     DeleteBatchOperator,
     ExpirationOutcomeOperator,
     ExpirationSummaryOperator,
     PlanExpirationOperator,
     ReleaseOperator,
+    SafetyLimitOperator,
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
@@ -58,14 +58,6 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     return made
 
 
-def _expires(made: Deployment, *topics: str, retention_bytes: str | None = "0") -> None:
-    with made.open() as app:
-        for topic in topics:
-            app.configs.alter(
-                ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": retention_bytes}, author="test"
-            )
-
-
 def _context(instance: _TaskInstance, **form: Any) -> Any:
     params = {"topics": None, "dry_run": False, **form}
     dag_run = SimpleNamespace(dag_id="tiering_expiration", run_id=DAG_RUN)
@@ -82,7 +74,7 @@ def _plan(instance: _TaskInstance, **form: Any) -> dict[str, int]:
 
 def _branch(instance: _TaskInstance, **form: Any) -> str | None:
     planned = instance.pushed.get(PLANNED_RUN_KEY, "")
-    return BrakeOperator(task_id="brake", planned_run_id=planned).choose_branch(_context(instance, **form))
+    return SafetyLimitOperator(task_id="safety_limit", planned_run_id=planned).choose_branch(_context(instance, **form))
 
 
 def _release(instance: _TaskInstance) -> list[dict[str, int]]:
@@ -101,7 +93,7 @@ def test_without_a_retention_nothing_is_planned(deployed: Deployment) -> None:
 
 
 def test_the_form_chooses_topics(deployed: Deployment) -> None:
-    _expires(deployed, *TOPICS)
+    deployed.expires(*TOPICS)
     assert _plan(_TaskInstance(), topics=["big*"])["segments"] == 1
 
 
@@ -109,7 +101,7 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIERING_EXPIRATION__MAX__WHOLE__TOPICS", str(len(TOPICS)))
-    _expires(deployed, *TOPICS)
+    deployed.expires(*TOPICS)
     instance = _TaskInstance()
     partitions = _plan(instance)["partitions"]
     assert (_branch(instance), instance.pushed[PLANNED_RUN_KEY]) == (RELEASE_TASK_ID, RUN_ID)
@@ -119,7 +111,7 @@ def test_within_the_limits_the_run_is_released_with_no_more_batches_than_partiti
 
 
 def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -> None:
-    _expires(deployed, TOPICS[0])
+    deployed.expires(TOPICS[0])
     with deployed.open() as app:
         before = app.adapters.stores.generations.accepted()
     instance = _TaskInstance()
@@ -134,7 +126,7 @@ def test_a_dry_run_claims_no_store_and_is_never_released(deployed: Deployment) -
 
 
 def test_more_than_one_topic_that_loses_everything_is_asked_about(deployed: Deployment) -> None:
-    _expires(deployed, *TOPICS)
+    deployed.expires(*TOPICS)
     instance = _TaskInstance()
     _plan(instance)
     assert _branch(instance) == APPROVAL_TASK_ID
@@ -142,7 +134,7 @@ def test_more_than_one_topic_that_loses_everything_is_asked_about(deployed: Depl
 
 
 def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment) -> None:
-    _expires(deployed, TOPICS[0])
+    deployed.expires(TOPICS[0])
     instance = _TaskInstance()
     _plan(instance)
     _branch(instance)
@@ -159,7 +151,7 @@ def asked(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> _TaskInstanc
     """A run that waits for an approval, which olga and per may give."""
     monkeypatch.setenv("TIERING_EXPIRATION__MIN__BYTES", "0")
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "olga, per")
-    _expires(deployed, *TOPICS)
+    deployed.expires(*TOPICS)
     instance = _TaskInstance()
     _plan(instance)
     assert _branch(instance, dry_run=True) is None
@@ -299,7 +291,10 @@ def test_the_question_names_limits_that_were_loosened_since_the_last_approval(
         app.expiration.plan("expire-later", topics=TOPICS)
     context = _context(_TaskInstance())
     context["dag_run"].run_id = context["run_id"] = "later"
-    assert BrakeOperator(task_id="brake", planned_run_id="expire-later").choose_branch(context) == APPROVAL_TASK_ID
+    assert (
+        SafetyLimitOperator(task_id="safety_limit", planned_run_id="expire-later").choose_branch(context)
+        == APPROVAL_TASK_ID
+    )
     with deployed.open() as app:
         question = app.adapters.stores.plan_questions.find("tiering_expiration later")
     assert question is not None
@@ -324,7 +319,7 @@ def test_a_batch_tells_its_job_run_batch_and_pool() -> None:
 def test_a_batch_without_work_ends_before_spark_starts_and_the_summary_wakes_the_sizes(
     deployed: Deployment, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _expires(deployed, "audit_log")
+    deployed.expires("audit_log")
     instance = _TaskInstance()
     planned = _plan(instance)
     _branch(instance)
@@ -355,7 +350,7 @@ def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(
 
 
 def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment) -> None:
-    _expires(deployed, "audit_log")
+    deployed.expires("audit_log")
     instance = _TaskInstance()
     _plan(instance)
     failed = update(planned_deletions).values(outcome=DeletionOutcome.FAILED, message="access denied")
@@ -366,7 +361,7 @@ def test_a_segment_that_could_not_be_deleted_fails_the_run(deployed: Deployment)
 
 
 def test_the_outcome_names_what_was_kept(deployed: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    _expires(deployed, "audit_log")
+    deployed.expires("audit_log")
     instance = _TaskInstance()
     _plan(instance)
     kept = update(planned_deletions).values(outcome=DeletionOutcome.SKIPPED, message="its name is taken")

@@ -11,10 +11,9 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TaskInstanceState
 
 from include.tiering.app import App
-from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
-from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, BrakeOperator, ReleaseOperator
+from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, ReleaseOperator, SafetyLimitOperator
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, deployment
@@ -37,9 +36,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
     for name, value in (made.environment | _LIMITS).items():
         monkeypatch.setenv(name, value)
     made.copied(LARGE, SMALL)
-    with made.open() as app:
-        for topic in (LARGE, SMALL):
-            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.bytes": "0"}, author="test")
+    made.expires(LARGE, SMALL)
     return made
 
 
@@ -95,8 +92,10 @@ class _Run:
     def planned_run_id(self) -> str:
         return str(self.pushed[PLANNED_RUN_KEY])
 
-    def brake(self) -> str | None:
-        branch = BrakeOperator(task_id="brake", planned_run_id=self.planned_run_id).choose_branch(self.context())
+    def apply_limits(self) -> str | None:
+        branch = SafetyLimitOperator(task_id="safety_limit", planned_run_id=self.planned_run_id).choose_branch(
+            self.context()
+        )
         if branch == APPROVAL_TASK_ID:
             self.airflow.states[self.run_id][APPROVAL_TASK_ID] = "awaiting_input"
         return branch
@@ -141,13 +140,13 @@ def _outcomes(made: Deployment, run: _Run) -> dict[str, set[tuple[DeletionOutcom
     return found
 
 
-def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
+def test_what_is_below_the_deletion_limit_goes_while_the_rest_waits_for_its_answer(
     deployed: Deployment, airflow: _Airflow, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asking = _Run(airflow, "scheduled__1")
     asking.plan()
     assert _planned(deployed, asking) == {LARGE, SMALL}
-    assert asking.brake() == APPROVAL_TASK_ID
+    assert asking.apply_limits() == APPROVAL_TASK_ID
     with deployed.open() as app:
         shown = app.adapters.stores.deletions.run(asking.planned_run_id).plan_hash
 
@@ -155,7 +154,7 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
     assert later.plan()["topics_left_out"] == 1
     assert "is left out: scheduled__1 asks whether it may go" in capfd.readouterr().out
     assert _planned(deployed, later) == {SMALL}
-    assert later.brake() == RELEASE_TASK_ID
+    assert later.apply_limits() == RELEASE_TASK_ID
     later.release_and_delete(deployed)
     later.end("success")
     assert _left(deployed) == {LARGE}
@@ -178,14 +177,14 @@ def test_what_is_below_the_brake_goes_while_the_rest_waits_for_its_answer(
 def test_nobody_is_asked_twice_at_once_and_again_after_a_reject(deployed: Deployment, airflow: _Airflow) -> None:
     asking = _Run(airflow, "scheduled__1")
     asking.plan(topics=[LARGE])
-    assert asking.brake() == APPROVAL_TASK_ID
+    assert asking.apply_limits() == APPROVAL_TASK_ID
     waiting = _Run(airflow, "manual__1")
     assert waiting.plan(topics=[LARGE])["segments"] == 0
     assert PLANNED_RUN_KEY not in waiting.pushed
     asking.answer("Reject")
     again = _Run(airflow, "scheduled__2")
     assert again.plan(topics=[LARGE])["topics_left_out"] == 0
-    assert again.brake() == APPROVAL_TASK_ID
+    assert again.apply_limits() == APPROVAL_TASK_ID
 
 
 @pytest.mark.parametrize("state", ["failed", "upstream_failed", "success"])
@@ -207,7 +206,7 @@ def test_what_a_run_deletes_is_left_to_it_until_it_ends(deployed: Deployment, ai
 def test_a_dry_run_shows_everything_and_a_plan_made_again_is_its_own(deployed: Deployment, airflow: _Airflow) -> None:
     asking = _Run(airflow, "scheduled__1")
     asking.plan()
-    asking.brake()
+    asking.apply_limits()
     shown = _Run(airflow, "manual__1")
     assert shown.plan(dry_run=True)["topics_left_out"] == 0
     assert _planned(deployed, shown) == {LARGE, SMALL}

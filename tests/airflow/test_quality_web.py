@@ -1,16 +1,13 @@
 """The data docs in Airflow: who may read them, what they are served with, that nothing else is served."""
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from include.tiering.html_markup import CONTENT_SECURITY_POLICY
 from include.tiering.verification.data_docs import DataDocs
@@ -39,23 +36,8 @@ def docs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DataDocs:
 
 
 @pytest.fixture
-def get(docs: DataDocs, token: Callable[[str | None], dict[str, str]]) -> Iterator[Get]:
-    """Asks the plugin's application where Airflow mounts it."""
-    mounted: Any
-    (mounted,) = QualityPlugin.fastapi_apps
-    airflow = FastAPI()
-    airflow.mount(mounted["url_prefix"], mounted["app"])
-
-    def ask(path: str, *, role: str | None = "viewer", method: str = "GET", headers: Any = None) -> httpx.Response:
-        async def send() -> httpx.Response:
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(app=airflow), base_url="http://airflow"
-            ) as client:
-                return await client.request(method, path, headers=token(role) if headers is None else headers)
-
-        return asyncio.run(send())
-
-    yield ask
+def get(docs: DataDocs, requests_to: Callable[..., Get]) -> Iterator[Get]:
+    yield requests_to(QualityPlugin)
     verification.make_application.cache_clear()
 
 
@@ -81,8 +63,8 @@ def test_links_lead_from_the_list_to_the_page_and_back(get: Get) -> None:
 
 @pytest.mark.parametrize("path", [PAGE, f"/tiering/quality/dags/{RUN.origin}", "/tiering/quality/dags/x/y/index.html"])
 def test_nobody_reads_without_airflows_permission(get: Get, path: str) -> None:
-    assert get(path, headers={}).status_code == 401
-    assert get(path, headers={"Authorization": "Bearer x"}).status_code in {401, 403}
+    assert get(path, role="nobody").status_code == 401
+    assert get(path, role="nobody", headers={"Authorization": "Bearer x"}).status_code in {401, 403}
     assert get(path, role=None).status_code == 403
 
 

@@ -27,7 +27,7 @@ from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore
 from tests.doubles.patience import PATIENCE_SECONDS
-from tests.doubles.quotas import MemoryBookLedger
+from tests.doubles.quotas import MemoryLedgerStore
 from tests.doubles.segments import CLUSTER_ID
 
 BROKER_FETCH = "remote.log.manager.fetch.max.bytes.per.second"
@@ -118,7 +118,7 @@ class TestChangesThatMeet:
 
     def test_two_changes_never_break_a_rule_together(self, engines: tuple[Engine, Engine]) -> None:
         stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
-        ledger = AnnouncingLedger(MemoryBookLedger(), SystemClock())
+        ledger = AnnouncingLedger(MemoryLedgerStore(), SystemClock())
         together = threading.Barrier(2)
 
         def change(number: int, entity: ConfigEntity, name: str, value: str) -> bool:
@@ -168,7 +168,7 @@ class TestChangesThatMeet:
 
     def test_announcements_that_cross_leave_the_newest_in_force(self, engines: tuple[Engine, Engine]) -> None:
         stores = [SqlConfigStore(engine, CLUSTER_ID) for engine in engines]
-        ledger = AnnouncingLedger(MemoryBookLedger(), SystemClock())
+        ledger = AnnouncingLedger(MemoryLedgerStore(), SystemClock())
         older = stores[0].alter(ALL_BROKERS, {BROKER_FETCH: "10"}, author="ann").snapshot
         newer = stores[1].alter(ALL_BROKERS, {BROKER_FETCH: "20"}, author="bob").snapshot
         for snapshot in (newer, older):

@@ -1,4 +1,4 @@
-"""The book of shares: one suite over memory, SQLite and PostgreSQL, and what only the databases have to show."""
+"""The row of shares: one suite over memory, SQLite and PostgreSQL, and what only the databases have to show."""
 
 import multiprocessing
 import threading
@@ -15,19 +15,19 @@ from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker, copy_scopes
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, BookLedger, SqlBookLedger, open_ledger_engine
-from include.tiering.quotas.shares import ALL_THERE_IS, SILENT_SECONDS, Book, renewed
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, LedgerStore, SqlLedgerStore, open_ledger_engine
+from include.tiering.quotas.shares import ALL_THERE_IS, SILENT_SECONDS, LedgerRow, renewed
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
-from tests.doubles.quotas import MemoryBookLedger
+from tests.doubles.quotas import MemoryLedgerStore
 
 TOTAL = copy_scopes(1, "orders")[0]
 
 
 @pytest.fixture
 def cluster_id(request: pytest.FixtureRequest) -> str:
-    """Another book for each test."""
+    """Another row for each test."""
     return str(request.node.name)
 
 
@@ -42,70 +42,70 @@ def ledger_engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def sql_ledger(ledger_engine: Engine, cluster_id: str) -> SqlBookLedger:
-    return SqlBookLedger(ledger_engine, cluster_id)
+def sql_ledger(ledger_engine: Engine, cluster_id: str) -> SqlLedgerStore:
+    return SqlLedgerStore(ledger_engine, cluster_id)
 
 
-class BookLedgerContract:
+class LedgerStoreContract:
     """What every ledger does."""
 
-    def test_the_first_book_is_empty(self, ledger: BookLedger) -> None:
-        assert ledger.exchange(lambda book: book) == Book()
+    def test_the_first_row_is_empty(self, ledger: LedgerStore) -> None:
+        assert ledger.exchange(lambda row: row) == LedgerRow()
 
-    def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: BookLedger) -> None:
+    def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: LedgerStore) -> None:
         AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(3, {TOTAL: 100}))
-        written = ledger.exchange(lambda book: renewed(book, "a", {TOTAL: ALL_THERE_IS}, 1))
-        assert ledger.exchange(lambda book: book) == written
+        written = ledger.exchange(lambda row: renewed(row, "a", {TOTAL: ALL_THERE_IS}, 1))
+        assert ledger.exchange(lambda row: row) == written
         assert AnnouncingLedger(ledger, SystemClock()).workers() == (QuotaWorker("a", 3),)
         assert AnnouncingLedger(ledger, SystemClock()).in_force().of(TOTAL) == 100
 
-    def test_who_looks_for_longer_than_a_lease_sees_no_dead_worker(self, ledger: BookLedger) -> None:
+    def test_who_looks_for_longer_than_a_lease_sees_no_dead_worker(self, ledger: LedgerStore) -> None:
         clock = ManualClock()
         seen = AnnouncingLedger(ledger, clock)
-        for beat in (1, 2):
-            ledger.exchange(partial(renewed, worker_id="alive", wanted={}, beat=beat))
-            if beat == 1:
-                ledger.exchange(lambda book: renewed(book, "dead", {}, 1))
+        for heartbeat in (1, 2):
+            ledger.exchange(partial(renewed, worker_id="alive", wanted={}, heartbeat=heartbeat))
+            if heartbeat == 1:
+                ledger.exchange(lambda row: renewed(row, "dead", {}, 1))
             assert {worker.worker_id for worker in seen.workers()} == {"alive", "dead"}
             clock.advance(SILENT_SECONDS / 2 + 0.1)
-        ledger.exchange(lambda book: renewed(book, "alive", {}, 3))
+        ledger.exchange(lambda row: renewed(row, "alive", {}, 3))
         assert [worker.worker_id for worker in seen.workers()] == ["alive"]
 
-    def test_a_change_that_fails_changes_nothing(self, ledger: BookLedger) -> None:
-        def fail(book: Book) -> Book:
+    def test_a_change_that_fails_changes_nothing(self, ledger: LedgerStore) -> None:
+        def fail(row: LedgerRow) -> LedgerRow:
             raise RuntimeError("in the middle")
 
         with pytest.raises(RuntimeError):
             ledger.exchange(fail)
-        assert ledger.exchange(lambda book: book) == Book()
+        assert ledger.exchange(lambda row: row) == LedgerRow()
 
-    def test_threads_change_it_one_after_another(self, ledger: BookLedger) -> None:
+    def test_threads_change_it_one_after_another(self, ledger: LedgerStore) -> None:
         threads = [threading.Thread(target=_renew_often, args=(ledger, name)) for name in "abcd"]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert _beats(ledger) == dict.fromkeys("abcd", ROUNDS)
+        assert _heartbeats(ledger) == dict.fromkeys("abcd", ROUNDS)
 
 
-class TestMemory(BookLedgerContract):
+class TestMemory(LedgerStoreContract):
     @pytest.fixture
-    def ledger(self) -> BookLedger:
-        return MemoryBookLedger()
+    def ledger(self) -> LedgerStore:
+        return MemoryLedgerStore()
 
 
 @pytest.mark.parametrize("database_kind", SHARED, indirect=True)
-class TestSql(BookLedgerContract):
+class TestSql(LedgerStoreContract):
     @pytest.fixture
-    def ledger(self, sql_ledger: SqlBookLedger) -> BookLedger:
+    def ledger(self, sql_ledger: SqlLedgerStore) -> LedgerStore:
         return sql_ledger
 
-    def test_clusters_have_books_of_their_own(self, ledger_engine: Engine, sql_ledger: SqlBookLedger) -> None:
-        sql_ledger.exchange(lambda book: renewed(book, "a", {}, 1))
-        assert SqlBookLedger(ledger_engine, "another").exchange(lambda book: book) == Book()
+    def test_each_cluster_has_its_own_row(self, ledger_engine: Engine, sql_ledger: SqlLedgerStore) -> None:
+        sql_ledger.exchange(lambda row: renewed(row, "a", {}, 1))
+        assert SqlLedgerStore(ledger_engine, "another").exchange(lambda row: row) == LedgerRow()
 
     def test_processes_change_it_one_after_another(
-        self, database_url: str, cluster_id: str, sql_ledger: SqlBookLedger
+        self, database_url: str, cluster_id: str, sql_ledger: SqlLedgerStore
     ) -> None:
         spawn = multiprocessing.get_context("spawn")
         processes = [spawn.Process(target=_renew_in_process, args=(database_url, cluster_id, name)) for name in "abc"]
@@ -114,28 +114,28 @@ class TestSql(BookLedgerContract):
         for process in processes:
             process.join()
         assert [process.exitcode for process in processes] == [0, 0, 0]
-        assert _beats(sql_ledger) == dict.fromkeys("abc", ROUNDS)
+        assert _heartbeats(sql_ledger) == dict.fromkeys("abc", ROUNDS)
 
-    def test_a_round_takes_two_statements(self, ledger_engine: Engine, sql_ledger: SqlBookLedger) -> None:
-        sql_ledger.exchange(lambda book: book)
+    def test_a_round_takes_two_statements(self, ledger_engine: Engine, sql_ledger: SqlLedgerStore) -> None:
+        sql_ledger.exchange(lambda row: row)
         statements: list[str] = []
         event.listen(ledger_engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-        sql_ledger.exchange(lambda book: renewed(book, "a", {}, 1))
+        sql_ledger.exchange(lambda row: renewed(row, "a", {}, 1))
         assert len([text for text in statements if not text.startswith("BEGIN")]) == 2
 
-    def test_a_book_that_another_holds_is_away_before_the_shares_are_over(
-        self, database_url: str, cluster_id: str, sql_ledger: SqlBookLedger
+    def test_a_row_that_another_process_holds_fails_before_the_shares_end(
+        self, database_url: str, cluster_id: str, sql_ledger: SqlLedgerStore
     ) -> None:
-        sql_ledger.exchange(lambda book: book)
+        sql_ledger.exchange(lambda row: row)
         other = open_ledger_engine(database_url, SystemClock())
         with Held(sql_ledger), pytest.raises(MetadataUnavailableError):
-            SqlBookLedger(other, cluster_id).exchange(lambda book: book)
+            SqlLedgerStore(other, cluster_id).exchange(lambda row: row)
         other.dispose()
 
 
 @pytest.mark.parametrize("database_kind", [SQLITE_FILE], indirect=True)
-def test_on_sqlite_the_book_has_a_file_of_its_own(database_url: str, sql_ledger: SqlBookLedger) -> None:
-    sql_ledger.exchange(lambda book: book)
+def test_on_sqlite_the_row_has_a_file_of_its_own(database_url: str, sql_ledger: SqlLedgerStore) -> None:
+    sql_ledger.exchange(lambda row: row)
     metadata = Path(database_url.removeprefix("sqlite:///"))
     assert metadata.with_name(f"{metadata.stem}-quota{metadata.suffix}").exists()
 
@@ -143,31 +143,31 @@ def test_on_sqlite_the_book_has_a_file_of_its_own(database_url: str, sql_ledger:
 ROUNDS = 20
 
 
-def _renew_often(ledger: BookLedger, name: str) -> None:
-    def change(book: Book) -> Book:
-        beat = book.workers[name].beat + 1 if name in book.workers else 1
-        return renewed(book, name, {TOTAL: 1.0}, beat)
+def _renew_often(ledger: LedgerStore, name: str) -> None:
+    def change(row: LedgerRow) -> LedgerRow:
+        heartbeat = row.workers[name].heartbeat + 1 if name in row.workers else 1
+        return renewed(row, name, {TOTAL: 1.0}, heartbeat)
 
     done = 0
     while done < ROUNDS:
-        # A round gives up when another holds the book for longer than a moment: nothing was changed then.
+        # A round gives up when another holds the row for longer than a moment: nothing was changed then.
         with suppress(MetadataUnavailableError):
             ledger.exchange(change)
             done += 1
 
 
 def _renew_in_process(url: str, cluster_id: str, name: str) -> None:
-    _renew_often(SqlBookLedger(open_ledger_engine(url, SystemClock()), cluster_id), name)
+    _renew_often(SqlLedgerStore(open_ledger_engine(url, SystemClock()), cluster_id), name)
 
 
-def _beats(ledger: BookLedger) -> dict[str, int]:
-    return {name: entry.beat for name, entry in sorted(ledger.exchange(lambda book: book).workers.items())}
+def _heartbeats(ledger: LedgerStore) -> dict[str, int]:
+    return {name: entry.heartbeat for name, entry in sorted(ledger.exchange(lambda row: row).workers.items())}
 
 
 class Held:
     """An exchange of another thread that does not end."""
 
-    def __init__(self, ledger: BookLedger) -> None:
+    def __init__(self, ledger: LedgerStore) -> None:
         self._entered, self._leave = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=ledger.exchange, args=(self._stay,))
 
@@ -179,7 +179,7 @@ class Held:
         self._leave.set()
         self._thread.join()
 
-    def _stay(self, book: Book) -> Book:
+    def _stay(self, row: LedgerRow) -> LedgerRow:
         self._entered.set()
         self._leave.wait(PATIENCE_SECONDS)
-        return book
+        return row

@@ -155,7 +155,7 @@ def test_a_plan_waits_for_its_approval_without_a_lag(engine, sizes, now, finishe
     assert [lag.segments for lag in sizes.delete_lags()] == [1]
 
 
-def test_an_older_plan_and_one_that_the_brake_has_not_seen_count_for_nothing(engine, sizes, now, finished):
+def test_an_older_plan_and_one_that_the_deletion_limit_has_not_seen_count_for_nothing(engine, sizes, now, finished):
     plan(engine, now, "expire-1", finished)
     now.advance(1_000)
     other = replace(finished, remote_log_segment_id=segment_of(ORDERS, 9, 0, 99).remote_log_segment_id)

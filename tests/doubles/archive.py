@@ -79,18 +79,20 @@ include = ["{ORDERS}"]
             return plan
 
     def expire(self, *, approved: bool = True) -> tuple[ExpireRun, DeleteResult | None]:
-        """Plan, brake, approve if need be, delete."""
+        """Plan, apply the deletion limits, approve if need be, delete."""
         with self.open() as app:
             run_id = self.run_id("expire")
             plan = app.expiration.plan(run_id)
-            brake = app.expiration.apply_limits(run_id)
-            if brake.needs_approval and approved:
+            limit_report = app.expiration.apply_limits(run_id)
+            if limit_report.needs_approval and approved:
                 app.expiration.approve(run_id, plan.plan_hash, author="test")
-            result = app.expiration.run_batch(run_id, f"{run_id}/0") if approved or not brake.needs_approval else None
+            result = (
+                app.expiration.run_batch(run_id, f"{run_id}/0") if approved or not limit_report.needs_approval else None
+            )
             store = app.adapters.stores.deletions
             stored, items = store.run(run_id), store.items(run_id)
             return ExpireRun(
-                stored, plan.expirations, items, brake, plan.unknowns, plan.waiting, held=plan.held
+                stored, plan.expirations, items, limit_report, plan.unknowns, plan.waiting, held=plan.held
             ), result
 
     def set(self, **configs: str | int | None) -> None:

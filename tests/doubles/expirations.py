@@ -48,7 +48,7 @@ def expire_lease_of(
         SqlWorkStore(engine, CLUSTER_ID).release(old)
     runs = SqlDeletionStore(engine, CLUSTER_ID, now_ms=now_ms)
     runs.save_plan(run_id, [planned_expiration(partition, segment_of(partition, 77, 0, 9))])
-    runs.record_brake(run_id, needs_approval=False, detail="", author="test")
+    runs.record_limit_check(run_id, needs_approval=False, detail="", author="test")
     lease = runs.claim(run_id, "batch-1", lease_ms=600_000)
     assert lease is not None
     return lease

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from include.tiering.quotas import shared_quotas
 from include.tiering.quotas.contract import ByteLimiter, GoOn, RequestLimiter, RequestsAsBytes, Scope, UnlimitedBytes
-from include.tiering.quotas.shared_quotas import BookChange
-from include.tiering.quotas.shares import Book
+from include.tiering.quotas.shared_quotas import LedgerRowChange
+from include.tiering.quotas.shares import LedgerRow
 
 if TYPE_CHECKING:
     import pytest
@@ -73,14 +73,14 @@ class NoQuotas:
         return None
 
 
-class MemoryBookLedger:
-    """A book for the threads of one process."""
+class MemoryLedgerStore:
+    """A row for the threads of one process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._book = Book()
+        self._row = LedgerRow()
 
-    def exchange(self, change: BookChange) -> Book:
+    def exchange(self, change: LedgerRowChange) -> LedgerRow:
         with self._lock:
-            self._book = change(self._book)
-            return self._book
+            self._row = change(self._row)
+            return self._row

@@ -82,7 +82,7 @@ def prepare(app: App, run_id: str) -> None:
 
 
 def approve(app: App, run_id: str) -> None:
-    """Audit, plan, brake, approve."""
+    """Audit, plan, apply the deletion limits, approve."""
     app.audit.run(f"audit-{run_id}")
     plan = app.audit.plan_removals(run_id, f"audit-{run_id}")
     app.audit.apply_removal_limits(run_id)

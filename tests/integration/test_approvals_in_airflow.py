@@ -160,7 +160,7 @@ def test_a_cleared_question_is_asked_again_of_the_same_people(running: RunningPl
     question = f"{_task(EXPIRATION, run_id, 'approval')}/-1/hitlDetails"
     first = running.api.get(question)
     forged = {"plan_hash": "b" * 64, "subject": "Delete nothing?", "body": "Nothing goes.", "topic_ids": []}
-    _writes(second, _task(EXPIRATION, run_id, "brake"), "tiering_question", forged)
+    _writes(second, _task(EXPIRATION, run_id, "safety_limit"), "tiering_question", forged)
     second.patch(_task(EXPIRATION, run_id, "approval"), {"new_state": "success"})
     _ended(running, EXPIRATION, run_id)
     clear = {"dag_run_id": run_id, "task_ids": ["approval"], "include_downstream": True, "only_failed": False}

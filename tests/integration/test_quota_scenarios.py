@@ -24,7 +24,7 @@ from benchmarks.quota_trace import farthest_ahead_bytes
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import LOCK_WAIT_MS
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope
-from include.tiering.quotas.shared_quotas import SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.shared_quotas import SqlLedgerStore, open_ledger_engine
 from include.tiering.quotas.shares import FILL, LEASE_SECONDS, WorkerEntry
 from include.tiering.units import GIB, MIB
 from tests.doubles.databases import create_postgresql_database
@@ -40,21 +40,23 @@ Quotas = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Watched:
-    """A deployment, and its book of shares."""
+    """A deployment, and its quota ledger."""
 
     scene: Scene
-    ledger: SqlBookLedger
+    ledger: SqlLedgerStore
 
     def received_bytes(self) -> int:
         return self.scene.trace().total_bytes
 
     def entries(self) -> Mapping[int, WorkerEntry]:
         """By process id, dead processes among them until others have seen them silent."""
-        book = self.ledger.exchange(lambda book: book)
-        return {int(name.split(":")[1]): entry for name, entry in book.workers.items()}
+        row = self.ledger.exchange(lambda row: row)
+        return {int(name.split(":")[1]): entry for name, entry in row.workers.items()}
 
     def shares(self, scope: Scope) -> dict[int, float]:
-        return {pid: entry.holdings[scope].share for pid, entry in self.entries().items() if scope in entry.holdings}
+        return {
+            pid: entry.allocations[scope].share for pid, entry in self.entries().items() if scope in entry.allocations
+        }
 
     def has_shares(self, scope: Scope, expected: Mapping[int, object]) -> bool:
         return self.shares(scope) == expected
@@ -88,7 +90,7 @@ class Watched:
 def watched(url: str) -> Iterator[Watched]:
     with scene(url) as opened:
         engine = open_ledger_engine(url, SystemClock(), patience_ms=LOCK_WAIT_MS)
-        yield Watched(opened, SqlBookLedger(engine, CLUSTER_ID))
+        yield Watched(opened, SqlLedgerStore(engine, CLUSTER_ID))
         engine.dispose()
 
 

@@ -40,7 +40,7 @@ BATCHES = 5
 
 ALTER_TOPIC = ("configs", "--alter", "--entity-type", "topics", "--entity-name")
 BY_SIZE = "orders", 64 * 1024
-"""Topic and retention.bytes. More than a fifth of the topic goes, so the brake asks a person, who approves."""
+"""Topic and retention.bytes. More than a fifth of the topic goes, so the deletion limit asks a person, who approves."""
 BY_TIME = "sensor-old", 5_000_000_000
 """Topic and the moment (UTC milliseconds) before which records are too old. They begin in 1970: the first of eight
 segments goes, less than a fifth, and nobody is asked; nor is anybody below."""
@@ -53,7 +53,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPlatfor
     settings = f"""
     tiering.copier.max.batches = {BATCHES}
     tiering.expiration.max.batches = 1
-    tiering.expiration.min.bytes = 0  # no topic is too small for the brake
+    tiering.expiration.min.bytes = 0  # no topic is too small for the deletion limit
     """
     brokers = broker_data("public") / "stopped"
     with running_platform(tmp_path_factory.mktemp("platform"), brokers, settings) as started:

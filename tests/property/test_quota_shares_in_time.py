@@ -1,8 +1,8 @@
 """Processes that renew, stall, die and lose the ledger, in time that only the test moves.
 
-Each process is the real holder and the real pacing over one book; nothing sleeps. What a process may send at a moment
+Each process is the real renewer and the real pacing over one ledger row; nothing sleeps. What a process may send at a moment
 is its rate while its lease lasts. The sum of that over all processes must never exceed the quota, nor, while one that
-fell has not reached every process yet, what the book says.
+fell has not reached every process yet, what the row says.
 """
 
 import secrets
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
-from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AnnouncingLedger, BookChange, ShareHolder
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, Book, ProcessPacing
+from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AllocationRenewer, AnnouncingLedger, LedgerRowChange
+from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, LedgerRow, ProcessPacing
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.quotas import MemoryBookLedger
+from tests.doubles.quotas import MemoryLedgerStore
 
 TOTAL = copy_scopes(1, "orders")[0]
 QUOTA = 1_000_000
@@ -27,16 +27,16 @@ class Unsteady:
     """A ledger that can be away before a change is stored, or fail to answer after it was."""
 
     def __init__(self) -> None:
-        self.inner = MemoryBookLedger()
+        self.inner = MemoryLedgerStore()
         self.fails_before = self.fails_after = False
 
-    def exchange(self, change: BookChange) -> Book:
+    def exchange(self, change: LedgerRowChange) -> LedgerRow:
         if self.fails_before:
             raise MetadataUnavailableError("away")
-        book = self.inner.exchange(change)
+        row = self.inner.exchange(change)
         if self.fails_after:
             raise MetadataUnavailableError("no answer")
-        return book
+        return row
 
 
 class DemandingPacing(ProcessPacing):
@@ -53,11 +53,11 @@ class Process:
     clock: ManualClock
     ledger: Unsteady
     pacing: DemandingPacing = field(init=False)
-    holder: ShareHolder = field(init=False)
+    renewer: AllocationRenewer = field(init=False)
 
     def __post_init__(self) -> None:
         self.pacing = DemandingPacing(self.clock)
-        self.holder = ShareHolder(
+        self.renewer = AllocationRenewer(
             self.ledger,
             self.pacing,
             self.clock,
@@ -86,9 +86,9 @@ class World:
         return float(AnnouncingLedger(self.ledger.inner, self.clock).in_force().of(TOTAL) or 0)
 
     def written(self) -> float:
-        """The sum of shares in the book: above the quota only while one that fell has not reached every process."""
-        book = self.ledger.inner.exchange(lambda book: book)
-        return sum(held.share for entry in book.workers.values() for held in entry.holdings.values())
+        """The sum of shares in the row: above the quota only while one that fell has not reached every process."""
+        row = self.ledger.inner.exchange(lambda row: row)
+        return sum(held.share for entry in row.workers.values() for held in entry.allocations.values())
 
     def rates(self) -> float:
         return sum(process.rate() for process in self.processes)
@@ -143,7 +143,7 @@ def _act(world: World, name: str, number: float = 0, demand: float = 0.0) -> Non
     elif name in ("round", "away", "no answer"):
         world.ledger.fails_before, world.ledger.fails_after = name == "away", name == "no answer"
         try:
-            process.holder.round()
+            process.renewer.round()
         except MetadataUnavailableError:
             assert name != "round"
         world.ledger.fails_before = world.ledger.fails_after = False
@@ -156,4 +156,4 @@ def _settle(world: World) -> None:
     for _ in range(int(SILENT_SECONDS / PERIOD_SECONDS) + 4):
         world.clock.advance(PERIOD_SECONDS)
         for process in world.processes:
-            process.holder.round()
+            process.renewer.round()

@@ -62,7 +62,7 @@ def test_the_limit_sees_them(archive: Archive) -> None:
     archive.set_default(tiering_expiration_min_bytes=0)
     run, result = archive.expire(approved=False)
     assert run.needs_approval
-    (action,) = run.brake.actions
+    (action,) = run.limit_report.actions
     assert action.share == pytest.approx(0.5)
     assert action.planned_bytes == action.remote_bytes / 2
     assert result is None

@@ -81,10 +81,10 @@ def test_what_goes_in_all_asks_where_no_other_clock_can_be_asked(archive: Archiv
     with shifted(archive, TWELVE_YEARS, worker_ms=TWELVE_YEARS) as app:
         app.adapters.unguarded_storage = cast(Any, Silent(app.adapters.unguarded_storage))
         plan = app.expiration.plan("run")
-        brake = app.expiration.apply_limits("run")
+        limit_report = app.expiration.apply_limits("run")
     assert len({one.topic_id_partition.topic for one in plan.expirations}) == 2
-    assert brake.needs_approval
-    assert "2 topics lose everything within 24 hours (orders, trimmed)" in brake.reasons[0]
+    assert limit_report.needs_approval
+    assert "2 topics lose everything within 24 hours (orders, trimmed)" in limit_report.reasons[0]
 
 
 class Silent:

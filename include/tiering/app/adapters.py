@@ -58,7 +58,7 @@ from include.tiering.model.ownership import RaisedBy, StorePlace
 from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
 from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
-from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlBookLedger, open_ledger_engine
+from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlLedgerStore, open_ledger_engine
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
@@ -403,7 +403,7 @@ class Adapters:
     def quotas(self) -> Quotas:
         """Shared by all that sends or reads for this cluster, through the ledger."""
         return SharedQuotas(
-            SqlBookLedger(self._ledger_engine, self.cluster_id),
+            SqlLedgerStore(self._ledger_engine, self.cluster_id),
             self.clock,
             random_bytes=secrets.token_bytes,
             stored_quotas=lambda: quotas_in_force(self.stores.configs.snapshot()),
@@ -413,7 +413,7 @@ class Adapters:
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
         """For commands of people: waits for a worker that holds the ledger's row lock, where workers give up."""
-        return AnnouncingLedger(SqlBookLedger(self._patient_ledger_engine, self.cluster_id), self.clock)
+        return AnnouncingLedger(SqlLedgerStore(self._patient_ledger_engine, self.cluster_id), self.clock)
 
     @cached_property
     def topic_quotas(self) -> TopicQuotas:

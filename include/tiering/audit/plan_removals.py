@@ -25,7 +25,7 @@ from include.tiering.audit.record import Refusal
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.reasons import Reason
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
-from include.tiering.runs.deletion_limits import WINDOW_MS, BrakeLimits, BrakeReport, TopicAction, excesses
+from include.tiering.runs.deletion_limits import WINDOW_MS, DeletionLimitReport, DeletionLimits, TopicAction, excesses
 from include.tiering.runs.deletion_run import DeletionRun, DeletionRuns, hash_of
 
 
@@ -282,7 +282,9 @@ def _place(segment_id: RemoteLogSegmentId) -> tuple[object, ...]:
 ALWAYS: Final = "what no metadata knows is removed only with an approval"
 
 
-def apply_removal_brake(run_id: str, removals: RemovalStore, limits: BrakeLimits, *, author: str) -> BrakeReport:
+def apply_removal_limits(
+    run_id: str, removals: RemovalStore, limits: DeletionLimits, *, author: str
+) -> DeletionLimitReport:
     """Judge a stored plan and record the answer with the run: it needs an approval, always.
 
     Raises:
@@ -292,8 +294,10 @@ def apply_removal_brake(run_id: str, removals: RemovalStore, limits: BrakeLimits
     actions = tuple(map(_action, totals))
     reasons = (ALWAYS, *excesses(actions, limits).values(), *_known_by_now(totals)) if totals else ()
     detail = "; ".join(reasons) or "nothing to remove"
-    removals.record_brake(run_id, needs_approval=bool(reasons), detail=detail, author=author)
-    return BrakeReport(run_id, run.plan_hash, actions, reasons, run.approval, frozenset(one.topic_id for one in totals))
+    removals.record_limit_check(run_id, needs_approval=bool(reasons), detail=detail, author=author)
+    return DeletionLimitReport(
+        run_id, run.plan_hash, actions, reasons, run.approval, frozenset(one.topic_id for one in totals)
+    )
 
 
 def _action(totals: RemovalTotals) -> TopicAction:

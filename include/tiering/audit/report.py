@@ -12,7 +12,7 @@ from include.tiering.configs.rules import Loosening
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
 from include.tiering.runs.approval import ApprovalQuestion, loosened_lines
-from include.tiering.runs.deletion_limits import BrakeReport
+from include.tiering.runs.deletion_limits import DeletionLimitReport
 from include.tiering.units import format_bytes
 
 _MOST_ROWS: Final = 200
@@ -27,7 +27,7 @@ class RemovalRun:
     although it was asked for."""
 
     plan: RemovalPlan
-    brake: BrakeReport
+    limit_report: DeletionLimitReport
     items: Sequence[RemovalItem] = ()
     refusal: str | None = None
 
@@ -146,18 +146,19 @@ def _finding(recorded: RecordedFinding) -> Document:
 
 
 def _removal(removal: RemovalRun) -> Document:
-    brake, plan = removal.brake, removal.plan
+    limit_report, plan = removal.limit_report, removal.plan
     return {
         "run_id": plan.run_id,
         "plan_hash": plan.plan_hash,
-        "needs_approval": brake.needs_approval,
-        "reasons": list(brake.reasons),
-        "approved_by": None if brake.approval is None else brake.approval.author,
+        "needs_approval": limit_report.needs_approval,
+        "reasons": list(limit_report.reasons),
+        "approved_by": None if limit_report.approval is None else limit_report.approval.author,
         "refusal": removal.refusal,
         "bytes": plan.size_bytes,
         "spared": {why.code: number for why, number in plan.spared.items()},
         "shares": [
-            {"topic": one.topic, "topic_id": str(one.topic_id), "share": round(one.share, 6)} for one in brake.actions
+            {"topic": one.topic, "topic_id": str(one.topic_id), "share": round(one.share, 6)}
+            for one in limit_report.actions
         ],
         "removals": [
             {
@@ -203,7 +204,7 @@ def _refusals(run: AuditRun) -> tuple[Table, ...]:
 def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
     tables: list[Table] = []
     names = TopicNames()
-    for one in removal.brake.actions:
+    for one in removal.limit_report.actions:
         names.add(one.topic, one.topic_id)
     actions = tuple(
         (
@@ -212,12 +213,12 @@ def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
             f"{one.share:.1%}",
             format_bytes(one.recent_bytes),
         )
-        for one in removal.brake.actions
+        for one in removal.limit_report.actions
     )
     if actions:
         tables.append(Table(f"to remove, plan {removal.plan.plan_hash}", _SHARES, actions))
-    if removal.brake.reasons and removal.brake.approval is None:
-        reasons = tuple((reason,) for reason in removal.brake.reasons)
+    if removal.limit_report.reasons and removal.limit_report.approval is None:
+        reasons = tuple((reason,) for reason in removal.limit_report.reasons)
         tables.append(Table("needs an approval", ("because",), reasons))
     spared = tuple((str(why), str(number)) for why, number in removal.plan.spared.items())
     if spared:
@@ -279,7 +280,9 @@ _MOST: Final = 50
 _SHORT_HASH: Final = 12
 
 
-def removal_question(plan: RemovalPlan, brake: BrakeReport, loosened: Sequence[Loosening] = ()) -> ApprovalQuestion:
+def removal_question(
+    plan: RemovalPlan, limit_report: DeletionLimitReport, loosened: Sequence[Loosening] = ()
+) -> ApprovalQuestion:
     """Names the plan by its hash; topics that lose most come first, at most 50 of them, with examples of keys.
 
     `loosened`: limits that let more go than before, oldest first.
@@ -287,24 +290,26 @@ def removal_question(plan: RemovalPlan, brake: BrakeReport, loosened: Sequence[L
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})
     headline = (
-        f"Plan `{brake.plan_hash}` of run `{brake.run_id}` removes {what} of {count(segments, 'segment id')} that no"
+        f"Plan `{limit_report.plan_hash}` of run `{limit_report.run_id}` removes {what} of {count(segments, 'segment id')} that no"
         f" metadata knows, found by audit `{plan.audit_run_id}`."
     )
     lines = [
         headline,
         "",
-        *(f"* {reason}" for reason in brake.reasons[:_MOST]),
+        *(f"* {reason}" for reason in limit_report.reasons[:_MOST]),
         "",
         *loosened_lines(loosened),
-        *_topics_asked_about(plan, brake),
+        *_topics_asked_about(plan, limit_report),
         "",
         "Each is looked at again before it goes: what was written since, or is known to metadata by then, stays.",
         "**Approve** removes exactly this plan. **Reject**, or no answer in time, removes nothing.",
     ]
-    return ApprovalQuestion(f"Remove {what} without metadata? Plan {brake.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
+    return ApprovalQuestion(
+        f"Remove {what} without metadata? Plan {limit_report.plan_hash[:_SHORT_HASH]}", "\n".join(lines)
+    )
 
 
-def _topics_asked_about(plan: RemovalPlan, brake: BrakeReport) -> Iterator[str]:
+def _topics_asked_about(plan: RemovalPlan, limit_report: DeletionLimitReport) -> Iterator[str]:
     kinds: dict[object, Counter[str]] = {}
     example: dict[object, str] = {}
     for removal in plan.removals:
@@ -314,13 +319,13 @@ def _topics_asked_about(plan: RemovalPlan, brake: BrakeReport) -> Iterator[str]:
     names = TopicNames(removal.segment_id.topic_id_partition for removal in plan.removals)
     yield "| topic | bytes | share | what | such as |"
     yield "| --- | --- | --- | --- | --- |"
-    for action in sorted(brake.actions, key=lambda one: (-one.planned_bytes, one.topic))[:_MOST]:
+    for action in sorted(limit_report.actions, key=lambda one: (-one.planned_bytes, one.topic))[:_MOST]:
         counted = ", ".join(f"{kind} {number}" for kind, number in kinds.get(action.topic_id, Counter()).items())
         yield (
             f"| `{names.topic(action.topic, action.topic_id)}` | {format_bytes(action.planned_bytes)}"
             f" | {action.share:.1%} | {counted} |"
             f" `{example.get(action.topic_id, '')}` |"
         )
-    if len(brake.actions) > _MOST:
+    if len(limit_report.actions) > _MOST:
         yield ""
-        yield f"and {count(len(brake.actions) - _MOST, 'more topic')}"
+        yield f"and {count(len(limit_report.actions) - _MOST, 'more topic')}"

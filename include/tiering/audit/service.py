@@ -22,7 +22,7 @@ from include.tiering.audit.plan_removals import (
     RemovalPlan,
     RemovalStore,
     WithdrawnRemovals,
-    apply_removal_brake,
+    apply_removal_limits,
     plan_removals,
 )
 from include.tiering.audit.record import AuditSource, AuditStore, FindingState, Guard, RecordedFinding, Refusal
@@ -41,7 +41,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.database_clock import ClockGuard, disbelief
-from include.tiering.runs.deletion_limits import BrakeReport
+from include.tiering.runs.deletion_limits import DeletionLimitReport
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
@@ -254,10 +254,10 @@ class AuditService:
         self._removals.run(run_id)
         return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self._removals.items(run_id)))
 
-    def apply_removal_limits(self, run_id: str) -> BrakeReport:
-        """What the brake says of a stored plan; with anything in it, it needs an approval."""
+    def apply_removal_limits(self, run_id: str) -> DeletionLimitReport:
+        """What the deletion limit says of a stored plan; with anything in it, it needs an approval."""
         limits = deletion_limits(self._effective())
-        return apply_removal_brake(run_id, self._removals, limits, author=_AUTHOR)
+        return apply_removal_limits(run_id, self._removals, limits, author=_AUTHOR)
 
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise. A copy of the

@@ -119,7 +119,7 @@ def _remove(
 
     run_id = f"{audit_run_id}-remove"
     plan = app.audit.plan_removals(run_id, audit_run_id, with_versions=old_versions)
-    brake = app.audit.apply_removal_limits(run_id)
+    limit_report = app.audit.apply_removal_limits(run_id)
     refusal = "; ".join(one.sentence for one in plan.refusals) or None
     if refusal is None and plan.removals:
         refusal = _disagreement(plan.plan_hash, approve=approve, approve_plan=approve_plan)
@@ -127,7 +127,7 @@ def _remove(
     if refusal is None and plan.removals:
         app.audit.approve_removals(run_id, plan.plan_hash, author=author())
         results = _remove_all(app, run_id, plan.size_bytes, interrupt)
-    released = replace(brake, approval=app.adapters.stores.removals.run(run_id).approval)
+    released = replace(limit_report, approval=app.adapters.stores.removals.run(run_id).approval)
     return RemovalRun(plan, released, app.adapters.stores.removals.items(run_id), refusal), results
 
 

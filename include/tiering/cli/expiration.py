@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from include.tiering.expiration.delete_segments import DeleteResult
     from include.tiering.expiration.plan import ExpirationPlan, Truncation
     from include.tiering.expiration.report import ExpireRun
-    from include.tiering.runs.deletion_limits import BrakeReport
+    from include.tiering.runs.deletion_limits import DeletionLimitReport
 
 
 def expire(
@@ -77,15 +77,15 @@ def expire(
         return
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         plan = app.expiration.plan(new_run_id(), topics=tuple(topic or ()), dry_run=dry_run)
-        brake = app.expiration.apply_limits(plan.run_id, dry_run=dry_run)
+        limit_report = app.expiration.apply_limits(plan.run_id, dry_run=dry_run)
         refusal, results = app.guards.objection() if dry_run else None, []
         if plan.expirations and not dry_run:
-            refusal = _refusal(app, plan, brake, approve=approve, approve_plan=approve_plan, as_json=as_json)
+            refusal = _refusal(app, plan, limit_report, approve=approve, approve_plan=approve_plan, as_json=as_json)
             if refusal is None:
                 results = _delete_all(app, plan, interrupt)
         if not dry_run:
             app.expiration.forget_tombstones()
-        run = _run(app, plan, brake, refusal)
+        run = _run(app, plan, limit_report, refusal)
     from include.tiering.expiration.report import present_expire
 
     code = interrupt.exit_code if interrupt.requested else _code(results)
@@ -105,7 +105,7 @@ def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
 def _refusal(
     app: "App",
     plan: "ExpirationPlan",
-    brake: "BrakeReport",
+    limit_report: "DeletionLimitReport",
     *,
     approve: bool,
     approve_plan: str | None,
@@ -116,11 +116,11 @@ def _refusal(
         return f"the plan is {plan.plan_hash} now, another one than was approved: look at it again with --dry-run"
     if not approve and approve_plan is None:
         flags = f"--approve, or --approve-plan {plan.plan_hash}"
-        if brake.needs_approval:
+        if limit_report.needs_approval:
             return f"it needs {flags}"
         if not is_asked_on_a_terminal():
             return f"without a terminal it needs {flags}"
-        if not _agrees(_run(app, plan, brake, None), as_json=as_json):
+        if not _agrees(_run(app, plan, limit_report, None), as_json=as_json):
             return "not confirmed"
     app.expiration.approve(plan.run_id, plan.plan_hash, author=author())
     return None
@@ -149,7 +149,7 @@ def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "li
     return results
 
 
-def _run(app: "App", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str | None) -> "ExpireRun":
+def _run(app: "App", plan: "ExpirationPlan", limit_report: "DeletionLimitReport", refusal: str | None) -> "ExpireRun":
     from include.tiering.expiration.report import ExpireRun
 
     store = app.adapters.stores.deletions
@@ -158,7 +158,7 @@ def _run(app: "App", plan: "ExpirationPlan", brake: "BrakeReport", refusal: str 
         run,
         plan.expirations,
         items,
-        brake,
+        limit_report,
         plan.unknowns,
         plan.waiting,
         refusal,

@@ -13,7 +13,7 @@ from include.tiering.model.reasons import reason_members
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.remote_storage.store_ownership import unclaimed_withdrawal
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import (
     DeletionItem,
     DeletionOutcome,
@@ -28,14 +28,14 @@ from include.tiering.units import format_bytes, format_utc
 class ExpireRun:
     """A run as it stands. `items` holds every planned deletion once.
 
-    `brake` is None where only the stored answer is known; `refusal` says why nothing was deleted although something was
+    `limit_report` is None where only the stored answer is known; `refusal` says why nothing was deleted although something was
     planned. `shared_names` are names of more than one topic of the database.
     """
 
     run: DeletionRun
     expirations: Sequence[PlannedExpiration]
     items: Sequence[DeletionItem]
-    brake: BrakeReport | None = None
+    limit_report: DeletionLimitReport | None = None
     unknowns: Sequence[Unknown] = ()
     waiting: Sequence[WaitingPartition] = ()
     refusal: str | None = None
@@ -53,13 +53,13 @@ class ExpireRun:
     @property
     def needs_approval(self) -> bool:
         """As the run has it; of a dry run, of which nothing is recorded, as the limits said when they were asked."""
-        if self.run.needs_approval is None and self.brake is not None:
-            return self.brake.needs_approval
+        if self.run.needs_approval is None and self.limit_report is not None:
+            return self.limit_report.needs_approval
         return self.run.needs_approval is not False
 
     @property
     def reasons(self) -> Sequence[str]:
-        return () if self.brake is None else self.brake.reasons
+        return () if self.limit_report is None else self.limit_report.reasons
 
 
 def present_expire(run: ExpireRun) -> Presentation:
@@ -105,7 +105,7 @@ def _document(run: ExpireRun) -> Document:
             for one in run.expirations
             if one.log_start_offset != one.log_start_before
         ],
-        "shares": [] if run.brake is None else [_share(action) for action in run.brake.actions],
+        "shares": [] if run.limit_report is None else [_share(action) for action in run.limit_report.actions],
         "needs_approval": run.needs_approval,
         "reasons": list(run.reasons),
         "approved_by": None if approval is None else approval.author,
@@ -197,7 +197,7 @@ def _row(planned: PlannedExpiration, items: Sequence[DeletionItem], names: Topic
 
 
 def _shares(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
-    if run.brake is None or not run.brake.actions:
+    if run.limit_report is None or not run.limit_report.actions:
         return ()
     rows = tuple(
         (
@@ -207,7 +207,7 @@ def _shares(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
             format_bytes(action.recent_bytes),
             format_bytes(action.remote_bytes),
         )
-        for action in run.brake.actions
+        for action in run.limit_report.actions
     )
     shares = Table("share of each topic", ("topic", "share>", "planned>", "last 24 h>", "remote now>"), rows)
     reasons = tuple((reason,) for reason in run.reasons)

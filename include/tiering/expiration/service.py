@@ -32,7 +32,7 @@ from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.database_clock import ClockGuard
-from include.tiering.runs.deletion_limits import BrakeReport, apply_brake
+from include.tiering.runs.deletion_limits import DeletionLimitReport, apply_deletion_limits
 from include.tiering.runs.deletion_run import (
     DeletionRun,
     DeletionStore,
@@ -181,8 +181,8 @@ class ExpirationService:
         now = self._decide(self._planner(clocks), run_id, [one.topic_id_partition for one in planned], clocks)
         return withdrawn(planned, now, self._metadata)
 
-    def apply_limits(self, run_id: str, *, dry_run: bool = False) -> BrakeReport:
-        """Whether the run may delete as it is, or waits for an approval: see `apply_brake`. What goes because its topic
+    def apply_limits(self, run_id: str, *, dry_run: bool = False) -> DeletionLimitReport:
+        """Whether the run may delete as it is, or waits for an approval: see `apply_deletion_limits`. What goes because its topic
         was deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
 
         Raises:
@@ -192,7 +192,7 @@ class ExpirationService:
             self._guards.require_expiration_allowed()
         limits = deletion_limits(self._configs.settings())
         demands = deletion_demands(self._deletions.plan(run_id), self._topic_deletions.all())
-        return apply_brake(run_id, self._deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
+        return apply_deletion_limits(run_id, self._deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan. A copy of the database may have the same plan, so the

@@ -231,7 +231,7 @@ class QuotaWorker:
 
 
 class QuotaLedger(Protocol):
-    """The shared book of who may send how fast, as the one who changes quotas sees it."""
+    """The shared ledger of quotas and of the live processes' shares, as a change of quotas uses it."""
 
     def announce(self, quotas: QuotasInForce) -> None:
         """Put quotas in force, unless a newer version is; running workers take them within half a second.

@@ -1,24 +1,24 @@
 """`Quotas` that all threads, processes and hosts of a deployment share through one ledger.
 
-The thread of a process that keeps its shares, `ShareHolder`, has one round with the ledger about twice a second:
+A thread of each process, `AllocationRenewer`, renews the process's entry in the ledger about twice a second:
 
     step                        a crash after it leaves
-    1 read the book             nothing
+    1 read the row              nothing
     2 reduce the own rates      nothing
-    3 store the new entry       an entry without an owner; its shares come back when others see it silent
+    3 store the new entry       an entry without an owner; others drop it when its heartbeat stands still
     4 raise the own rates       the same
 
 Rates fall before the ledger gives the difference to others, and rise only after it gave: the sum of what processes
-use never exceeds the sum of what the book says. A round that fails changes nothing; the rates end by themselves.
+use never exceeds the sum of what the row says. A round that fails changes nothing; the rates end by themselves.
 
-The book in SQL (`SqlBookLedger`) is one row per cluster and costs two statements a round. PostgreSQL: in the platform's
+`SqlLedgerStore` holds one row per cluster; a round costs two statements. PostgreSQL: in the platform's
 database, the row locked while it is read and written. SQLite: in a file of its own beside the metadata, so that rounds
 never wait for a commit that must reach the disk; what a power cut takes from it, the next rounds write anew.
 
-The book is JSON text, short because every process reads and writes it twice a second:
+The content of the row is JSON text, short because every process reads and writes it twice a second:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
-     "workers": {"<worker id>": [<beat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
+     "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
 """
 
 import json
@@ -55,8 +55,8 @@ from include.tiering.quotas.shares import (
     ALL_THERE_IS,
     LEASE_SECONDS,
     NO_QUOTAS,
-    Book,
-    Holding,
+    Allocation,
+    LedgerRow,
     Liveness,
     ProcessPacing,
     ScopedLimiter,
@@ -64,17 +64,17 @@ from include.tiering.quotas.shares import (
     renewed,
 )
 
-BookChange = Callable[[Book], Book]
+LedgerRowChange = Callable[[LedgerRow], LedgerRow]
 
 
-class BookLedger(Protocol):
-    """One book, changed by one process at a time."""
+class LedgerStore(Protocol):
+    """One ledger row, changed by one process at a time."""
 
-    def exchange(self, change: BookChange) -> Book:
-        """Replace the book by what `change` makes of it, in one transaction; returns the new one.
+    def exchange(self, change: LedgerRowChange) -> LedgerRow:
+        """Replace the row by what `change` returns for it, in one transaction; return the new row.
 
-        A book that `change` gives back as it is need not be written. `change` is called once, while no other process
-        reads or writes the book.
+        A row that `change` returns as it is need not be written. `change` is called once, while no other process
+        reads or writes the row.
 
         Raises:
             MetadataUnavailableError: nothing was changed, or it is not known.
@@ -83,25 +83,25 @@ class BookLedger(Protocol):
 
 
 class AnnouncingLedger:
-    """`QuotaLedger` over a book. Who looks at the workers for longer than a lease no longer sees dead ones."""
+    """`QuotaLedger` over a ledger store. Who looks at the workers for longer than a lease no longer sees dead ones."""
 
-    def __init__(self, books: BookLedger, clock: Clock) -> None:
-        self._books = books
+    def __init__(self, store: LedgerStore, clock: Clock) -> None:
+        self._store = store
         self._clock = clock
         self._liveness = Liveness()
 
     def announce(self, quotas: QuotasInForce) -> None:
-        self._books.exchange(lambda book: book.with_quotas(quotas))
+        self._store.exchange(lambda row: row.with_quotas(quotas))
 
     def in_force(self) -> QuotasInForce:
-        return self._books.exchange(lambda book: book).quotas
+        return self._store.exchange(lambda row: row).quotas
 
     def workers(self) -> tuple[QuotaWorker, ...]:
-        book = self._books.exchange(self._without_silent)
-        return tuple(QuotaWorker(name, entry.version) for name, entry in book.workers.items())
+        row = self._store.exchange(self._without_silent)
+        return tuple(QuotaWorker(name, entry.version) for name, entry in row.workers.items())
 
-    def _without_silent(self, book: Book) -> Book:
-        return book.without(self._liveness.silent(book.beats(), self._clock.monotonic()))
+    def _without_silent(self, row: LedgerRow) -> LedgerRow:
+        return row.without(self._liveness.silent(row.heartbeats(), self._clock.monotonic()))
 
 
 _log: Final = logging.getLogger(__name__)
@@ -122,18 +122,18 @@ RELOAD_SECONDS: Final = 10.0
 """How often the quotas are compared with where they are stored: repairs a change that was stored and not announced."""
 
 
-class ShareHolder:
+class AllocationRenewer:
     """Runs from `start` to `close`. `stored_quotas` reads the quotas from where they are stored for good."""
 
     def __init__(
         self,
-        ledger: BookLedger,
+        ledger: LedgerStore,
         pacing: ProcessPacing,
         clock: Clock,
         *,
         worker_id: str,
         stored_quotas: Callable[[], QuotasInForce],
-        on_round: Callable[[Book], None] = lambda _: None,
+        on_round: Callable[[LedgerRow], None] = lambda _: None,
     ) -> None:
         self._ledger = ledger
         self._pacing = pacing
@@ -142,7 +142,7 @@ class ShareHolder:
         self._stored_quotas = stored_quotas
         self._on_round = on_round
         self._liveness = Liveness()
-        self._beat = 0
+        self._heartbeat = 0
         self._reload_at = float("-inf")
         self._allowed_at = float("-inf")
         self._closing = threading.Event()
@@ -157,38 +157,38 @@ class ShareHolder:
         self._pacing.starved.set()
         self._thread.join()
         self._pacing.hold({}, float("-inf"))
-        if self._beat:
+        if self._heartbeat:
             try:
-                self._ledger.exchange(lambda book: book.without([self._worker_id]))
+                self._ledger.exchange(lambda row: row.without([self._worker_id]))
             except TieringError as error:
                 _log.info("the shares of %s are left to expire: %s", self._worker_id, error)
 
     def round(self) -> None:
-        """Renew the entry of this process and take what the book gives.
+        """Renew the entry of this process and take the shares that the ledger row gives to it.
 
         Raises:
             MetadataUnavailableError
         """
         began = self._clock.monotonic()
         stored = self._reloaded(began)
-        self._beat += 1
+        self._heartbeat += 1
 
-        def change(book: Book) -> Book:
-            current = book if stored is None else book.with_quotas(stored)
-            others = current.without([self._worker_id]).beats()
+        def change(row: LedgerRow) -> LedgerRow:
+            current = row if stored is None else row.with_quotas(stored)
+            others = current.without([self._worker_id]).heartbeats()
             silent = self._liveness.silent(others, self._clock.monotonic())
             wanted = self._pacing.wanted(current.quotas)
-            new = renewed(current.without(silent), self._worker_id, wanted, self._beat)
-            holdings = new.workers[self._worker_id].holdings
-            self._pacing.reduce({scope: held.share for scope, held in holdings.items()})
+            new = renewed(current.without(silent), self._worker_id, wanted, self._heartbeat)
+            allocations = new.workers[self._worker_id].allocations
+            self._pacing.reduce({scope: held.share for scope, held in allocations.items()})
             self._asked = tuple(wanted)
             return new
 
-        book = self._ledger.exchange(change)
-        holdings = book.workers[self._worker_id].holdings
-        rates = {scope: holdings[scope].share if scope in holdings else None for scope in self._asked}
+        row = self._ledger.exchange(change)
+        allocations = row.workers[self._worker_id].allocations
+        rates = {scope: allocations[scope].share if scope in allocations else None for scope in self._asked}
         self._pacing.hold(rates, began + LEASE_SECONDS)
-        self._on_round(book)
+        self._on_round(row)
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -225,7 +225,7 @@ class SharedQuotas:
 
     def __init__(
         self,
-        ledger: BookLedger,
+        ledger: LedgerStore,
         clock: Clock,
         *,
         random_bytes: Callable[[int], bytes],
@@ -235,7 +235,7 @@ class SharedQuotas:
         self._observer = observer
         self._reported = NO_QUOTAS
         self._pacing = ProcessPacing(clock)
-        self._holder = ShareHolder(
+        self._renewer = AllocationRenewer(
             ledger,
             self._pacing,
             clock,
@@ -266,63 +266,63 @@ class SharedQuotas:
     def close(self) -> None:
         with self._lock:
             if self._started:
-                self._holder.close()
+                self._renewer.close()
 
     def _limiter(self, scopes: tuple[Scope, ...], topic: str, go_on: GoOn) -> ByteLimiter:
         return ScopedLimiter(self._pacing, scopes, topic, go_on, self._observer)
 
-    def _report(self, book: Book) -> None:
-        before, now = self._reported.bytes_per_second, book.quotas.bytes_per_second
+    def _report(self, row: LedgerRow) -> None:
+        before, now = self._reported.bytes_per_second, row.quotas.bytes_per_second
         if before != now:
             for scope in {*before, *now}:
                 self._observer.in_force(scope, now.get(scope))
-            self._reported = book.quotas
+            self._reported = row.quotas
 
     def _start(self) -> None:
         with self._lock:
             if not self._started:
-                self._holder.start()
+                self._renewer.start()
                 self._started = True
 
 
-def book_to_text(book: Book) -> str:
+def ledger_row_to_text(row: LedgerRow) -> str:
     return json.dumps(
         {
-            "version": book.quotas.version,
-            "quotas": {str(scope): quota for scope, quota in book.quotas.bytes_per_second.items()},
+            "version": row.quotas.version,
+            "quotas": {str(scope): quota for scope, quota in row.quotas.bytes_per_second.items()},
             "workers": {
-                name: [entry.beat, entry.version, _holdings_to_json(entry.holdings)]
-                for name, entry in book.workers.items()
+                name: [entry.heartbeat, entry.version, _allocations_to_json(entry.allocations)]
+                for name, entry in row.workers.items()
             },
         },
         separators=(",", ":"),
     )
 
 
-def book_from_text(text: str) -> Book:
+def ledger_row_from_text(text: str) -> LedgerRow:
     """The reverse. Raises RemoteMetadataError for what no version of this platform wrote."""
     try:
         document = json.loads(text)
         quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}
         workers = {
-            name: WorkerEntry(int(beat), int(version), _holdings_from_json(holdings))
-            for name, (beat, version, holdings) in document["workers"].items()
+            name: WorkerEntry(int(heartbeat), int(version), _allocations_from_json(allocations))
+            for name, (heartbeat, version, allocations) in document["workers"].items()
         }
-        return Book(QuotasInForce(int(document["version"]), quotas), workers)
+        return LedgerRow(QuotasInForce(int(document["version"]), quotas), workers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RemoteMetadataError(f"the quota ledger holds no book: {type(error).__name__}") from None
+        raise RemoteMetadataError(f"the quota ledger holds no valid row: {type(error).__name__}") from None
 
 
-def _holdings_to_json(holdings: Mapping[Scope, Holding]) -> dict[str, Any]:
+def _allocations_to_json(allocations: Mapping[Scope, Allocation]) -> dict[str, Any]:
     return {
         str(scope): [round(held.share, 1), None if held.wanted == ALL_THERE_IS else round(held.wanted, 1)]
-        for scope, held in holdings.items()
+        for scope, held in allocations.items()
     }
 
 
-def _holdings_from_json(document: Mapping[str, Any]) -> dict[Scope, Holding]:
+def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocation]:
     return {
-        Scope.parse(scope): Holding(float(share), ALL_THERE_IS if wanted is None else float(wanted))
+        Scope.parse(scope): Allocation(float(share), ALL_THERE_IS if wanted is None else float(wanted))
         for scope, (share, wanted) in document.items()
     }
 
@@ -330,32 +330,36 @@ def _holdings_from_json(document: Mapping[str, Any]) -> dict[Scope, Holding]:
 PATIENCE_MS: Final = 500
 """A round that takes longer has failed: the shares of the last one are nearly over."""
 
-_READ: Final = select(quota_ledger.c.book).where(quota_ledger.c.cluster_id == bindparam("cluster")).with_for_update()
+_READ: Final = select(quota_ledger.c.content).where(quota_ledger.c.cluster_id == bindparam("cluster")).with_for_update()
 _WRITE: Final = (
-    update(quota_ledger).where(quota_ledger.c.cluster_id == bindparam("cluster")).values(book=bindparam("new_book"))
+    update(quota_ledger)
+    .where(quota_ledger.c.cluster_id == bindparam("cluster"))
+    .values(content=bindparam("new_content"))
 )
 
 
-class SqlBookLedger:
-    """`BookLedger` over an engine of `open_ledger_engine`."""
+class SqlLedgerStore:
+    """`LedgerStore` over an engine of `open_ledger_engine`."""
 
     def __init__(self, engine: Engine, cluster_id: str) -> None:
         self._engine = engine
         self._cluster_id = cluster_id
 
-    def exchange(self, change: Callable[[Book], Book]) -> Book:
+    def exchange(self, change: Callable[[LedgerRow], LedgerRow]) -> LedgerRow:
         with writing(self._engine) as connection:
             text = connection.execute(_READ, {"cluster": self._cluster_id}).scalar_one_or_none()
             if text is None:
                 insert_if_absent(
-                    connection, quota_ledger, {"cluster_id": self._cluster_id, "book": book_to_text(Book())}
+                    connection,
+                    quota_ledger,
+                    {"cluster_id": self._cluster_id, "content": ledger_row_to_text(LedgerRow())},
                 )
                 text = connection.execute(_READ, {"cluster": self._cluster_id}).scalar_one()
-            before = book_from_text(text)
-            book = change(before)
-            if book is not before:
-                connection.execute(_WRITE, {"cluster": self._cluster_id, "new_book": book_to_text(book)})
-        return book
+            before = ledger_row_from_text(text)
+            row = change(before)
+            if row is not before:
+                connection.execute(_WRITE, {"cluster": self._cluster_id, "new_content": ledger_row_to_text(row)})
+        return row
 
 
 def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:

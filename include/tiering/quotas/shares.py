@@ -4,7 +4,7 @@ Nothing here reads or writes a database: `shared_quotas` does. The rule and the 
 argument; the pacing waits in threads, by the clock that it is given.
 
 **The rule.** Every process that sends holds, for each scope with a quota, a share of it. The rule that keeps their sum
-right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole book,
+right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole ledger row,
 and
 
 * shrinking to the fair share is always allowed,
@@ -15,7 +15,7 @@ round until it fits. Shares follow demand (max-min fairness): who wants less tha
 others divide the rest equally. How much a process asks for next follows from what it used of its share (`DemandMeter`).
 
 **Liveness.** Which processes have fallen silent is judged by one observer's own monotonic clock (`Liveness`). No clock
-is compared with another: an entry whose beat has not moved between two looks that lie further apart than the lease has
+is compared with another: an entry whose heartbeat has not moved between two looks that lie further apart than the lease has
 lost its owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall clocks, of
 the database server's clock too, change nothing.
 
@@ -24,7 +24,7 @@ pacer keeps the moment at which the next byte may leave; each grant moves it on 
 sender that was held up may catch up by `CATCH_UP_SECONDS`, no more: what a longer silence did not use is lost. So any T
 seconds carry at most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), the first included.
 
-**`ProcessPacing`** has this process's shares of all scopes. The holder of the shares (`ShareHolder`) sets rates and
+**`ProcessPacing`** has this process's shares of all scopes. `AllocationRenewer` sets rates and
 when they end; limiters take bytes. A grant needs every one of its scopes, and rates that are still valid: without news
 from the ledger nothing is granted, limited or not, because a quota may have been set meanwhile.
 
@@ -79,7 +79,7 @@ NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Allocation:
     """What a process holds of one scope and what it asked for last, both in bytes a second."""
 
     share: float
@@ -88,55 +88,55 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """One process. `beat` grows with every round: an entry whose beat stands still has lost its owner."""
+    """One process. `heartbeat` grows with every round: an entry whose heartbeat stands still has lost its owner."""
 
-    beat: int = 0
+    heartbeat: int = 0
     version: int = 0
-    holdings: Mapping[Scope, Holding] = field(default_factory=lambda: MappingProxyType({}))
+    allocations: Mapping[Scope, Allocation] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class LedgerRow:
     """Everything that the ledger stores."""
 
     quotas: QuotasInForce = NO_QUOTAS
     workers: Mapping[str, WorkerEntry] = field(default_factory=lambda: MappingProxyType({}))
 
-    def with_quotas(self, quotas: QuotasInForce) -> "Book":
+    def with_quotas(self, quotas: QuotasInForce) -> "LedgerRow":
         """The newer of the two versions is in force; of equal ones the given."""
         return replace(self, quotas=quotas) if quotas.version >= self.quotas.version else self
 
-    def beats(self) -> dict[str, int]:
-        return {name: entry.beat for name, entry in self.workers.items()}
+    def heartbeats(self) -> dict[str, int]:
+        return {name: entry.heartbeat for name, entry in self.workers.items()}
 
-    def without(self, worker_ids: Collection[str]) -> "Book":
+    def without(self, worker_ids: Collection[str]) -> "LedgerRow":
         if self.workers.keys().isdisjoint(worker_ids):
             return self
         return replace(self, workers={name: entry for name, entry in self.workers.items() if name not in worker_ids})
 
 
-def renewed(book: Book, worker_id: str, wanted: Mapping[Scope, float], beat: int) -> Book:
-    """The book after a round of one process. `wanted` names the scopes that it uses, in bytes a second.
+def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heartbeat: int) -> LedgerRow:
+    """Return the ledger row after a round of one process. `wanted` names the scopes that it uses, in bytes a second.
 
-    `beat` is higher than in any round of this process before, also if its entry was dropped meanwhile.
+    `heartbeat` is higher than in any round of this process before, also if its entry was dropped meanwhile.
 
     Scopes without a quota get no entry: nothing limits them. A process that has not taken the quotas' version yet may
     be sending in any scope, so it counts as one that wants all there is: the first to hear of a new quota does not take
     all of it.
     """
-    before = book.workers.get(worker_id, WorkerEntry())
-    others = [entry for name, entry in book.workers.items() if name != worker_id]
-    holdings = {}
+    before = row.workers.get(worker_id, WorkerEntry())
+    others = [entry for name, entry in row.workers.items() if name != worker_id]
+    allocations = {}
     for scope, demand in wanted.items():
-        quota = book.quotas.of(scope)
+        quota = row.quotas.of(scope)
         if quota is not None:
-            held = before.holdings[scope].share if scope in before.holdings else 0.0
-            rivals = [entry.holdings[scope] for entry in others if scope in entry.holdings]
-            late = [entry for entry in others if scope not in entry.holdings and entry.version < book.quotas.version]
-            rivals += [Holding(0.0, ALL_THERE_IS)] * len(late)
-            holdings[scope] = Holding(_share(quota * FILL, held, demand, rivals), demand)
-    entry = WorkerEntry(beat, book.quotas.version, holdings)
-    return replace(book, workers={**book.workers, worker_id: entry})
+            held = before.allocations[scope].share if scope in before.allocations else 0.0
+            rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
+            late = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
+            rivals += [Allocation(0.0, ALL_THERE_IS)] * len(late)
+            allocations[scope] = Allocation(_share(quota * FILL, held, demand, rivals), demand)
+    entry = WorkerEntry(heartbeat, row.quotas.version, allocations)
+    return replace(row, workers={**row.workers, worker_id: entry})
 
 
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
@@ -150,7 +150,7 @@ def fair_part(total: float, demand: float, other_demands: Collection[float]) -> 
     return total if demand and not any(other_demands) else demand
 
 
-def _share(total: float, held: float, demand: float, rivals: Collection[Holding]) -> float:
+def _share(total: float, held: float, demand: float, rivals: Collection[Allocation]) -> float:
     fair = fair_part(total, demand, [rival.wanted for rival in rivals])
     if fair <= held:
         return fair
@@ -162,20 +162,20 @@ LEASE_SECONDS: Final = 1.0
 """How long a process may use its shares after the beginning of the round in which it got them."""
 
 SILENT_SECONDS: Final = 1.1
-"""After this long without a beat an entry is dropped; the difference is for clocks that run at different speeds."""
+"""After this long without a heartbeat an entry is dropped; the difference is for clocks that run at different speeds."""
 
 
 class Liveness:
-    """Records when each beat was first seen."""
+    """Records when each heartbeat was first seen."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
 
-    def silent(self, beats: Mapping[str, int], now: float) -> frozenset[str]:
-        """Names whose beat has stood still for longer than `SILENT_SECONDS`. An entry seen first is alive."""
+    def silent(self, heartbeats: Mapping[str, int], now: float) -> frozenset[str]:
+        """Names whose heartbeat has stood still for longer than `SILENT_SECONDS`. An entry seen first is alive."""
         self._seen = {
-            name: seen if (seen := self._seen.get(name)) is not None and seen[0] == beat else (beat, now)
-            for name, beat in beats.items()
+            name: seen if (seen := self._seen.get(name)) is not None and seen[0] == heartbeat else (heartbeat, now)
+            for name, heartbeat in heartbeats.items()
         }
         return frozenset(name for name, (_, since) in self._seen.items() if now - since > SILENT_SECONDS)
 

@@ -26,7 +26,7 @@ from include.tiering.configs.rules import Loosening, loosenings
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, printable
 from include.tiering.model.segments import Uuid
 from include.tiering.presentation import TopicNames, count
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.settings import TieringSettings
 from include.tiering.units import format_bytes, format_utc
@@ -208,7 +208,7 @@ class ApprovalQuestion:
 
 
 def approval_question(
-    brake: BrakeReport,
+    limit_report: DeletionLimitReport,
     expirations: Sequence[PlannedExpiration],
     shared_names: Collection[str] = (),
     loosened: Sequence[Loosening] = (),
@@ -220,12 +220,12 @@ def approval_question(
     segments = sum(counted.total() for counted in reasons.values())
     size_bytes = sum(deletion.size_bytes for planned in expirations for deletion in planned.deletions)
     what = f"{count(segments, 'segment')} ({format_bytes(size_bytes)}) of {count(len(reasons), 'topic')}"
-    actions = sorted(brake.actions, key=lambda action: (-action.share, action.topic))
+    actions = sorted(limit_report.actions, key=lambda action: (-action.share, action.topic))
     lines = [
-        f"Plan `{brake.plan_hash}` of run `{brake.run_id}` deletes {what} from remote storage.",
+        f"Plan `{limit_report.plan_hash}` of run `{limit_report.run_id}` deletes {what} from remote storage.",
         "",
-        *(f"* {reason}" for reason in brake.reasons[:_MOST_TOPICS]),
-        *_left_out(len(brake.reasons), "reason"),
+        *(f"* {reason}" for reason in limit_report.reasons[:_MOST_TOPICS]),
+        *_left_out(len(limit_report.reasons), "reason"),
         "",
         *loosened_lines(loosened),
         *_topic_table(actions[:_MOST_TOPICS], reasons, names),
@@ -235,7 +235,7 @@ def approval_question(
         "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
         "A retention that was cut by mistake: reject, then mend it (`./tiering configs --entity-type topics`).",
     ]
-    return ApprovalQuestion(f"Delete {what}? Plan {brake.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
+    return ApprovalQuestion(f"Delete {what}? Plan {limit_report.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
 
 
 def loosened_lines(loosened: Sequence[Loosening]) -> Iterator[str]:

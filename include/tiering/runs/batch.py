@@ -22,7 +22,7 @@ from include.tiering.errors import LeaseLostError, MetadataUnavailableError, Sen
 from include.tiering.model.ownership import PartitionLease
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ALL_TOPICS, AnyLease, BatchProgress, WorkStore
-from include.tiering.runs.deletion_limits import BrakeLimits
+from include.tiering.runs.deletion_limits import DeletionLimits
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
 
@@ -425,10 +425,10 @@ def gate_and_heartbeat(
     return gate, heartbeat
 
 
-def deletion_limits(settings: TieringSettings) -> BrakeLimits:
+def deletion_limits(settings: TieringSettings) -> DeletionLimits:
     """What goes without a person, whatever it is that deletes."""
     limits = settings.expiration
-    return BrakeLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
+    return DeletionLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
 
 
 def deletion_loop(

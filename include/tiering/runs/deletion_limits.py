@@ -65,7 +65,7 @@ class TopicAction:
 
 
 @dataclass(frozen=True, slots=True)
-class BrakeLimits:
+class DeletionLimits:
     """Without an approval goes at most `max_share` of a topic, or `min_bytes` of it, whatever the share.
 
     By the latter go at most `total_max_bytes` of all topics together; at most `max_whole_topics` lose everything.
@@ -78,7 +78,7 @@ class BrakeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class BrakeReport:
+class DeletionLimitReport:
     """What the limit says of a run. `reasons` are sentences, about `topic_ids`; with any, the run needs an approval."""
 
     run_id: str
@@ -93,15 +93,15 @@ class BrakeReport:
         return bool(self.reasons)
 
 
-def apply_brake(
+def apply_deletion_limits(
     run_id: str,
     deletions: DeletionStore,
-    limits: BrakeLimits,
+    limits: DeletionLimits,
     *,
     author: str,
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
-) -> BrakeReport:
+) -> DeletionLimitReport:
     """Judge a stored plan and record the answer with the run, so that no batch takes work that is not released.
 
     `demands`: topics that need an approval whatever their share, each with the caller's sentence why. The answer about
@@ -119,12 +119,12 @@ def apply_brake(
     reasons = (*(sentence for one in objections for sentence in one.values()), *in_all)
     if not dry_run:
         detail = "; ".join(reasons) or "within the limits"
-        deletions.record_brake(run_id, needs_approval=bool(reasons), detail=detail, author=author)
+        deletions.record_limit_check(run_id, needs_approval=bool(reasons), detail=detail, author=author)
     topic_ids = frozenset().union(*objections, *in_all.values())
-    return BrakeReport(run_id, run.plan_hash, shown, reasons, run.approval, topic_ids)
+    return DeletionLimitReport(run_id, run.plan_hash, shown, reasons, run.approval, topic_ids)
 
 
-def excesses(actions: Iterable[TopicAction], limits: BrakeLimits) -> dict[Uuid, str]:
+def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uuid, str]:
     """One sentence for each topic that loses too much at once."""
     return {
         action.topic_id: (
@@ -137,7 +137,7 @@ def excesses(actions: Iterable[TopicAction], limits: BrakeLimits) -> dict[Uuid, 
     }
 
 
-def excesses_in_all(actions: Sequence[TopicAction], limits: BrakeLimits) -> dict[str, frozenset[Uuid]]:
+def excesses_in_all(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
     """Sentences about what all topics lose together, each with the topics of the plan that it is about.
 
     What a person approved is not counted again, and a plan that adds nothing is not asked about.

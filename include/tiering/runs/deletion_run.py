@@ -189,8 +189,8 @@ class DeletionRuns(Protocol):
         """Raises StateConflictError if no such run was planned."""
         ...
 
-    def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        """Store what the brake said, with an event.
+    def record_limit_check(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
+        """Store what the deletion limits said, with an event.
 
         Raises:
             StateConflictError: no such run; the database may have been restored since it was planned.

@@ -87,7 +87,7 @@ _RUN: Final = (
 )
 _RUN_LOCKED: Final = _RUN.with_for_update(of=runs)
 _KNOWN: Final = select(runs.c.kind, runs.c.plan_hash).where(_IS_RUN)
-_RECORD_BRAKE: Final = update(runs).where(_IS_RUN)
+_RECORD_LIMIT_CHECK: Final = update(runs).where(_IS_RUN)
 _APPROVE: Final = insert(approvals)
 _WITHDRAW: Final = update(runs).where(_IS_RUN, runs.c.withdrawn_at_ms.is_(None))
 _TAKE_LEASES_AWAY: Final = (
@@ -257,10 +257,10 @@ class SqlDeletionRuns(ClusterStore, ABC):
         with reading(self._engine) as connection:
             return self._run(connection, run_id)
 
-    def record_brake(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
+    def record_limit_check(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
         values = self._key_of(run_id) | {"needs_approval": needs_approval}
         with self._writing() as (connection, now_ms):
-            if connection.execute(_RECORD_BRAKE, values).rowcount == 0:
+            if connection.execute(_RECORD_LIMIT_CHECK, values).rowcount == 0:
                 raise _unknown(run_id)
             record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
 

@@ -173,7 +173,7 @@ class Leases:
     def _require_released(self, run_id: str) -> None:
         needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]
         if needs_approval != 0 and not is_approved:
-            self._watch.broken("nothing is deleted before the brake let it pass", f"run {run_id} was claimed")
+            self._watch.broken("nothing is deleted before the deletion limit let it pass", f"run {run_id} was claimed")
         if run_id in self._watch.must_ask and not is_approved:
             self._watch.broken("much is not deleted without a question", f"{run_id}: {self._watch.must_ask[run_id]}")
 

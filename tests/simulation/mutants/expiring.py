@@ -268,7 +268,7 @@ EXPIRING = (
     Mutant("owner-first", "the owner is asked after the wait", "before it", _owner_before_the_wait),
     Mutant(
         "no-deletion-limit",
-        "nothing is deleted before the brake let it pass",
+        "nothing is deleted before the deletion limit let it pass",
         "every run is released",
         _no_deletion_limit,
     ),

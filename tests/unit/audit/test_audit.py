@@ -18,7 +18,7 @@ from include.tiering.audit.record import (
 from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit, removal_question
 from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.presentation import as_text
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from tests.doubles.segments import partition_of, uuid
 
 ORDERS = partition_of("orders")
@@ -48,8 +48,8 @@ def removal(
     )
     plan = RemovalPlan("remove", "one", planned, {Spared.YOUNG: 3})
     action = TopicAction(ORDERS.topic_id, "orders", 2048, 0, 4096)
-    brake = BrakeReport("remove", plan.plan_hash, (action,), ("always",))
-    return RemovalRun(plan, brake, tuple(RemovalItem(one, outcome, "why") for one in planned), refusal)
+    limit_report = DeletionLimitReport("remove", plan.plan_hash, (action,), ("always",))
+    return RemovalRun(plan, limit_report, tuple(RemovalItem(one, outcome, "why") for one in planned), refusal)
 
 
 @pytest.mark.parametrize("kind", FindingKind)
@@ -111,7 +111,7 @@ def test_the_document_has_the_members_that_others_read() -> None:
 
 def test_the_question_names_the_plan_its_topics_and_what_happens() -> None:
     run = removal()
-    question = removal_question(run.plan, run.brake)
+    question = removal_question(run.plan, run.limit_report)
     assert question.subject.startswith("Remove 2 objects (2.0 KiB) without metadata?")
     for text in (run.plan.plan_hash, "`orders`", "50.0%", "orphan 2", "`orders/0`", "1 segment id", "* always"):
         assert text in question.body

@@ -150,7 +150,7 @@ class World:
         ]
         self.deletions.save_plan(run_id, expirations)
         if released:
-            self.deletions.record_brake(run_id, needs_approval=False, detail="", author="test")
+            self.deletions.record_limit_check(run_id, needs_approval=False, detail="", author="test")
 
     def batch(self, run_id: str = "run", *, max_seconds: float = 600.0) -> DeleteResult:
         clock = SystemClock()
@@ -210,7 +210,7 @@ def plan_superseded(world: World, old: RemoteLogSegmentMetadata, run_id: str = "
     due = world.metadata.segment(old.remote_log_segment_id).metadata
     planned = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(due, DeletionReason.SUPERSEDED),))
     world.deletions.save_plan(run_id, [planned])
-    world.deletions.record_brake(run_id, needs_approval=False, detail="", author="test")
+    world.deletions.record_limit_check(run_id, needs_approval=False, detail="", author="test")
 
 
 def log_of(world: World, segment: RemoteLogSegmentMetadata) -> Path:
@@ -293,7 +293,7 @@ class TestWhatGoes:
         world.plan(world.copied(ORDERS), released=False)
         with pytest.raises(ApprovalRequiredError, match=world.deletions.run("run").plan_hash):
             world.batch()
-        world.deletions.record_brake("run", needs_approval=True, detail="too much", author="test")
+        world.deletions.record_limit_check("run", needs_approval=True, detail="too much", author="test")
         with pytest.raises(ApprovalRequiredError):
             world.batch()
         world.deletions.approve("run", world.deletions.run("run").plan_hash, author="me@host")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from include.tiering.expiration.plan import HeldSegments, Unknown
 from include.tiering.expiration.report import ExpireRun, present_expire
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import Approval, DeletionItem, DeletionOutcome, DeletionRun
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
@@ -12,7 +12,7 @@ from tests.doubles.segments import FINISHED, partition_of, segment_of
 A = partition_of("orders", 2)
 PLAN = planned_expiration(A, *(segment_of(A, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(3)))
 ACTION = TopicAction(A.topic_id, "orders", 3_000, 1_000, 9_000)
-STOPPED = BrakeReport("run", "hash", (ACTION,), ("orders: too much",))
+STOPPED = DeletionLimitReport("run", "hash", (ACTION,), ("orders: too much",))
 LABELS = {"topic": "orders", "topic_id": str(A.topic_id), "partition": 2}
 
 

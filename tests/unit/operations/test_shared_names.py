@@ -14,7 +14,7 @@ from include.tiering.operations.readiness import NotReady, PartitionReadiness, R
 from include.tiering.presentation import Table
 from include.tiering.runs.approval import approval_question
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome, DeletionRun
 from include.tiering.sizes.report import SizeReport, present_sizes
 from include.tiering.verification.report import present_verify
@@ -43,8 +43,8 @@ def test_an_expiration_counts_each_by_itself() -> None:
     plans = [plan_of(OLD, 3), plan_of(NEW, 1), plan_of(OTHER, 2)]
     items = [DeletionItem(one, DeletionOutcome.PLANNED) for plan in plans for one in plan.deletions]
     actions = tuple(TopicAction(one.topic_id, one.topic, 1, 0, 2) for one in (OLD, NEW, OTHER))
-    brake = BrakeReport("run", "hash", actions, ())
-    run = ExpireRun(DeletionRun("run", "hash", False, None), plans, items, brake)
+    limit_report = DeletionLimitReport("run", "hash", actions, ())
+    run = ExpireRun(DeletionRun("run", "hash", False, None), plans, items, limit_report)
     tables = present_expire(run).tables()
     (expires,) = [one for one in tables if one.title.startswith("expires")]
     assert [row[:3] for row in expires.rows] == [
@@ -54,7 +54,7 @@ def test_an_expiration_counts_each_by_itself() -> None:
     ]
     named = [f"orders (topic id {one.topic_id})" for one in (OLD, NEW)]
     assert first_cells(tables, "share") == [*named, "others"]
-    question = approval_question(brake, plans).body
+    question = approval_question(limit_report, plans).body
     assert all(f"| `{one}` |" in question for one in (*named, "others"))
 
 

@@ -19,7 +19,7 @@ from include.tiering.quotas.shares import (
 from include.tiering.units import MIB
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
-from tests.doubles.quotas import MemoryBookLedger
+from tests.doubles.quotas import MemoryLedgerStore
 
 SCOPES = copy_scopes(1, "orders")
 TOTAL, BROKER, TOPIC = SCOPES
@@ -174,7 +174,7 @@ def test_a_limiter_tells_what_it_granted_and_what_had_to_wait() -> None:
 
 
 def test_quotas_report_what_comes_into_force_and_give_their_shares_back() -> None:
-    ledger, observed = MemoryBookLedger(), Observed()
+    ledger, observed = MemoryLedgerStore(), Observed()
     AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(1, {TOTAL: int(RATE)}))
     quotas = SharedQuotas(
         ledger,

@@ -1,4 +1,4 @@
-"""The rule by which a process renews its entry in the book of shares."""
+"""The rule by which a process renews its entry in the ledger row."""
 
 from collections.abc import Mapping
 
@@ -8,45 +8,45 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import RemoteMetadataError
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
-from include.tiering.quotas.shared_quotas import book_from_text, book_to_text
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, Book, fair_part, renewed
+from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text
+from include.tiering.quotas.shares import ALL_THERE_IS, FILL, LedgerRow, fair_part, renewed
 
 TOTAL, BROKER, TOPIC = copy_scopes(1, "orders")
 QUOTA = 1_000_000
 
 
-def book(version: int = 1, **quotas: int) -> Book:
+def row(version: int = 1, **quotas: int) -> LedgerRow:
     by_name = {"total": TOTAL, "broker": BROKER, "broker_default": BROKER.default, "topic": TOPIC}
-    return Book(QuotasInForce(version, {by_name[name]: quota for name, quota in quotas.items()}))
+    return LedgerRow(QuotasInForce(version, {by_name[name]: quota for name, quota in quotas.items()}))
 
 
-def after_rounds(start: Book, demands: Mapping[str, float], rounds: int = 3) -> Book:
-    for beat in range(1, rounds + 1):
+def after_rounds(start: LedgerRow, demands: Mapping[str, float], rounds: int = 3) -> LedgerRow:
+    for heartbeat in range(1, rounds + 1):
         for worker_id, demand in demands.items():
-            start = renewed(start, worker_id, {TOTAL: demand}, beat)
+            start = renewed(start, worker_id, {TOTAL: demand}, heartbeat)
     return start
 
 
-def shares(of: Book) -> dict[str, float]:
-    return {name: entry.holdings[TOTAL].share for name, entry in of.workers.items()}
+def shares(of: LedgerRow) -> dict[str, float]:
+    return {name: entry.allocations[TOTAL].share for name, entry in of.workers.items()}
 
 
 def test_a_lone_worker_gets_all_of_it_whatever_it_uses() -> None:
-    assert shares(after_rounds(book(total=QUOTA), {"a": 5.0})) == {"a": QUOTA * FILL}
+    assert shares(after_rounds(row(total=QUOTA), {"a": 5.0})) == {"a": QUOTA * FILL}
 
 
 def test_busy_workers_get_equal_parts() -> None:
-    found = shares(after_rounds(book(total=QUOTA), dict.fromkeys("abcd", ALL_THERE_IS)))
+    found = shares(after_rounds(row(total=QUOTA), dict.fromkeys("abcd", ALL_THERE_IS)))
     assert found == {name: pytest.approx(QUOTA * FILL / 4) for name in "abcd"}
 
 
 def test_a_slow_worker_keeps_what_it_wants_and_the_busy_one_gets_the_rest() -> None:
-    found = shares(after_rounds(book(total=QUOTA), {"slow": 1000.0, "idle": 0.0, "busy": ALL_THERE_IS}))
+    found = shares(after_rounds(row(total=QUOTA), {"slow": 1000.0, "idle": 0.0, "busy": ALL_THERE_IS}))
     assert found == {"slow": 1000.0, "idle": 0.0, "busy": QUOTA * FILL - 1000.0}
 
 
 def test_who_joins_waits_until_somebody_has_made_room() -> None:
-    full = after_rounds(book(total=QUOTA), {"a": ALL_THERE_IS})
+    full = after_rounds(row(total=QUOTA), {"a": ALL_THERE_IS})
     joined = renewed(full, "b", {TOTAL: ALL_THERE_IS}, 1)
     assert shares(joined)["b"] == 0.0
     assert shares(after_rounds(joined, {"a": ALL_THERE_IS, "b": ALL_THERE_IS}, 2)) == {
@@ -57,34 +57,34 @@ def test_who_joins_waits_until_somebody_has_made_room() -> None:
 
 def test_a_fallen_quota_is_reached_in_one_round_of_each_without_a_silence() -> None:
     busy = dict.fromkeys("abcd", ALL_THERE_IS)
-    fallen = after_rounds(book(total=QUOTA), busy).with_quotas(QuotasInForce(2, {TOTAL: QUOTA // 10}))
+    fallen = after_rounds(row(total=QUOTA), busy).with_quotas(QuotasInForce(2, {TOTAL: QUOTA // 10}))
     once = after_rounds(fallen, busy, 1)
     assert shares(once) == {name: pytest.approx(QUOTA / 10 * FILL / 4) for name in "abcd"}
     assert {entry.version for entry in once.workers.values()} == {2}
 
 
 def test_the_first_to_hear_of_a_new_quota_leaves_room_for_those_who_have_not() -> None:
-    free = after_rounds(book(version=1), dict.fromkeys("abcd", ALL_THERE_IS))
+    free = after_rounds(row(version=1), dict.fromkeys("abcd", ALL_THERE_IS))
     limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", {TOTAL: ALL_THERE_IS}, 9)
-    assert limited.workers["a"].holdings[TOTAL].share == pytest.approx(QUOTA * FILL / 4)
+    assert limited.workers["a"].allocations[TOTAL].share == pytest.approx(QUOTA * FILL / 4)
     for name in "bcd":
         limited = renewed(limited, name, {}, 9)
     alone = renewed(limited, "a", {TOTAL: ALL_THERE_IS}, 10)
-    assert alone.workers["a"].holdings[TOTAL].share == QUOTA * FILL
+    assert alone.workers["a"].allocations[TOTAL].share == QUOTA * FILL
 
 
 def test_scopes_without_a_quota_have_no_entry_and_defaults_apply_to_each_broker() -> None:
-    default = book(broker_default=QUOTA)
+    default = row(broker_default=QUOTA)
     wanted = dict.fromkeys(copy_scopes(1, "orders") + copy_scopes(2, "orders"), ALL_THERE_IS)
-    holdings = renewed(default, "a", wanted, 1).workers["a"].holdings
-    assert {str(scope): held.share for scope, held in holdings.items()} == {
+    allocations = renewed(default, "a", wanted, 1).workers["a"].allocations
+    assert {str(scope): held.share for scope, held in allocations.items()} == {
         "copy/broker/1": QUOTA * FILL,
         "copy/broker/2": QUOTA * FILL,
     }
 
 
 def test_an_older_version_is_never_put_in_force() -> None:
-    newer = book(2, total=5)
+    newer = row(2, total=5)
     assert newer.with_quotas(QuotasInForce(1, {TOTAL: 9})) is newer
     assert newer.with_quotas(QuotasInForce(3, {})).quotas.of(TOTAL) is None
 
@@ -98,13 +98,13 @@ ROUND = st.tuples(
 
 @given(st.lists(ROUND, max_size=60))
 def test_the_sum_never_grows_beyond_the_quota(rounds: list[tuple[str, float, int | None]]) -> None:
-    current = book(total=QUOTA)
-    for beat, (worker_id, demand, tenths) in enumerate(rounds):
+    current = row(total=QUOTA)
+    for heartbeat, (worker_id, demand, tenths) in enumerate(rounds):
         if tenths is not None:
             quotas = QuotasInForce(current.quotas.version + 1, {TOTAL: QUOTA * tenths // 10})
             current = current.with_quotas(quotas)
         before = sum(shares(current).values())
-        current = renewed(current, worker_id, {TOTAL: demand}, beat)
+        current = renewed(current, worker_id, {TOTAL: demand}, heartbeat)
         quota = current.quotas.of(TOTAL)
         assert quota is not None
         assert sum(shares(current).values()) <= max(quota * FILL, before) + 0.001
@@ -132,15 +132,15 @@ def _water_level(demands: list[float], total: float) -> float:
     return low
 
 
-def test_the_text_of_a_book_is_read_back() -> None:
+def test_the_text_of_a_row_is_read_back() -> None:
     scopes = fetch_scopes(1, "orders", "team/a b")
     full = renewed(
-        Book(QuotasInForce(7, dict.fromkeys(scopes, 1000))), "host:1:ab", dict.fromkeys(scopes, ALL_THERE_IS), 3
+        LedgerRow(QuotasInForce(7, dict.fromkeys(scopes, 1000))), "host:1:ab", dict.fromkeys(scopes, ALL_THERE_IS), 3
     )
-    assert book_from_text(book_to_text(full)) == full
+    assert ledger_row_from_text(ledger_row_to_text(full)) == full
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(str)))
-def test_what_is_no_book_is_refused(text: str) -> None:
-    with pytest.raises(RemoteMetadataError, match="no book"):
-        book_from_text(text)
+def test_what_is_no_row_is_refused(text: str) -> None:
+    with pytest.raises(RemoteMetadataError, match="no valid row"):
+        ledger_row_from_text(text)

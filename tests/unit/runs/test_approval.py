@@ -2,7 +2,7 @@
 
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.approval import approval_question
-from include.tiering.runs.deletion_limits import BrakeReport, TopicAction
+from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from include.tiering.runs.deletion_run import PlannedExpiration
 from tests.doubles.expirations import planned_deletion, planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
@@ -12,7 +12,7 @@ A, B = partition_of("a"), partition_of("b_b")
 
 
 def _asked(actions: list[TopicAction], expirations: list[PlannedExpiration], reasons: tuple[str, ...] = ("too much",)):
-    return approval_question(BrakeReport("run-1", HASH, tuple(actions), reasons), expirations)
+    return approval_question(DeletionLimitReport("run-1", HASH, tuple(actions), reasons), expirations)
 
 
 def test_names_plan_reasons_and_topics_by_share() -> None:

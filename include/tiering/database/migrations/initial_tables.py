@@ -69,7 +69,9 @@ def create_runs() -> None:
         column("plan_hash", TEXT, "SHA-256 of the plan: a run has one"),
         column("created_at_ms", LONG),
         column("kind", TEXT, "copy, expire, verify or audit", default="copy"),
-        column("needs_approval", FLAG, "of a run that deletes; null: the brake has not looked at it yet", null=True),
+        column(
+            "needs_approval", FLAG, "of a run that deletes; null: not compared with the deletion limits yet", null=True
+        ),
         column("withdrawn_at_ms", LONG, "since then nothing of it may be deleted, for good; null: it may", null=True),
         column("withdrawn_by", TEXT, "who decided that", null=True),
     )

@@ -39,7 +39,7 @@ runs: Final = Table(
     Column("kind", Text, nullable=False, server_default="copy", comment="copy, expire, verify or audit"),
     Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
     Column("created_at_ms", BigInteger, nullable=False),
-    Column("needs_approval", Boolean, comment="of a run that deletes; null: the brake has not looked at it yet"),
+    Column("needs_approval", Boolean, comment="of a run that deletes; null: not compared with the deletion limits yet"),
     Column("withdrawn_at_ms", BigInteger, comment="since then nothing of it may be deleted, for good; null: it may"),
     Column("withdrawn_by", Text, comment="who decided that"),
 )

@@ -365,7 +365,7 @@ def _create_administration() -> None:
         "on SQLite kept in a file of its own; worth nothing after all senders have ended",
         "cluster_id",
         column("cluster_id", TEXT),
-        column("book", TEXT, "quotas in force and who holds which share of them, as JSON"),
+        column("content", TEXT, "quotas in force and who holds which share of them, as JSON"),
     )
     create(
         "topic_meters",

@@ -130,7 +130,7 @@ class TestRun:
         assert [(row.author, row.detail) for row in rows] == [("admin@airflow", plan.plan_hash)]
 
     def test_a_plan_that_the_database_counts_otherwise_waits(self, archive: Archive) -> None:
-        """Another run deletes a planned segment between plan and brake: the second sum shows it."""
+        """Another run deletes a planned segment between the plan and its check against the limits: the second sum shows it."""
         archive.set_default(tiering_expiration_max_share=1)
         archive.set(retention_bytes=100_000)
         with archive.open() as app:

@@ -1,4 +1,4 @@
-"""When the brake asks for an approval: shares over a day, the floor, and sums that disagree."""
+"""When the deletion limit asks for an approval: shares over a day, the floor, and sums that disagree."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from include.tiering.model.segments import Uuid
-from include.tiering.runs.deletion_limits import BrakeLimits, TopicAction, disagreements, excesses, excesses_in_all
+from include.tiering.runs.deletion_limits import DeletionLimits, TopicAction, disagreements, excesses, excesses_in_all
 from include.tiering.runs.deletion_run import TopicTotals
 from include.tiering.units import GIB
 from tests.doubles.expirations import planned_expiration
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of
 
 A = partition_of("a")
-LIMITS = BrakeLimits(max_share=0.2, min_bytes=100)
+LIMITS = DeletionLimits(max_share=0.2, min_bytes=100)
 
 
 def action(planned: int, recent: int = 0, remote: int = 1_000) -> TopicAction:
@@ -56,7 +56,7 @@ def topics(count: int, **changes: Any) -> list[TopicAction]:
     return [replace(one, **changes) for one in made]
 
 
-IN_ALL = BrakeLimits(max_share=0.2, min_bytes=100, total_max_bytes=1_000, max_whole_topics=1)
+IN_ALL = DeletionLimits(max_share=0.2, min_bytes=100, total_max_bytes=1_000, max_whole_topics=1)
 
 
 class TestInAll:
@@ -70,8 +70,8 @@ class TestInAll:
     def test_what_rolls_within_its_share_asks_nobody_however_much_it_is(self) -> None:
         """500 GiB a day of a hundred topics whose retention is 30 days."""
         daily = topics(100, planned_bytes=GIB // 5, recent_bytes=5 * GIB, remote_bytes=150 * GIB)
-        assert excesses(daily, BrakeLimits(max_share=0.2, min_bytes=GIB)) == {}
-        assert excesses_in_all(daily, BrakeLimits(max_share=0.2, min_bytes=GIB)) == {}
+        assert excesses(daily, DeletionLimits(max_share=0.2, min_bytes=GIB)) == {}
+        assert excesses_in_all(daily, DeletionLimits(max_share=0.2, min_bytes=GIB)) == {}
 
     def test_what_exceeds_by_itself_asks_by_itself(self) -> None:
         large = topics(11, planned_bytes=101, remote_bytes=101)

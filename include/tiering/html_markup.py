@@ -58,7 +58,8 @@ def _policy(script: str | None) -> str:
 
 def content_security_policy(script: str | None = None) -> str:
     """For the header with which pages are served. A page may not say by itself who frames it. With a `script` the page
-    may run exactly this text, which may talk to the server that the page came from."""
+    may run exactly this text, which may talk to the server that the page came from.
+    """
     return f"{_policy(script)}; frame-ancestors 'self'"
 
 

@@ -32,7 +32,8 @@ class Presentation:
 
 class TopicNames:
     """What topics and partitions are called in the tables of one report: by name, with the topic id where more than one
-    topic has the name."""
+    topic has the name.
+    """
 
     def __init__(self, partitions: Iterable[TopicIdPartition] = (), *, shared: Collection[str] = ()) -> None:
         """`partitions` are all of the report; `shared` are names that topics outside of it have as well."""

@@ -11,7 +11,7 @@ from include.tiering.errors import ConfigRefusedError, StateConflictError
 from include.tiering.model.ownership import StoreMarker, TopicOwner
 from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_queries import export_segments, split_segments
+from include.tiering.segments.sql_rows import export_segments, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid

@@ -55,7 +55,6 @@ from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import RaisedBy, StorePlace
-from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import QuotaKind, QuotaLedger, QuotaObserver, Quotas
 from include.tiering.quotas.metrics import CountedTopicQuotas, process_quota_metrics
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas, SqlLedgerStore, open_ledger_engine
@@ -92,7 +91,7 @@ from include.tiering.segments.topics import TopicDeletions
 from include.tiering.settings import TieringSettings
 from include.tiering.settings.connections import check_connection, librdkafka_config, publisher_connection
 from include.tiering.sizes.store import SqlRemoteLogSizes
-from include.tiering.telemetry.metrics import declare, process_recorder
+from include.tiering.telemetry.metrics import StepObserver, declare, ignore, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.plan import VerificationStore
 from include.tiering.verification.rules import Judge, LateJudge

@@ -7,7 +7,7 @@ Kafka's name, with underscores where Prometheus allows no dash; ours start with 
 from typing import Final
 
 from include.tiering.audit.metrics import AUDIT_METRICS
-from include.tiering.copying.metrics import COPY_METRICS
+from include.tiering.copying.service import COPY_METRICS
 from include.tiering.expiration.service import EXPIRATION_METRICS
 from include.tiering.handover.service import HANDOVER_METRICS
 from include.tiering.metadata_sync.metrics import INGEST_METRICS, PUBLICATION_METRICS

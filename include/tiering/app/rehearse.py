@@ -131,7 +131,8 @@ def rehearse_on(
 
 def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
     """Of a platform for that broker alone: nothing comes from a file, from the environment, or from defaults below the
-    user's home."""
+    user's home.
+    """
     values = {
         "cluster.bootstrap_servers": broker.process.bootstrap,
         "topics.include": [topic],
@@ -302,7 +303,8 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
 
 def _cluster_metadata(app: App) -> ClusterMetadata:
     """Without a source of cluster metadata nothing is asked of what the database has stored: it may not be there
-    yet."""
+    yet.
+    """
     cluster_metadata = app.adapters.cluster_metadata
     return UnknownClusterMetadata() if isinstance(cluster_metadata, LostClusterMetadata) else cluster_metadata
 

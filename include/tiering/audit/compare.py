@@ -163,7 +163,8 @@ def judge_same_range(
 
 def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
     """What the epochs say of the range. The first one holds for what lies before it: a broker that moved its log start
-    cut its history there."""
+    cut its history there.
+    """
     parts = written(epochs_of_text(leader_epochs or ""), OffsetRange(start_offset, end_offset))
     return tuple((epoch, start_offset if place == 0 else part.first) for place, (epoch, part) in enumerate(parts))
 

@@ -39,7 +39,8 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 class SeenByAudit:
     """What an audit hands over. `began_at_ms` is the database's time before the listing; `seen_at_ms` that since which
     all that was seen is so for sure, if it is of an earlier time. `listing_ended_ms` and `rows_began_ms` are of one
-    clock, whichever. `covers`: kinds that this source can show."""
+    clock, whichever. `covers`: kinds that this source can show.
+    """
 
     run_id: str
     source: AuditSource

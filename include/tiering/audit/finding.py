@@ -126,7 +126,8 @@ class AuditedSegment(NamedTuple):
     """One segment in any state, tombstones included. Ids as Kafka prints them, `state` as on Kafka's wire, offsets
     inclusive. `changed_at_ms` is when it entered that state, by the database's clock; `arrival` grows with the order in
     which attempts began. Of FINISHED segments with the same offsets under the same leader epochs the last to arrive
-    answers lookups. `leader_epochs` is as `epochs_text` writes it."""
+    answers lookups. `leader_epochs` is as `epochs_text` writes it.
+    """
 
     segment_id: str
     topic_id: str
@@ -232,7 +233,8 @@ class AuditMoment:
 class AuditContext:
     """`worked_on`: partitions with a live lease, asked for after the segments were read. `unread`: those that brokers
     tier and of which not all was read that brokers wrote. `brokers_read_ms`: of partitions of which all was read, when
-    the brokers were asked how much that is."""
+    the brokers were asked how much that is.
+    """
 
     moment: AuditMoment
     layout: SegmentLayout

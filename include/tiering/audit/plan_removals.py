@@ -152,13 +152,15 @@ class RemovalStore(DeletionRuns, Protocol):
 
     def forget(self, older_than_ms: int) -> int:
         """Remove planned removals that were settled longer ago, by the database's clock; returns how many. Their ids
-        are condemned no more, as those of tombstones that are forgotten."""
+        are condemned no more, as those of tombstones that are forgotten.
+        """
         ...
 
 
 def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
     """SHA-256 of what a plan removes, whatever its run id and order: two with one hash remove the same objects, each as
-    it was written when the other saw it."""
+    it was written when the other saw it.
+    """
     content = sorted(
         [one.kind.value, one.key, one.token or "", one.size_bytes, one.last_modified_ms] for one in removals
     )

@@ -47,7 +47,8 @@ class Guard(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One guard's objection, in a sentence for a person. `memory_ms`: of OLDER_DATABASE, the newest that the database
-    had stored."""
+    had stored.
+    """
 
     guard: Guard
     sentence: str
@@ -57,7 +58,8 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class ActiveGuard:
     """An objection that an audit raised and no later one has cleared. `raised_at_ms` is the database's time of the
-    first audit that raised it, `memory_ms` what the database had stored then."""
+    first audit that raised it, `memory_ms` what the database had stored then.
+    """
 
     guard: Guard
     sentence: str
@@ -76,7 +78,8 @@ class UnknownCopy:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the database has stored of segments in any state, tombstones included. `newest_ms` is the latest time that a
-    worker wrote into one of them, None without segments."""
+    worker wrote into one of them, None without segments.
+    """
 
     segments: int
     newest_ms: int | None
@@ -107,13 +110,15 @@ class AuditEvidence:
 
 def stays_active(refusal: Refusal) -> bool:
     """Whether it goes on after its audit: a database that was set back is set back until what it lost is known again,
-    and what it would delete by may be as old as the rest of it."""
+    and what it would delete by may be as old as the rest of it.
+    """
     return refusal.guard is Guard.OLDER_DATABASE
 
 
 def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
     """What the database has stored of the time before it was set back. Segments that were copied since say nothing
-    about what it lost."""
+    about what it lost.
+    """
     times = [one.memory_ms for one in active if one.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
 
@@ -200,7 +205,8 @@ class RecordedFinding:
 class AuditRecord:
     """One audit that came to an end. What it saw is of `seen_at_ms` at the earliest: when it began, or of when its
     inventory is. `rows` counts the segments that were compared, tombstones included; `passed_over` the objects that
-    were not judged."""
+    were not judged.
+    """
 
     run_id: str
     source: AuditSource
@@ -216,7 +222,8 @@ class AuditRecord:
 @dataclass(frozen=True, slots=True)
 class AuditTally:
     """What an audit changed: findings it saw, of which `new` were never open before or were open no more; findings that
-    went."""
+    went.
+    """
 
     seen: int
     new: int
@@ -249,7 +256,8 @@ class AuditStore(Protocol):
 
     def active_guards(self) -> Sequence[ActiveGuard]:
         """Objections that are active until a later audit of the store's own listing ends without any. An inventory
-        raises one and clears none: it may be of the time before."""
+        raises one and clears none: it may be of the time before.
+        """
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
@@ -278,7 +286,8 @@ class AuditStore(Protocol):
 
     def forget(self, older_than_ms: int) -> int:
         """Remove findings that ended, and audits that were recorded, longer ago, by the database's clock; returns how
-        many. The last audit stays."""
+        many. The last audit stays.
+        """
         ...
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
@@ -298,7 +307,8 @@ class ActiveGuards:
 
     def objection(self) -> str | None:
         """Why nothing may expire, in a sentence, since an audit found that the database was set back; None if no guard
-        of an audit is active."""
+        of an audit is active.
+        """
         active = self._audits.active_guards()
         if not active:
             return None

@@ -24,7 +24,8 @@ _HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 @dataclass(frozen=True, slots=True)
 class RemovalRun:
     """A run that removes, as it stands. `refusal` says why nothing was removed although something was planned, or
-    although it was asked for."""
+    although it was asked for.
+    """
 
     plan: RemovalPlan
     limit_report: DeletionLimitReport

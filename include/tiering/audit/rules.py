@@ -49,7 +49,8 @@ def is_marker_or_probe(key: str) -> bool:
 
 def named_segment_id(key: str) -> str | None:
     """The 22 characters that stand where every layout puts the id of a segment, under whatever prefix:
-    ``…/<20 digits>-<id>.<suffix>``. None if there are none; then no segment of ours can be meant."""
+    ``…/<20 digits>-<id>.<suffix>``. None if there are none; then no segment of ours can be meant.
+    """
     found = _SEGMENT_FILE.match(key)
     return None if found is None else found[1]
 
@@ -121,7 +122,8 @@ def judge_known(
     segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
     """`segments` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are
-    the current objects that name this id."""
+    the current objects that name this id.
+    """
     if any((segment.topic_id, segment.partition) in context.unread for segment in segments):
         return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
     by_key = {listed.key: listed for listed in objects}
@@ -241,7 +243,8 @@ def _of_begun(
     context: AuditContext,
 ) -> Iterator[AuditFinding]:
     """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
-    lease of ours, and what they began to delete they go on with by themselves."""
+    lease of ours, and what they began to delete they go on with by themselves.
+    """
     is_ours = context.topic(segment.topic_id).is_ours
     if is_ours and (segment.topic_id, segment.partition) in context.worked_on:
         return
@@ -340,7 +343,8 @@ def _judge_brokers(
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
     """A broker writes its record before the first object and behind the last one's deletion: a day behind a look at all
-    records it is no copy that is about to be known."""
+    records it is no copy that is about to be known.
+    """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:
         return PassedOver.OF_BROKERS

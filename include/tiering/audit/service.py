@@ -33,7 +33,6 @@ from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.metadata_sync.service import IngestionService
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
-from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import ListedObject, ListingProperties, ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredStrays
@@ -47,7 +46,7 @@ from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import MetadataIngestion
 from include.tiering.segments.topics import SeenOwners
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import StepObserver, ignore, process_recorder
 
 _log: Final = logging.getLogger(__name__)
 _AUTHOR: Final = "audit"
@@ -115,7 +114,8 @@ class AuditService:
 
     def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
         """Of a listing that begins now, or of one that was taken before. `began_at_ms` is the database's time of now:
-        one reading for all that goes by it, as a clock may jump between two."""
+        one reading for all that goes by it, as a clock may jump between two.
+        """
         settings = self._effective()
         listed_at_ms = began_at_ms if properties.taken_at_ms is None else min(properties.taken_at_ms, began_at_ms)
         return AuditMoment(listed_at_ms, properties.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
@@ -178,7 +178,8 @@ class AuditService:
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Look again, guard and record what an audit saw, wherever it looked; see `AuditEnd`. What ended longer ago
-        than tombstones are kept is forgotten, if the database's clock can be believed."""
+        than tombstones are kept is forgotten, if the database's clock can be believed.
+        """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
             self._audits,
@@ -197,7 +198,8 @@ class AuditService:
 
     def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
         """An object of a broker's segment may be missing because the broker deleted it a moment ago: what it wrote is
-        read before the second look. While that cannot be, nobody can tell."""
+        read before the second look. While that cannot be, nobody can tell.
+        """
         owners = self._seen_owners
         doubtful = [
             one
@@ -261,7 +263,8 @@ class AuditService:
 
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise. A copy of the
-        database may have the same plan, so the store is claimed once more."""
+        database may have the same plan, so the store is claimed once more.
+        """
         self._ownership.claim()
         return self._removals.approve(run_id, plan_hash, author=author)
 

@@ -55,7 +55,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from include.tiering.segments.contract import KeyRange
-from include.tiering.segments.sql_queries import pages_of, split_segments
+from include.tiering.segments.sql_rows import pages_of, split_segments
 
 _AUDITED: Final = (
     segments.c.segment_id,
@@ -103,7 +103,8 @@ class SqlAuditedMetadata(ClusterStore):
 
 def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, now_ms: int) -> None:
     """What this audit means for the guards that stand: in the transaction that records it. The first time of each
-    stays, and what the database remembered then."""
+    stays, and what the database remembered then.
+    """
     if not audit.refusals and audit.source is AuditSource.LISTING:
         connection.execute(delete(active_guards).where(active_guards.c.cluster_id == cluster_id))
     for refusal in filter(stays_active, audit.refusals):
@@ -296,7 +297,8 @@ def _identity(identity: FindingIdentity) -> str:
 
 def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
     """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended. A time that is
-    ahead of now is of a clock that was ahead, and counts for nothing."""
+    ahead of now is of a clock that was ahead, and counts for nothing.
+    """
     statement = insert_for(dialect_name, audit_findings)
     old, new = audit_findings.c, statement.excluded
     has_ended = or_(*(old.state == state for state in _ENDED))

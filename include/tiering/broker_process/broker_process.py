@@ -234,14 +234,15 @@ class BrokerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """kill -9. Nothing if it does not run."""
+        """Kill -9. Nothing if it does not run."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def errors(self) -> list[str]:
         """Lines of level ERROR or FATAL since it was first started, about records, segments and clients: a clean stop's
-        harmless one and what tells of a busy machine are left out."""
+        harmless one and what tells of a busy machine are left out.
+        """
         lines = self.said_since(0).splitlines()
         with_next = zip(lines, [*lines[1:], ""], strict=True)
         errors = [line for line, then in with_next if _ERROR.match(line) and not _OF_A_STOP.search(then)]

@@ -151,7 +151,8 @@ def publishing_progress(console: Console | None = None) -> Iterator["PartitionPr
 @contextmanager
 def reading_progress(console: Console | None = None) -> Iterator[Callable[[int, int, int], None]]:
     """For as long as the context lasts. What it gives takes a metadata partition, its next and its end offset; each
-    partition has a bar of its own."""
+    partition has a bar of its own.
+    """
     from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 
     console = console if console is not None else Console(stderr=True)

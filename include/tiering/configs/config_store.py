@@ -100,7 +100,8 @@ def accept_all(before: ConfigValues, after: ConfigValues) -> None:
 
 class ConfigStore(Protocol):
     """The dynamic configs of one cluster. Names and values are checked by the caller. All may raise
-    MetadataUnavailableError."""
+    MetadataUnavailableError.
+    """
 
     def snapshot(self) -> ConfigSnapshot:
         """Version 0 before the first change."""

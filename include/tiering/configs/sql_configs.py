@@ -172,7 +172,8 @@ class SqlConfigStore(ClusterStore):
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Values that were stored under a former name of their config, by its current one; where both are, the current
-    one's value counts."""
+    one's value counts.
+    """
     ordered = sorted(values, key=lambda one: one[0] == current_name(one[0]))
     return {current_name(name): value for name, value in ordered}
 

@@ -69,7 +69,8 @@ def going_on(
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
     """Whole abandoned that join what is copied and are of the history that is followed, of offsets that the source,
-    which goes on with `following_offset`, has no longer."""
+    which goes on with `following_offset`, has no longer.
+    """
     found, next_offset = [], highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
     for row in abandoned_copies_of(metadata, partition):
@@ -102,7 +103,8 @@ def replacing(
 
 def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
     """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source: why it
-    is of another history, None if nothing says so."""
+    is of another history, None if nothing says so.
+    """
     known = metadata.retention_state(attempt.topic_id_partition).leader_epochs
     own = with_records(attempt.segment_leader_epochs)
     offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]

@@ -64,7 +64,8 @@ class CheckAhead:
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], worth_while: Callable[[], bool]
     ) -> Iterator[None]:
         """Within, these segments are asked for in this order. Each time one is checked it is asked whether to begin
-        with the next."""
+        with the next.
+        """
 
         def begin() -> bool:
             return self._bytes_per_second < BUSY_BYTES_PER_SECOND and worth_while()

@@ -117,7 +117,8 @@ def _replaced_below(
     leader_epochs: LeaderEpochs, rows: Iterable[tuple[SegmentRow, OffsetRange]], divergences: Sequence[Divergence]
 ) -> Iterator[int]:
     """Where what is remote below the source's history has a later epoch than that begins with: epochs never fall. What
-    somebody decided about is left out: a history that was left answers there still."""
+    somebody decided about is left out: a history that was left answers there still.
+    """
     first = leader_epochs.entries[0]
     for row, part in rows:
         decided = [one.seen.offsets for one in divergences if one.followed is not None and one.number > row.history]
@@ -169,7 +170,8 @@ def undecided_offsets(
     partition: TopicIdPartition, offset: int, following_offset: int, metadata: RemoteLogMetadata
 ) -> OffsetRange | None:
     """The first offsets from `offset` to the following one (exclusive) that no recorded hole covers. Where they meet
-    nobody is asked."""
+    nobody is asked.
+    """
     if offset >= following_offset:
         return None
     decisions = metadata.skipped_offsets(partition)

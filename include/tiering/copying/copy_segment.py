@@ -282,7 +282,8 @@ class SegmentCopier:
 
     def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
         """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its
-        objects go all the same."""
+        objects go all the same.
+        """
         now_ms = self.clock.now_ms()
         return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))
 

@@ -75,7 +75,8 @@ def with_compacted(
 
 def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
     """What is uncopied of the replica, without the first compacted segments if somebody decided to go on behind them.
-    One that is whole after all, in the replica that leads now, is copied, whatever was decided."""
+    One that is whole after all, in the replica that leads now, is copied, whatever was decided.
+    """
     pending = uncopied(replica.segments, highest_copied, replica.log_start_offset)
     if not pending or not _is_compacted(pending[0]):
         return pending
@@ -95,7 +96,8 @@ def compacted_away(
 ) -> HeldBackPartition | None:
     """How the partition waits before the first of the `pending` segments; None if that one was not compacted. It can be
     decided about once it `is_next`: nothing before it is still to be copied. What somebody decided about already, where
-    another replica rolled its segments elsewhere, is not asked about again."""
+    another replica rolled its segments elsewhere, is not asked about again.
+    """
     if not pending or not _is_compacted(pending[0]):
         return None
     last = pending[0]

@@ -83,7 +83,8 @@ class HeldBackPartition:
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """Most urgent partition first. `errors` are the items of the source that could not be read, `notes` those of them
-    that no copy needs."""
+    that no copy needs.
+    """
 
     run_id: str
     partitions: tuple[PlannedPartition, ...]
@@ -160,7 +161,8 @@ def partitions_out_of_sight(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
     """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with
-    where it may be, for a person. By topic and partition."""
+    where it may be, for a person. By topic and partition.
+    """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, topics, cluster_metadata)
     missing = sorted(expected.keys() - chosen, key=lambda one: (one.topic, one.partition))
@@ -173,7 +175,8 @@ def partitions_out_of_sight(
 
 def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionMetadata | None) -> str:
     """Who leads it, as far as that is `known`, and what was found in its place: what could not be read of it or of a
-    whole log directory, else its followers."""
+    whole log directory, else its followers.
+    """
     replicas = [replica for replica in report.replicas if replica.topic_id_partition == partition]
     errors = errors_about(partition, report.errors)
     if errors:
@@ -186,7 +189,8 @@ def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: Part
 
 def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> list[ScanError]:
     """Errors of the partition's own directories, then of log directories that could not be read at all: it may be in
-    one of them. What is wrong with others is no reason for this one."""
+    one of them. What is wrong with others is no reason for this one.
+    """
     own = [error for error in errors if error.partition == str(partition)]
     return own + [error for error in errors if error.partition is None]
 

@@ -387,5 +387,6 @@ class CopyPlanner:
         self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
     ) -> ScanReport:
         """The report, in which segments that are to be copied next, or anew, say that they are compacted, if they
-        are."""
+        are.
+        """
         return with_compacted(report, self._metadata, self._source().leading_compacted, failed)

@@ -151,7 +151,8 @@ def hole_before(
     copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
 ) -> OffsetRange | None:
     """The first offsets that are missing in the archive before a segment that fails by that alone, and that nobody
-    decided about. `rows` are the partition's segments of one history in any state."""
+    decided about. `rows` are the partition's segments of one history in any state.
+    """
     finished = sorted((row for row in rows if row.is_finished), key=lambda row: row.end_offset)
     suspects = {copy.segment_id for copy in copies if fails_by_neighbours(copy) and not copy.given_up}
     for previous, current in pairwise(finished):
@@ -164,7 +165,8 @@ def record_losses(
     report: ScanReport, plan: CopyPlan, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]], store: FailedCopies
 ) -> None:
     """Store which failed segments no source can replace, by this plan; of partitions that the scan did not show, what
-    was known stays."""
+    was known stays.
+    """
     seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}
     for partition, copies in failed.items():
@@ -178,7 +180,8 @@ def _answered_by_none(
     hole: OffsetRange, history: int, rows: Sequence[SegmentRow], divergences: Sequence[Divergence]
 ) -> OffsetRange | None:
     """What of a hole in one history is a hole of the partition: below where a later history begins, and in no segment
-    of that one that was copied whole."""
+    of that one that was copied whole.
+    """
     last = last_offset_of(history, divergences)
     answered = OffsetRange(hole.first, hole.last if last is None else min(hole.last, last))
     later = [row for row in rows if row.history > history and row.metadata.is_finished]

@@ -1,4 +1,4 @@
-"""Copying: plan runs, run their batches, say what a run has done, and record decisions about offsets."""
+"""Copying: plan runs, run their batches, say what a run has done, and record decisions about offsets; its metrics."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -9,7 +9,6 @@ from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
 from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
 from include.tiering.copying.decisions import FollowSource, Skip, follow_source, plan_follow, plan_skip, skip_offsets
-from include.tiering.copying.metrics import count_copied, count_failed
 from include.tiering.copying.plan import CopyPlan, LeftPartition, left_work, record_divergences
 from include.tiering.copying.plan_copy import CopyPlanner
 from include.tiering.copying.plan_replacements import record_losses
@@ -17,7 +16,6 @@ from include.tiering.copying.report import CopyRun
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import LogSource, ScanReport
 from include.tiering.model.ownership import LeaseRole, TopicOwner
-from include.tiering.observers import StepObserver, ignore
 from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
@@ -31,9 +29,63 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import TopicLifecycle, register_owners
 from include.tiering.settings import TieringSettings
 from include.tiering.telemetry import for_partition, get_logger
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import (
+    Metric,
+    MetricKind,
+    PrometheusRecorder,
+    StepObserver,
+    ignore,
+    process_recorder,
+)
 
 _log: Final = get_logger(__name__)
+
+COPY_BYTES: Final = Metric(
+    "RemoteCopyBytesPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Bytes of the `.log` of every segment that became FINISHED.",
+)
+COPY_REQUESTS: Final = Metric(
+    "RemoteCopyRequestsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Segments whose copy ended, well or not.",
+)
+COPY_ERRORS: Final = Metric(
+    "RemoteCopyErrorsPerSec",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Segments whose copy failed.",
+)
+COPY_ERRORS_BY_CLASS: Final = Metric(
+    "tiering_copy_errors",
+    MetricKind.COUNTER,
+    ("topic", "error"),
+    "Segments whose copy failed, by error class.",
+)
+COPY_SENT_BYTES: Final = Metric(
+    "tiering_copy_sent_bytes",
+    MetricKind.COUNTER,
+    ("topic",),
+    "Bytes of all objects (log, indexes, manifest) of every segment that became FINISHED.",
+)
+
+COPY_METRICS: Final = (COPY_BYTES, COPY_REQUESTS, COPY_ERRORS, COPY_ERRORS_BY_CLASS, COPY_SENT_BYTES)
+
+
+def count_copied(recorder: PrometheusRecorder, topic: str, *, log_bytes: int, sent_bytes: int) -> None:
+    """Count one segment that became FINISHED; `sent_bytes` counts all of its objects."""
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_BYTES, log_bytes, topic)
+    recorder.add(COPY_SENT_BYTES, sent_bytes, topic)
+
+
+def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
+    """Count one segment that could not be copied; `error` is the class name of a TieringError."""
+    recorder.add(COPY_REQUESTS, 1, topic)
+    recorder.add(COPY_ERRORS, 1, topic)
+    recorder.add(COPY_ERRORS_BY_CLASS, 1, topic, error)
 
 
 def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:

@@ -145,7 +145,8 @@ class StoreIdentities(ClusterStore):
 
     def create(self, store_id: Uuid, token: Uuid | None = None, place: StorePlace | None = None) -> AcceptedMarkers:
         """Record this store, unless there is an identity; returns the one that holds. First generation: 1. Without
-        token and place as the versions before did, until the generation is raised."""
+        token and place as the versions before did, until the generation is raised.
+        """
         with writing(self._engine) as connection:
             values = {
                 "cluster_id": self._cluster_id,

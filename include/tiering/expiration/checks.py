@@ -42,7 +42,8 @@ WOULD_STAY = "it stays by the settings that hold now"
 @dataclass(frozen=True, slots=True)
 class StillPlanned:
     """What of a partition's plan goes on: `planned` with a log start that leaves what stays, and what is `kept`, `why`
-    for a person. `history` is the newest one that was followed before anything was read."""
+    for a person. `history` is the newest one that was followed before anything was read.
+    """
 
     planned: PlannedExpiration
     kept: tuple[PlannedDeletion, ...] = ()

@@ -73,7 +73,8 @@ _log: Final = get_logger(__name__)
 
 class DeleteStep(StrEnum):
     """Named points of the protocol, in order; reported after each is done, with the first start offset of the group
-    (for LOG_START the new log start)."""
+    (for LOG_START the new log start).
+    """
 
     LOG_START = "log start raised"
     DELETE_STARTED = "deletion started"
@@ -90,7 +91,8 @@ Doomed = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
 @dataclass(frozen=True, slots=True)
 class FailedDeletion:
     """A planned deletion that was not carried out, and why. `retriable`: another try of this run may succeed, so it
-    stays PLANNED; else the next run takes it up."""
+    stays PLANNED; else the next run takes it up.
+    """
 
     item: DeletionItem
     retriable: bool

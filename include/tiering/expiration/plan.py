@@ -67,7 +67,8 @@ class WaitingPartition:
 @dataclass(frozen=True, slots=True)
 class HeldSegments:
     """Failed segments whose place new copies took, and whose objects are kept as evidence until the last of them goes,
-    at `until_ms` by the database's clock."""
+    at `until_ms` by the database's clock.
+    """
 
     topic_id_partition: TopicIdPartition
     segments: int
@@ -114,7 +115,8 @@ def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mappin
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
     """Everything that a plan reads. `retentions` holds what is set, by topic name; `lifecycle_states` what the cluster
-    says, by topic id; `size_doubts` is asked about segments whose local bytes would count."""
+    says, by topic id; `size_doubts` is asked about segments whose local bytes would count.
+    """
 
     metadata: RemoteLogMetadata
     registry: TopicRegistry
@@ -127,7 +129,8 @@ class ExpirationPlanner:
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
         """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
-        that nobody owns are left out."""
+        that nobody owns are left out.
+        """
         return [
             partition
             for partition in self.metadata.partitions()
@@ -185,7 +188,8 @@ class ExpirationPlanner:
 
     def plan_again(self, planned: PlannedExpiration, *, now_ms: int) -> PlannedExpiration | None:
         """What would be planned of this partition now, by the local bytes that `planned` was based on, without those
-        that were copied since: a worker that deletes may reach no log dir. None if nothing of it may expire."""
+        that were copied since: a worker that deletes may reach no log dir. None if nothing of it may expire.
+        """
         partition = planned.topic_id_partition
         reasons = {reason for reason, _ in self._waits(partition)}
         if reasons & _NOTHING_EXPIRES:
@@ -203,7 +207,8 @@ class ExpirationPlanner:
 
     def why_it_waits(self, partition: TopicIdPartition) -> str:
         """Why something of the partition does not expire now whatever its age, such as that its name is taken; empty if
-        nothing of it waits."""
+        nothing of it waits.
+        """
         return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
@@ -310,7 +315,8 @@ def _why_all_goes(deletion: TopicDeletion | None) -> str:
 
 def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
     """None if that is not known: also once another history is followed than was when they were counted, as the log that
-    they were of is not the source's any more."""
+    they were of is not the source's any more.
+    """
     if planned.local_bytes is None or planned.local_history != history:
         return None
     # What a decision left before was not among them, wherever it lies.
@@ -329,7 +335,8 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
 
 def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
     """The chosen replicas. Not one of which another replica knows a later leader epoch: the cluster metadata is old
-    then, and what an old leader holds may be lost already."""
+    then, and what an old leader holds may be lost already.
+    """
     chosen: dict[TopicIdPartition, Replica] = {}
     latest: dict[TopicIdPartition, int] = {}
     for replica in () if report is None else report.replicas:

@@ -24,7 +24,6 @@ from include.tiering.expiration.plan import (
 )
 from include.tiering.kafka.log_dirs.contract import LogSegment, LogSource, ReplicaId, ScanReport
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from include.tiering.observers import StepObserver
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
@@ -43,7 +42,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.topics import TopicDeletions, TopicLifecycle, TopicLifecycleState
 from include.tiering.telemetry import get_logger
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, StepObserver, process_recorder
 
 DELETE_REQUESTS: Final = Metric(
     "RemoteDeleteRequestsPerSec",
@@ -291,7 +290,8 @@ class ExpirationService:
 
     def _still_planned(self, clocks: ClockGuard, planned: PlannedExpiration) -> StillPlanned:
         """Ask again what would be planned of one partition, by all that holds now. Reads no log dir: a worker that
-        deletes need not reach one, nor the cluster's metadata."""
+        deletes need not reach one, nor the cluster's metadata.
+        """
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
         retention = self._configs.retention_of(partition.topic)

@@ -76,7 +76,8 @@ class FixedChunkIndex:
     @classmethod
     def plain(cls, chunk_size_bytes: int, file_size_bytes: int, overhead_bytes: int = 0) -> "FixedChunkIndex":
         """Of a file cut into chunks that each grow by `overhead_bytes`; a file that is an exact multiple ends in a
-        full chunk. Raises ValueError for an impossible chunk size."""
+        full chunk. Raises ValueError for an impossible chunk size.
+        """
         if not 0 < chunk_size_bytes <= MAX_CHUNK_SIZE_BYTES:
             raise ValueError(f"chunk size {chunk_size_bytes} is outside 1..{MAX_CHUNK_SIZE_BYTES}")
         final = file_size_bytes % chunk_size_bytes or min(chunk_size_bytes, file_size_bytes)

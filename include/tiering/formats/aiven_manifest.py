@@ -76,7 +76,8 @@ _LONGEST_FIELD: Final = 8192
 @dataclass(frozen=True, slots=True)
 class Encryption:
     """The `encryption` member of a manifest. The key in it is wrapped: whoever has no private key can do nothing with
-    it."""
+    it.
+    """
 
     key_pair_id: str
     wrapped_key: bytes = field(repr=False)
@@ -131,7 +132,8 @@ class IndexPosition:
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
     """One manifest. `encryption` is None unless the objects are encrypted. `metadata` is None only in a manifest that
-    was read and has none; its state and custom metadata are those of the start of the copy."""
+    was read and has none; its state and custom metadata are those of the start of the copy.
+    """
 
     chunk_index: ChunkIndex
     indexes: Mapping[IndexType, IndexPosition | None]

@@ -149,7 +149,7 @@ def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview
 
 
 def _value_of_record(record: memoryview, position: int) -> memoryview | None:
-    """attributes int8 | timestamp delta varlong | offset delta varint | key length varint, key | value likewise"""
+    """Attributes int8 | timestamp delta varlong | offset delta varint | key length varint, key | value likewise"""
     _, position = read_varlong(record, position + 1)
     _, position = read_varint(record, position)
     key_length, position = read_varint(record, position)
@@ -362,7 +362,7 @@ def _write_batch(values: Sequence[bytes], now_ms: int) -> bytes:
 
 
 def _write_record(delta: int, value: bytes) -> bytes:
-    """attributes int8 | timestamp delta varlong | offset delta varint | key length varint -1 | value | headers 0"""
+    """Attributes int8 | timestamp delta varlong | offset delta varint | key length varint -1 | value | headers 0"""
     body = b"\0" + write_varint(0) + write_varint(delta) + write_varint(-1)
     body += write_varint(len(value)) + value + write_varint(0)
     return write_varint(len(body)) + body

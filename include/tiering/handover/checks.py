@@ -33,7 +33,8 @@ class BrokerCapabilities:
 @dataclass(frozen=True, slots=True)
 class LeaderOffsets:
     """What the leader says of one partition. `latest_tiered` is inclusive, None if nothing is; the other two ends are
-    exclusive."""
+    exclusive.
+    """
 
     leader: int
     leader_epoch: int
@@ -109,7 +110,8 @@ class BrokerDiskSpace:
 @dataclass(frozen=True, slots=True)
 class StoreProperties:
     """Our own store: its layout, the directory of a `file://` one, and what that layout's plugin expects as custom
-    metadata of every segment."""
+    metadata of every segment.
+    """
 
     layout: str
     directory: str | None

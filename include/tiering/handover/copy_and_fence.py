@@ -185,7 +185,8 @@ def plan_hash(
     guards: Sequence[GuardValue],
 ) -> str:
     """SHA-256 of what is handed over: the segments by id and offsets up to the decided ends, the configs that change
-    and what they become at the end."""
+    and what they become at the end.
+    """
     ends = {one.topic_id_partition.partition: one.end_offset for one in seed}
     segments = [
         [

@@ -163,7 +163,8 @@ def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
 
 def _set_going(run: HandoverRun) -> None:
     """One that was parked begins again with its guards, which were put back. One that stopped behind the switch, over a
-    log start that rose, goes on from there: nothing else would ever let it end."""
+    log start that rose, goes on from there: nothing else would ever let it end.
+    """
     handover = run.handover
     if handover.state not in (HandoverState.STOPPED, HandoverState.PARKED):
         return

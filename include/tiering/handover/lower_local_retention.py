@@ -69,7 +69,8 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
 
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
     """Values of local.retention.bytes to go through, for the partition with most on its disk; none where nothing would
-    go."""
+    go.
+    """
     limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
     if limit_ms < 0 and limit_bytes < 0:
         return ()

@@ -102,7 +102,8 @@ class MetadataScan:
 @dataclass(slots=True)
 class _Read:
     """What one metadata partition holds about some partitions, from `begin` up to `next_offset` (exclusive). Whose a
-    segment is it does not say."""
+    segment is it does not say.
+    """
 
     begin: int
     next_offset: int
@@ -232,7 +233,8 @@ class HandoverLimits:
 @dataclass(frozen=True, slots=True)
 class HandoverPorts:
     """Contracts and verbs. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
-    `metadata_scan` stores what was read of the metadata topic."""
+    `metadata_scan` stores what was read of the metadata topic.
+    """
 
     handovers: HandoverStore
     brokers: Brokers

@@ -92,7 +92,8 @@ def lost_between(sample: PartitionSample, log_start: int, log_start_now: int, ke
 @dataclass(frozen=True, slots=True)
 class RehearsedPartition:
     """`remote_only_below` (exclusive): what lies below it is on the broker's disk no more. `lost` are offsets that went
-    though nothing lets them; `copied_twice` base offsets of which the store has more than one copy."""
+    though nothing lets them; `copied_twice` base offsets of which the store has more than one copy.
+    """
 
     sample: PartitionSample
     log_start_offset: int
@@ -110,7 +111,8 @@ class RehearsedPartition:
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
     """`partitions` is empty unless the hand-over came to its end. `broker_errors` are lines of the throw-away broker's
-    log. `kept` is where everything still lies, if somebody asked for it."""
+    log. `kept` is where everything still lies, if somebody asked for it.
+    """
 
     topic: str
     kafka_version: str

@@ -162,7 +162,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 
 def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
     """FINISHED segments that reach into the broker's log, in the order in which they became it; what was archived below
-    its log start stays the platform's."""
+    its log start stays the platform's.
+    """
     rows = metadata.list_segments(partition)
     finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
     reaching = [row for row in finished if row.metadata.end_offset >= log_start_offset]

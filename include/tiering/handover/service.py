@@ -22,9 +22,8 @@ from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, is
 from include.tiering.handover.run_checks import gather
 from include.tiering.kafka.cluster.contract import Brokers, TopicMetadata, known_topic
 from include.tiering.model.segments import Uuid
-from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, process_recorder
+from include.tiering.telemetry.metrics import Metric, MetricKind, PrometheusRecorder, ignore, process_recorder
 
 _PROCESS: Final = secrets.token_hex(4)
 
@@ -105,7 +104,8 @@ class HandoverService:
         told: Callable[[str], None] = ignore,
     ) -> Handover:
         """See `drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
-        store is not this database's."""
+        store is not this database's.
+        """
         self._ownership.require()
         return carry_on(
             self._ports(),

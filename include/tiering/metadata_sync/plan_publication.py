@@ -192,7 +192,8 @@ def _why_nothing(
 
 def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
     """A deletion that was begun in the topic, or here, comes to its end; so does a segment that turned out bad before
-    it was FINISHED there."""
+    it was FINISHED there.
+    """
     if row is None or announced.state >= _DELETE_STARTED or row.metadata.state >= _DELETE_STARTED:
         return True
     return announced.state is _STARTED and row.verdict is Verdict.FAILED

@@ -87,7 +87,8 @@ PublishProgress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True)
 class Published:
     """What a call did: `plan` as it was carried out, and how many records that took. `repeated`: records of ours that
-    stand in the topic twice, which harms nobody."""
+    stand in the topic twice, which harms nobody.
+    """
 
     plan: PublicationPlan
     records: int

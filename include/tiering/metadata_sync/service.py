@@ -19,13 +19,12 @@ from include.tiering.metadata_sync.publication_contract import PublicationStore,
 from include.tiering.metadata_sync.publish import Publisher
 from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.observers import ignore
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.ingestion_contract import BrokerSize, MetadataIngestion
 from include.tiering.settings import TieringSettings
-from include.tiering.telemetry.metrics import process_recorder
+from include.tiering.telemetry.metrics import ignore, process_recorder
 
 INGEST_AUTHOR: Final = "ingest"
 
@@ -82,7 +81,8 @@ class IngestionService:
 
     def read_of_brokers(self) -> Mapping[TopicIdPartition, int]:
         """Partitions with segments of which all was read that brokers wrote to the metadata topic, and when they were
-        asked how much that is, by the database's clock."""
+        asked how much that is, by the database's clock.
+        """
         topic = self._ingestion.topic()
         if topic is None:
             return {}

@@ -34,8 +34,14 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.segments.sql_changes import TIME_OF_STATE
-from include.tiering.segments.sql_partitions import count_in, count_out, learn_leader_epochs
-from include.tiering.segments.sql_queries import epoch_values_of, segment_row_of, values_of
+from include.tiering.segments.sql_rows import (
+    count_in,
+    count_out,
+    epoch_values_of,
+    learn_leader_epochs,
+    segment_row_of,
+    values_of,
+)
 from include.tiering.segments.sql_verdicts import NOTHING_LOST, refresh_stop
 from include.tiering.segments.values import SegmentRow
 

@@ -202,7 +202,8 @@ class BrokerCache:
 
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
         """All, by start offset; of an epoch what it knows, what answers before what does not. As in Kafka these are by
-        the epoch's start in each segment while all of them answer, else by the segments' start offset."""
+        the epoch's start in each segment while all of them answer, else by the segments' start offset.
+        """
         if leader_epoch is None:
             return sorted(self._segments.values(), key=lambda segment: segment.start_offset)
         epoch = self._epochs.get(leader_epoch, _Epoch())

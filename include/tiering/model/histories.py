@@ -172,7 +172,8 @@ class SeenBy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SeenDivergence:
     """What one look found: `offsets`, both inclusive, are remote under `archive_epochs`, and the source has or had
-    other records there, under `source_epochs`."""
+    other records there, under `source_epochs`.
+    """
 
     offsets: OffsetRange
     archive_epochs: tuple[int, ...]
@@ -191,7 +192,8 @@ class SeenDivergence:
 @dataclass(frozen=True, slots=True)
 class Followed:
     """A decision: from `from_offset` (inclusive) on the archive follows the source. `decided_at_ms` is a time of the
-    database."""
+    database.
+    """
 
     from_offset: int
     reason: str
@@ -276,7 +278,8 @@ def part_of_history(
 
 def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
     """Below this offset (exclusive) a segment of the later history holds the same records as this one: all that
-    decisions between them were about lies behind. 0: nothing says so."""
+    decisions between them were about lies behind. 0: nothing says so.
+    """
     between = (one for one in divergences if one.followed is not None and history < one.number <= later)
     return min((one.seen.offsets.first for one in between), default=0)
 
@@ -350,7 +353,8 @@ def unexplained(
     segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
 ) -> tuple[OffsetRange, ...]:
     """What a segment of this history holds that is of another one than `leader_epochs` say, as far as it answers for it
-    and no decision about a divergence explains it, ascending."""
+    and no decision about a divergence explains it, ascending.
+    """
     part = part_of_history(segment, history, divergences)
     if part is None:
         return ()

@@ -146,7 +146,8 @@ class AcceptedMarkers:
     @property
     def places(self) -> tuple[StorePlace, ...]:
         """Where the database says that keys lie, and where to they are being moved; none if a version before this left
-        it so, and the place was not recorded yet."""
+        it so, and the place was not recorded yet.
+        """
         return tuple(one.place for one in (self.current, self.pending) if one is not None and one.place is not None)
 
     def require_place(self, place: StorePlace | None) -> None:

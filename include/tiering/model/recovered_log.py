@@ -130,7 +130,8 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
 
 def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) -> LeaderEpochs:
     """The history of leader epochs to store of a log that holds something: what the latest copy carries, completed
-    by what each says of itself. Each later history is followed from where it begins, as by decision."""
+    by what each says of itself. Each later history is followed from where it begins, as by decision.
+    """
     begins = {one.number: one.from_offset for one in log.decided}
     latest = max(log.segments, key=lateness)
     epochs = NOTHING_KNOWN
@@ -260,7 +261,8 @@ _Segments = Sequence[RemoteLogSegmentMetadata]
 @dataclass(frozen=True, slots=True)
 class StoredHistories:
     """`known` are FINISHED segments of the newest history, `copies` what the metadata does not know, `carried` the
-    leader epochs that the latest of all carries."""
+    leader epochs that the latest of all carries.
+    """
 
     known: _Segments
     copies: _Segments

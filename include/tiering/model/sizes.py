@@ -145,7 +145,8 @@ class PriceTable:
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
     """What a remote log costs. `storage_per_month` is for as long as it stays as it is; the others are for requests
-    that write it, read it and delete it once. None = its price is not known."""
+    that write it, read it and delete it once. None = its price is not known.
+    """
 
     currency: str
     storage_per_month: Decimal | None
@@ -156,7 +157,8 @@ class CostEstimate:
 
 def estimate_cost(size_bytes: int, segments: int, prices: PriceTable) -> CostEstimate | None:
     """Of FINISHED segments; None if there is no price at all. Indexes and manifests, per mille of the log, are not
-    in `size_bytes`."""
+    in `size_bytes`.
+    """
     if prices.is_empty:
         return None
     objects = segments * OBJECTS_PER_SEGMENT

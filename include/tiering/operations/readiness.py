@@ -166,7 +166,8 @@ def _obstacles_of_metadata(
     known_partitions: Mapping[TopicIdPartition, PartitionMetadata],
 ) -> Iterator[Obstacle]:
     """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
-    it waits for."""
+    it waits for.
+    """
     is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
     if not is_brokers and not metadata.is_ready(partition):
         yield NotReady.METADATA, ""
@@ -185,7 +186,8 @@ def _obstacles_of_metadata(
 
 def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
     """What the plan copies now is ready, though more of the partition may wait behind it. A partition that is stopped
-    goes on where the plan copies what failed anew."""
+    goes on where the plan copies what failed anew.
+    """
     held_back = [one for one in plan.held_back if one.topic_id_partition == partition and one.needs_a_person]
     planned = [one for one in plan.partitions if one.replica_id.topic_id_partition == partition]
     stopped = metadata.stopped_reason(partition)
@@ -209,7 +211,8 @@ def _is_deleted(
     deletions: Mapping[Uuid, TopicDeletion],
 ) -> bool:
     """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
-    nothing can be asked the record counts."""
+    nothing can be asked the record counts.
+    """
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
     try:

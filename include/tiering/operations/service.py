@@ -62,7 +62,8 @@ LEASES: Final = "leases"
 
 class ClusterStores(Protocol):
     """The stores that readiness is asked of. They are there once the database serves a cluster: until then asking for
-    them raises MetadataUnavailableError, which is what a check has to say."""
+    them raises MetadataUnavailableError, which is what a check has to say.
+    """
 
     @property
     def metadata(self) -> RemoteLogMetadata: ...
@@ -344,7 +345,8 @@ class OperationsService:
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
         """As the leader and the coordinators say, or where they may not be asked, as the log shows; none where the
-        replica goes away meanwhile."""
+        replica goes away meanwhile.
+        """
         with suppress(BrokersError):
             if self._brokers is not None:
                 return [

@@ -19,7 +19,8 @@ from include.tiering.units import format_utc
 @dataclass(frozen=True, slots=True)
 class Activity:
     """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, what topics
-    bring in, and which topics the cluster was seen to delete."""
+    bring in, and which topics the cluster was seen to delete.
+    """
 
     paused_topics: Collection[str]
     pools: PoolsStatus

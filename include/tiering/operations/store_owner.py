@@ -25,7 +25,6 @@ from include.tiering.configs.report import DescribedConfig, describe
 from include.tiering.configs.rules import deletion_limits
 from include.tiering.errors import ForeignStoreError, StateConflictError
 from include.tiering.model.ownership import LeaseRole, StoreMarker, StorePlace
-from include.tiering.observers import ignore
 from include.tiering.operations.status import paused_words
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.remote_storage.claim_store import StoreGenerations
@@ -36,6 +35,7 @@ from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import PlaceProof, prove_place
 from include.tiering.settings import TieringSettings
+from include.tiering.telemetry.metrics import ignore
 from include.tiering.units import format_utc
 
 _REMEDY: Final = {
@@ -320,5 +320,6 @@ class StoreOwnerService:
 
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
         """Let this database own the store whose marker is `found`; see `StoreClaim.take_over`. What uses the other
-        database is refused from then on."""
+        database is refused from then on.
+        """
         return self._ownership.store_claim().take_over(found, author=author)

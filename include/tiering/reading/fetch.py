@@ -202,7 +202,8 @@ class RecordReader:
     ) -> RemoteLogSegmentMetadata | None:
         """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
         of any. Where that one is not served, one of a later history that was copied whole, and holds the same record.
-        All are listed only where there is more than one history."""
+        All are listed only where there is more than one history.
+        """
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
         found = [
@@ -221,7 +222,8 @@ class RecordReader:
         self, partition: TopicIdPartition, offset: int, history: int, divergences: Sequence[Divergence]
     ) -> RemoteLogSegmentMetadata | None:
         """For an offset that nothing of this history holds: a served segment of a later one that holds it, below what
-        differs. What was skipped by decision is named instead: it was not compared."""
+        differs. What was skipped by decision is named instead: it was not compared.
+        """
         if newest_history(divergences) == history or self._decision(partition, offset) is not None:
             return None
         found = [
@@ -310,7 +312,8 @@ _BY_EPOCH: Final = "read it with --offset and --epoch"
 @dataclass(frozen=True, slots=True)
 class FetchedSegment:
     """One segment. `path` is where its records are, or None with the reason in `refused`; `by_decision` if that is no
-    fault: somebody decided so. `said` are sentences about other histories of its offsets."""
+    fault: somebody decided so. `said` are sentences about other histories of its offsets.
+    """
 
     row: SegmentRow
     path: Path | None

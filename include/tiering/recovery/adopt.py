@@ -80,7 +80,8 @@ class RefusedAttempt:
 @dataclass(frozen=True, slots=True)
 class PartitionAdoption:
     """What may be adopted of one partition, by ascending end, as long as its highest copied offset and its newest
-    history are the same. `diverging` is what the store's copies of a later history replace: then there is nothing."""
+    history are the same. `diverging` is what the store's copies of a later history replace: then there is nothing.
+    """
 
     topic_id_partition: TopicIdPartition
     highest_copied_offset: int | None
@@ -92,7 +93,8 @@ class PartitionAdoption:
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
     """What may be adopted now, and what may not. `diverging` are partitions of which the store has a later history than
-    the metadata know: a person decides before anything of them is adopted."""
+    the metadata know: a person decides before anything of them is adopted.
+    """
 
     partitions: tuple[PartitionAdoption, ...]
     refused: tuple[RefusedAttempt, ...]

@@ -56,7 +56,8 @@ class MetadataRecovery(Protocol):
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
         """The marker of a rebuild that was begun before and has not come to its end; None if none was. Changes nothing
-        and raises as `begin` does."""
+        and raises as `begin` does.
+        """
         ...
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:

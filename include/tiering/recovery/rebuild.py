@@ -137,7 +137,8 @@ def plan_rebuild(
 
 def _require_empty(storage: RemoteStorage) -> None:
     """Where nothing says where keys lie, objects of which none has a key of the settings' layout and prefix are those
-    of other settings."""
+    of other settings.
+    """
     strange = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
     if strange is not None:
         raise ForeignStoreError(

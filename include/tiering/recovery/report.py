@@ -243,7 +243,8 @@ def _name_row(one: OtherName) -> tuple[str, ...]:
 
 def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Presentation:
     """`report` is None where nothing was tried: a dry run (without `refusal`), or a refusal. Not `ok`: refused, or
-    something that was asked for was not adopted."""
+    something that was asked for was not adopted.
+    """
     refused = plan.refused if report is None else report.refused
     return Presentation(
         lambda: _adoption_document(plan, report, refusal),

@@ -7,7 +7,6 @@ from typing import Final
 from include.tiering.clock import Clock
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.model.segments import Uuid
-from include.tiering.observers import ignore
 from include.tiering.recovery.adopt import Adoption, AdoptionPlan, AdoptionReport, plan_adoption, record_diverging
 from include.tiering.recovery.contract import MetadataRecovery, SegmentAdoption
 from include.tiering.recovery.rebuild import Rebuild, RebuildPlan, RebuildReport, plan_rebuild
@@ -16,6 +15,7 @@ from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
+from include.tiering.telemetry.metrics import ignore
 
 _LEASE_MS: Final = 60_000
 
@@ -107,7 +107,8 @@ class RecoveryService:
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
         """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing, but records
-        where the store has a later history than the metadata know."""
+        where the store has a later history than the metadata know.
+        """
         self._ownership.require()
         plan = plan_adoption(self._storage(), self._metadata(), self._registry(), ids)
         record_diverging(plan, self._metadata())

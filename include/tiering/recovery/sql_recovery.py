@@ -43,8 +43,14 @@ from include.tiering.recovery.contract import RecoveredPartition, StoredSegment
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.segments.sql_divergences import add_decided
-from include.tiering.segments.sql_partitions import count_in, learn_leader_epochs, owner_of
-from include.tiering.segments.sql_queries import epoch_values_of, find_segment, values_of
+from include.tiering.segments.sql_rows import (
+    count_in,
+    epoch_values_of,
+    find_segment,
+    learn_leader_epochs,
+    owner_of,
+    values_of,
+)
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -74,7 +74,8 @@ class StoreGenerations(Protocol):
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
         """Let the next generation be pending in another place, with an event, unless something else than `replaces` is
-        pending; whether writes are conditional there, nobody knows. Returns what holds."""
+        pending; whether writes are conditional there, nobody knows. Returns what holds.
+        """
         ...
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:

@@ -70,7 +70,8 @@ class KeptObject:
 @dataclass(frozen=True, slots=True)
 class TransformedSizes:
     """Of a compressed or encrypted log, by its manifest: `stored_bytes` of the object, `log_bytes` as the broker wrote
-    it."""
+    it.
+    """
 
     stored_bytes: int
     log_bytes: int
@@ -98,7 +99,8 @@ class DeleteFailure:
 
 class SegmentReader(Protocol):
     """One segment's objects, for who reads most of them. Nothing is read before it is asked for; every object beside
-    the log is read once, whole. All bytes are charged before they are read."""
+    the log is read once, whole. All bytes are charged before they are read.
+    """
 
     @property
     def bytes_read(self) -> int:
@@ -174,7 +176,8 @@ class RemoteStorage(Protocol):
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
         """What the brokers' RSM of this layout would give them for a copy whose objects have `stored_bytes` in all:
-        it belongs into the record that says FINISHED. None if it gives nothing."""
+        it belongs into the record that says FINISHED. None if it gives nothing.
+        """
         ...
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
@@ -268,7 +271,8 @@ class RemoteStorage(Protocol):
 
     def replaces_conditionally(self) -> bool:
         """Find out, by a small object that is written and removed, whether this store replaces an object only if it is
-        the one that is expected. Some S3 servers take no notice of that condition."""
+        the one that is expected. Some S3 servers take no notice of that condition.
+        """
         ...
 
     def clock_ms(self) -> int | None:

@@ -219,7 +219,8 @@ class BucketFiles:
 
 class LocalFiles:
     """Files of a copy. The manifest is in `directory`; keys begin where the bucket would, which is one of the
-    directories above it: the nearest that has the file. `store_at` opens one of these."""
+    directories above it: the nearest that has the file. `store_at` opens one of these.
+    """
 
     def __init__(self, directory: Path, store_at: Callable[[Path], ObjectStore]) -> None:
         self._directory = directory

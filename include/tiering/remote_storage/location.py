@@ -128,7 +128,8 @@ def open_strays(
     form: AivenForm = PLAIN,
 ) -> StoredStrays:
     """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`. Its layout writes
-    nothing, so it has no key pairs and may be sent to other processes."""
+    nothing, so it has no key pairs and may be sent to other processes.
+    """
     chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, access, chosen.staging_prefix)
     return StoredStrays(store, chosen, require_ours)

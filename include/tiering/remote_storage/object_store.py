@@ -32,7 +32,8 @@ _KEY: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*\Z")
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
     """What the store has under a key. `crc32c` covers the whole object and was computed by the store, from what it
-    received or from what it holds, never by the sender; None if this store computes none."""
+    received or from what it holds, never by the sender; None if this store computes none.
+    """
 
     size_bytes: int
     crc32c: int | None
@@ -41,7 +42,8 @@ class ObjectStat:
 @dataclass(frozen=True, slots=True)
 class SeenObject:
     """What is under a key now. `last_modified_ms` is by the store's clock, of whole seconds in some stores;
-    `version_id` is None where the store keeps no versions."""
+    `version_id` is None where the store keeps no versions.
+    """
 
     size_bytes: int
     last_modified_ms: int
@@ -250,7 +252,8 @@ class ListedObject(NamedTuple):
 
 class ListedUpload(NamedTuple):
     """One write that has not become an object. `upload_id` as `token` of `OpenUpload`; `size_bytes` is 0 where the
-    store does not tell what was sent so far."""
+    store does not tell what was sent so far.
+    """
 
     key: str
     upload_id: str
@@ -290,7 +293,8 @@ class ObjectListing(Protocol[PartT]):
 
     def parts(self, wanted: int) -> Sequence[PartT]:
         """Parts that together hold every key once, whatever is written meanwhile; about `wanted` (1 or more) where the
-        keys allow it."""
+        keys allow it.
+        """
         ...
 
     def pages(self, part: PartT) -> Iterator[Sequence[ListedObject]]:
@@ -305,7 +309,8 @@ class ObjectListing(Protocol[PartT]):
 @dataclass(frozen=True, slots=True)
 class KeyInterval:
     """Keys above `after` and up to `until` (inclusive) in the order of their code points, which is that of their UTF-8
-    bytes; None is unbounded. A part of a live listing."""
+    bytes; None is unbounded. A part of a live listing.
+    """
 
     after: str | None = None
     until: str | None = None

@@ -46,7 +46,8 @@ class StrayFailure:
 
 class StrayStorage(Protocol):
     """Every method may raise `RemoteStorageUnavailableError` (retriable), `RemoteStorageError`, and for a key that no
-    segment has `ObjectKeyError`."""
+    segment has `ObjectKeyError`.
+    """
 
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
         """Every object of the attempt that `key` names, by key, as the store has them now."""

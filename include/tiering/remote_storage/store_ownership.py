@@ -60,7 +60,8 @@ def marker_to_bytes(marker: StoreMarker) -> bytes:
 @lru_cache(maxsize=8)
 def marker_from_bytes(content: bytes) -> StoreMarker:
     """What the bytes say, for the same bytes once. Raises ForeignStoreError unless it is a marker that this version
-    understands."""
+    understands.
+    """
     try:
         document = strict_json.parse_object(content, MAX_MARKER_BYTES)
         version = document.integer("version", 1, 2)

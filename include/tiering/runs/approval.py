@@ -42,7 +42,8 @@ class Answer(StrEnum):
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
     """`user_id` is None where nobody answered in time; `answered_at_ms` is by Airflow's clock, `recorded_at_ms` by the
-    database's."""
+    database's.
+    """
 
     answer: Answer
     user_id: str | None
@@ -214,7 +215,8 @@ def approval_question(
     loosened: Sequence[Loosening] = (),
 ) -> ApprovalQuestion:
     """Names the plan by its hash; topics that lose the largest share come first, at most 50 of them. Topics of
-    `shared_names` are named with their id. `loosened`: limits that let more go than before, oldest first."""
+    `shared_names` are named with their id. `loosened`: limits that let more go than before, oldest first.
+    """
     names = TopicNames((planned.topic_id_partition for planned in expirations), shared=shared_names)
     reasons = _reasons(expirations)
     segments = sum(counted.total() for counted in reasons.values())

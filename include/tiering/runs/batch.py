@@ -202,7 +202,8 @@ class BatchHeartbeat:
 
     def lost(self, lease: PartitionLease) -> None:
         """Say that a lease turned out to be lost. If this very batch holds it now, its task was started again while
-        this process only seemed dead: it stops, or the two would take the lease from each other for ever."""
+        this process only seemed dead: it stops, or the two would take the lease from each other for ever.
+        """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
         def give_way() -> None:

@@ -94,7 +94,8 @@ class LeaseHolder:
 class LeaseAhead:
     """What stands where a lease would, and is none: it ends further ahead than it may last, because a clock was ahead
     when it was taken or renewed. Nothing waits for it; the next claim takes its place. A topic that nobody registered
-    has its id for a name."""
+    has its id for a name.
+    """
 
     topic_id_partition: TopicIdPartition
     role: LeaseRole

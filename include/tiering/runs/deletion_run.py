@@ -250,7 +250,8 @@ class DeletionStore(DeletionRuns, Protocol):
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
         """Of every topic that the plan deletes from, or of which something was deleted within the window, by name; the
-        window ends now by the database's clock."""
+        window ends now by the database's clock.
+        """
         ...
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:

@@ -359,7 +359,8 @@ class SqlDeletionRuns(ClusterStore, ABC):
 
     def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
         """Raises StateConflictError if no such run was planned. `lock`: it stays as it is until the transaction
-        ends."""
+        ends.
+        """
         query = _RUN_LOCKED if lock else _RUN
         row = connection.execute(query, self._key_of(run_id) | {"of_kind": self._kind}).one_or_none()
         if row is None:

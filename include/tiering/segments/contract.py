@@ -239,7 +239,8 @@ class RemoteLogMetadata(Divergences, Protocol):
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
         """Highest end offset (inclusive) ever FINISHED, whatever its epoch. Deletions do not lower it; `follow_source`
-        does, to -1 where all of the source is followed."""
+        does, to -1 where all of the source is followed.
+        """
         ...
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
@@ -344,7 +345,8 @@ class TopicRegistry(Protocol):
 
     def names_in_use(self) -> Mapping[Uuid, str]:
         """Names of all topics that may have one: with a segment that is not a tombstone, or with an owner unless a
-        recorded deletion says that it is gone. Two ids with one name are an older topic and a newer one."""
+        recorded deletion says that it is gone. Two ids with one name are an older topic and a newer one.
+        """
         ...
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:

@@ -88,7 +88,8 @@ class FailedCopies(Protocol):
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
         """How many segments of each partition are FINISHED, failed and break this rule, without those that were given
-        up. Partitions without any are left out."""
+        up. Partitions without any are left out.
+        """
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:

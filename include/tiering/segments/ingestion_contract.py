@@ -39,7 +39,8 @@ class RecordOutcome(StrEnum):
     @property
     def is_finding(self) -> bool:
         """Whether it is written down as an event. Updates of what is not known are ordinary where a topic's beginning
-        was deleted."""
+        was deleted.
+        """
         return self in (RecordOutcome.ILLEGAL_TRANSITION, RecordOutcome.UNUSABLE)
 
 
@@ -192,7 +193,8 @@ class MetadataIngestion(Protocol):
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
         """Write down why nothing is applied from the record at `at_offset` on, with an event if it is news. The next
-        page that is applied there clears it."""
+        page that is applied there clears it.
+        """
         ...
 
     def read_again(
@@ -216,7 +218,8 @@ class MetadataIngestion(Protocol):
     def unread(self) -> Mapping[TopicIdPartition, str]:
         """Every partition with segments about which answers are not complete, with why, by topic and partition. Only
         of topics of the owner BROKER, once anything was read: their metadata partition was not read to the end that the
-        cluster last named. Mostly none, which is cheap to say."""
+        cluster last named. Mostly none, which is cheap to say.
+        """
         ...
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:

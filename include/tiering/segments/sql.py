@@ -65,8 +65,15 @@ from include.tiering.model.segments import (
 from include.tiering.segments.sql_changes import TIME_OF_STATE, SegmentChanges, require_same_partition
 from include.tiering.segments.sql_divergences import SqlDivergences
 from include.tiering.segments.sql_partition_state import SqlPartitionState
-from include.tiering.segments.sql_partitions import count_in, count_out, highest_finished_offset
-from include.tiering.segments.sql_queries import WITH_TOPIC, find_segment, metadata_of, segment_row_of
+from include.tiering.segments.sql_rows import (
+    WITH_TOPIC,
+    count_in,
+    count_out,
+    find_segment,
+    highest_finished_offset,
+    metadata_of,
+    segment_row_of,
+)
 from include.tiering.segments.sql_verdicts import SqlVerdicts, refresh_stop
 from include.tiering.segments.values import SegmentRow
 
@@ -264,7 +271,8 @@ class _Found(NamedTuple):
 
 def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
     """Whether it is where it was given, or there already: but the deletion that a new copy began is another one, and
-    what a broker began is the broker's."""
+    what a broker began is the broker's.
+    """
     if found is None or not found.is_ours or found.state not in (segment.state, target):
         return False
     return not (segment.is_finished and found.is_superseded)

@@ -48,8 +48,15 @@ from include.tiering.model.segments import (
     is_legal_transition,
 )
 from include.tiering.segments.sql_divergences import NEWEST_HISTORY, lower_highest, require_one_history
-from include.tiering.segments.sql_partitions import count_in, count_out, highest_finished_offset, learn_leader_epochs
-from include.tiering.segments.sql_queries import epoch_values_of, find_segment, values_of
+from include.tiering.segments.sql_rows import (
+    count_in,
+    count_out,
+    epoch_values_of,
+    find_segment,
+    highest_finished_offset,
+    learn_leader_epochs,
+    values_of,
+)
 from include.tiering.segments.sql_verdicts import refresh_stop
 from include.tiering.segments.values import SegmentRow
 
@@ -180,7 +187,8 @@ class SegmentChanges:
         self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
     ) -> RemoteLogSegmentMetadata:
         """FINISHED, of the old one's history, which said its leader epochs. Where the archive ends stays as it is: by a
-        decision to follow another history it may lie below what is replaced."""
+        decision to follow another history it may lie below what is replaced.
+        """
         partition = old.metadata.topic_id_partition
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
         self._supersede(old, new, change, fence, author)

@@ -48,7 +48,7 @@ from include.tiering.model.histories import (
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
-from include.tiering.segments.sql_partitions import (
+from include.tiering.segments.sql_rows import (
     follow_leader_epochs,
     highest_finished_offset,
     owner_of,
@@ -245,7 +245,8 @@ def add_decided(
     followed: Followed,
 ) -> None:
     """Store a divergence that was decided about before anything of its history was added, with an event. The caller
-    holds the partition."""
+    holds the partition.
+    """
     values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
     lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
@@ -299,7 +300,8 @@ def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping
 
 def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
     """As it was seen first, with what was seen later. The offset that differs first is said by whoever saw it; of the
-    same offset it counts that the store has copies from there on."""
+    same offset it counts that the store has copies from there on.
+    """
     first_seen = min(one, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(
         OffsetRange(min(one.offsets.first, other.offsets.first), max(one.offsets.last, other.offsets.last)),

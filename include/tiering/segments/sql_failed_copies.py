@@ -31,8 +31,7 @@ from include.tiering.model.histories import SkippedOffsets, not_skipped
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopy
-from include.tiering.segments.sql_partitions import owner_of, skipped_of, store_decision
-from include.tiering.segments.sql_queries import metadata_of
+from include.tiering.segments.sql_rows import metadata_of, owner_of, skipped_of, store_decision
 from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
 from include.tiering.segments.values import CRITICAL
 

@@ -41,8 +41,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
 )
 from include.tiering.segments.sql_changes import TIME_OF_STATE
-from include.tiering.segments.sql_partitions import count_in, count_out
-from include.tiering.segments.sql_queries import segment_row_of
+from include.tiering.segments.sql_rows import count_in, count_out, segment_row_of
 from include.tiering.segments.sql_verdicts import refresh_stop
 from include.tiering.segments.values import SegmentRow
 
@@ -181,7 +180,8 @@ def begin_again(
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
     """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER, once anything was
-    read: their metadata partition was not read to the end that the cluster last named."""
+    read: their metadata partition was not read to the end that the cluster last named.
+    """
     owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
     topic = topic_read(connection, cluster_id) if owner == TopicOwner.BROKER else None
     if topic is None:
@@ -312,7 +312,8 @@ def forget_untold(
     connection: Connection, cluster_id: str, metadata_partition: int, partition_count: int, now_ms: int
 ) -> list[str]:
     """Remove segments of brokers that no record told of since the topic was read again, of the user partitions that
-    belong to a metadata partition."""
+    belong to a metadata partition.
+    """
     untold = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)

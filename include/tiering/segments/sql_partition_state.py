@@ -41,7 +41,7 @@ from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_divergences import require_history
 from include.tiering.segments.sql_metadata_topic import not_ready_reason
-from include.tiering.segments.sql_partitions import (
+from include.tiering.segments.sql_rows import (
     highest_finished_offset,
     learn_leader_epochs,
     learnt,

@@ -44,7 +44,7 @@ from include.tiering.model.segments import (
     Verdict,
     VerdictTotal,
 )
-from include.tiering.segments.sql_queries import find_segment
+from include.tiering.segments.sql_rows import find_segment
 from include.tiering.segments.values import (
     Judgement,
     Look,

@@ -156,7 +156,8 @@ class WholeCopy:
 
 class StoreWitness:
     """Asks for each partition's witness once in its life: make another one for another run. `storage` is opened when it
-    is needed."""
+    is needed.
+    """
 
     def __init__(self, metadata: RemoteLogMetadata, storage: Callable[[], RemoteStorage]) -> None:
         self._metadata = metadata

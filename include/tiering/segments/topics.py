@@ -268,12 +268,14 @@ class TopicLifecycle:
 
     def name_taken_because(self, partition: TopicIdPartition) -> str:
         """Why the topic's name does not mean this topic now, or may not; empty if it does. See
-        `TopicLifecycleState`."""
+        `TopicLifecycleState`.
+        """
         return self.lifecycle_states([partition], self._now_ms())[partition.topic_id].name_taken_because
 
     def retentions_of_copies(self, report: ScanReport) -> dict[str, TopicRetention]:
         """What is set on topics, by name, as far as it may keep a first copy from beginning at the log start: without
-        names of several topics while the cluster does not say which of them has it now."""
+        names of several topics while the cluster does not say which of them has it now.
+        """
         retentions = self._topic_retentions()
         if not retentions:
             return {}

@@ -56,7 +56,8 @@ class VerdictSettings(DynamicSection):
 
 class VerifySettings(DynamicSection):
     """What a scheduled run of `tiering_quality` reads, if its form does not say otherwise, and what any verification
-    believes."""
+    believes.
+    """
 
     prefix = "tiering.verify"
 

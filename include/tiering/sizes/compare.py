@@ -91,7 +91,8 @@ def compare_tiers(
 ) -> TierComparison:
     """As Kafka's RemoteCopyLagBytes and -Segments, all rolled segments that are not remote yet count as lag, whether a
     copy may take them now or must wait (for the last stable offset, say). Not what a first copy leaves out by what
-    `retentions` sets on topics, by name."""
+    `retentions` sets on topics, by name.
+    """
     lags, duplicates = [], []
     for replica in report.replicas:
         owner = owner_seen(replica, registry.owner(replica.topic_id_partition.topic_id))
@@ -120,7 +121,8 @@ def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
 
 def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> int:
     """Copies begin at the log start and leave no gap, so all between our log start and the highest copied offset is
-    remote, but for what somebody decided to go on without."""
+    remote, but for what somebody decided to go on without.
+    """
     if highest_copied is None:
         return 0
     log_start = metadata.retention_state(replica.topic_id_partition).log_start_offset
@@ -132,7 +134,8 @@ def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: Rem
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
     """One replica. `size_bytes` counts the `.log` of every segment, `offset_lag` the offsets that it has not of those
-    below the high watermark (both as Kafka does). `remote` is None while nothing of the partition is remote."""
+    below the high watermark (both as Kafka does). `remote` is None while nothing of the partition is remote.
+    """
 
     topic_id_partition: TopicIdPartition
     size_bytes: int

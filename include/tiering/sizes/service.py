@@ -81,7 +81,8 @@ class SizeService:
 
     def report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
         """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
-        patterns. The log dirs are scanned unless there are none, or it is not wanted."""
+        patterns. The log dirs are scanned unless there are none, or it is not wanted.
+        """
 
         def is_asked(topic: str) -> bool:
             return not topics or matches(topic, topics)

@@ -14,7 +14,7 @@ from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid
 from include.tiering.model.sizes import EpochSize, PartitionLag, PartitionStates, StateSize
 from include.tiering.segments.contract import KeyRange, SizeRow
-from include.tiering.segments.sql_queries import export_segments, split_segments
+from include.tiering.segments.sql_rows import export_segments, split_segments
 
 _PLANNED: Final = "planned"
 _SAME_TOPIC_AS_COUNTER: Final = and_(
@@ -75,7 +75,8 @@ class SqlRemoteLogSizes(ClusterStore):
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
         """One row for each partition with segments in DELETE_SEGMENT_STARTED. Partitions without are found by the
         counters, so no finished segment is looked at where nothing is being deleted. What is superseded is held on
-        purpose: it waits once it is planned."""
+        purpose: it waits once it is planned.
+        """
         counters = size_counters.c
         busy = select(counters.topic_id, counters.partition).where(
             counters.cluster_id == self._cluster_id, counters.state == _DELETE_STARTED, counters.segments > 0

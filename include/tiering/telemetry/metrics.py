@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+
+from include.tiering.model.segments import TopicIdPartition
 
 
 class MetricKind(StrEnum):
@@ -168,3 +170,11 @@ class MetricsPublisher:
                 if not self._publish():
                     self._thread = None
                     return
+
+
+StepObserver = Callable[[Any, TopicIdPartition, int], None]
+"""Is told each step of a protocol (a member of its `StrEnum`), the partition, and an offset."""
+
+
+def ignore(*_: object) -> None:
+    """Do nothing, with whatever a callback is told."""

@@ -33,7 +33,8 @@ _BEHIND_ALL: Final = np.iinfo(np.int64).max
 
 class OffsetIndexEntries:
     """An entry (offset, position) is right if a batch begins there, and one that ends with the offset is the same or
-    follows it before the next entry: brokers before 4.x write one entry for all batches of an append."""
+    follows it before the next entry: brokers before 4.x write one entry for all batches of an append.
+    """
 
     def __init__(self, index: OffsetIndex) -> None:
         self._index = index
@@ -64,7 +65,8 @@ class OffsetIndexEntries:
 
 class TimeIndexEntries:
     """An entry (timestamp, offset) is right if the batch that holds the offset is the first to have the timestamp, and
-    none before it has a later one."""
+    none before it has a later one.
+    """
 
     def __init__(self, index: TimeIndex) -> None:
         self._index = index

@@ -103,7 +103,8 @@ def _take_read_checksum_where_none_is_kept(sheet: Sheet) -> None:
 
 def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) -> None:
     """What the store keeps is a checksum of other bytes: it was compared when they were sent, and a deep measure
-    compares what comes out of them."""
+    compares what comes out of them.
+    """
     if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
         sheet.values["stored_log_crc32c"] = row.log_crc32c
 
@@ -133,7 +134,8 @@ def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> N
 
 def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
     """Brokers before 4.0 do not say whether it is empty, which reads as if it were not; of such a segment nobody has
-    recorded a checksum. The batches tell a deep measure what must be in it."""
+    recorded a checksum. The batches tell a deep measure what must be in it.
+    """
     is_unsaid = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unsaid else int(bool(index) == row.metadata.txn_index_empty)
 
@@ -177,7 +179,8 @@ def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int | None:
     does not let it be read.
 
     An index that is an object of its own may have no entry; whether it should have some is known when it was read
-    beside the batches and the metadata."""
+    beside the batches and the metadata.
+    """
     absent = list(contents.absent_kinds())
     if sheet.is_refused:
         sheet.remark("objects_missing", "the store has what it was asked for, and refuses to give it")

@@ -63,7 +63,8 @@ class SegmentContents:
 
     def log_size_and_crc32c(self) -> tuple[int, int | None]:
         """The store's own; None where it keeps no checksum and the log is to be read anyway. Of a compressed or
-        encrypted log: its length as the broker wrote it, if the object has all chunks, and None."""
+        encrypted log: its length as the broker wrote it, if the object has all chunks, and None.
+        """
         stored = next((one for one in self.stored_objects() if one.kind is ObjectKind.LOG), None)
         if stored is None:
             raise RemoteResourceNotFoundError("the log is not in the store")
@@ -266,7 +267,8 @@ def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int
 
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
     """Entries of the stored history, clipped to the segment, that the metadata lacks, and the reverse; and entries
-    that start after the segment, which a reader of this segment must not see."""
+    that start after the segment, which a reader of this segment must not see.
+    """
     history = checkpoints.parse_leader_epochs(data)
     clipped = set(history.range(metadata.start_offset, metadata.end_offset + 1))
     later = sum(entry.start_offset > metadata.end_offset for entry in history)
@@ -276,7 +278,8 @@ def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | None, start_offset: int) -> int:
     """Entries of the stored history, clipped to the segment that ends right before `start_offset`, that its metadata
     lacks, and the reverse. 0 where another history may be right: behind a gap, in an overlap, where the log start cut
-    the history later."""
+    the history later.
+    """
     history = checkpoints.parse_leader_epochs(data)
     is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)
     if previous is None or previous.end_offset + 1 != start_offset or is_cut:

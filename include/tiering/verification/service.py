@@ -95,7 +95,8 @@ class VerificationService:
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
         """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
-        `confirm` as in `LossLimits`."""
+        `confirm` as in `LossLimits`.
+        """
         return verify_segments(
             self._metadata,
             self._storage(),
@@ -187,7 +188,8 @@ class VerificationService:
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
         """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
-        planned bytes of each segment then. `confirm` as in `LossLimits`."""
+        planned bytes of each segment then. `confirm` as in `LossLimits`.
+        """
         return verify_planned(
             run_id,
             self._verifications,
@@ -218,7 +220,8 @@ class VerificationService:
     ) -> PartitionReport:
         """Judge partitions as a whole, without any every one that has segments; those of brokers whose metadata was not
         read are left out. Ends of logs are read where log dirs
-        are, unless it is not wanted."""
+        are, unless it is not wanted.
+        """
         unread = self._ingestion.unread()
         asked = self._metadata.partitions() if partitions is None else partitions
         return verify_partitions(

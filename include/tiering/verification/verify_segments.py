@@ -356,7 +356,8 @@ def _planned_groups(
     pending: Callable[[], Sequence[PlannedVerification]], most_bytes: int
 ) -> Iterator[list[PlannedVerification]]:
     """Page after page of what is pending, in groups with at least one segment. A page is asked for when all groups of
-    the one before have been recorded."""
+    the one before have been recorded.
+    """
     while page := pending():
         group: list[PlannedVerification] = []
         size_bytes = 0

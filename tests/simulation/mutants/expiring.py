@@ -10,7 +10,6 @@ from include.tiering.model.leader_epochs import MergedHistory
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionRun
-from include.tiering.segments import sql_partitions
 from include.tiering.segments.topics import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
 

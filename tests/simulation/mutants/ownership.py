@@ -12,7 +12,7 @@ from include.tiering.remote_storage.segment_storage import GuardedStorage, Segme
 from include.tiering.runs import sql_batches, sql_deletion_runs
 from include.tiering.runs import store as work_store
 from include.tiering.runs.batch import BatchHeartbeat, SendGate
-from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_partitions
+from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_rows
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
 
@@ -74,7 +74,7 @@ def _counters_only_grow() -> list[Patch]:
 
 def _started_counts() -> list[Patch]:
     """What is only begun counts as if it were FINISHED."""
-    real = sql_partitions._added_up
+    real = sql_rows._added_up
     states = sql_changes.RemoteLogSegmentState  # type: ignore[attr-defined]
 
     def instead(segments: Any) -> Any:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from include.tiering.app.metrics import METRICS
-from include.tiering.copying.metrics import count_copied, count_failed
+from include.tiering.copying.service import count_copied, count_failed
 from include.tiering.quotas.metrics import count_brought_in
 from include.tiering.sizes.metrics import LOG_SIZE_BYTES
 from include.tiering.telemetry.metrics import MetricKind, PrometheusRecorder

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.segments.sql_queries import decode_leader_epochs, encode_leader_epochs
+from include.tiering.segments.sql_rows import decode_leader_epochs, encode_leader_epochs
 
 
 def test_golden_text():

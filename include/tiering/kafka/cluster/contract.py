@@ -34,7 +34,8 @@ class PartitionMetadata:
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """`configs` holds topic configs and the dynamic broker defaults below them; a key that is
-    absent has the broker's static default, which only the broker knows."""
+    absent has the broker's static default, which only the broker knows.
+    """
 
     topic: str
     topic_id: Uuid
@@ -194,7 +195,8 @@ class ConfigSource(StrEnum):
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """A config in force. `value` is None where brokers keep it secret, or where it is null; `read_only`: only a restart
-    can change it."""
+    can change it.
+    """
 
     name: str
     value: str | None
@@ -237,7 +239,8 @@ class Brokers(Protocol):
 
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         """Offsets from the leader of each partition. Refused with UnknownTopicError where the topic's name belongs to
-        another topic id by now, or to none."""
+        another topic id by now, or to none.
+        """
         ...
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:

@@ -98,7 +98,8 @@ _READING: Final[Mapping[str, str | int]] = {
 
 def _is_end_behind(message: Message, end_offset: int) -> bool:
     """Whether the partition ends behind the range, or something there cannot be read: what is left of the range holds
-    nothing for this consumer."""
+    nothing for this consumer.
+    """
     offset = message.offset()
     return message.error() is not None and offset is not None and offset > end_offset
 

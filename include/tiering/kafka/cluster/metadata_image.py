@@ -131,7 +131,8 @@ class ClusterImage:
 
     def _defaults(self, brokers: Iterable[int]) -> dict[str, str]:
         """Dynamic broker defaults. Where one broker differs from the others, the more careful value holds:
-        any compaction is compaction, and the smallest min.insync.replicas is the one to count on."""
+        any compaction is compaction, and the smallest min.insync.replicas is the one to count on.
+        """
         for_all = self._broker_configs.get(ALL_BROKERS, {})
         defaults = dict(for_all)
         for broker in brokers:

@@ -255,7 +255,8 @@ def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_
 
 def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
     """Whether the id's bytes are anywhere in the file: KRaft compresses nothing. A week of idling is a million batches,
-    most of them without a topic."""
+    most of them without a topic.
+    """
     overlap = len(topic_id.value) - 1
     chunks = range(0, file.size_bytes, _SEARCHED_BYTES)
     return any(topic_id.value in file.read_at(at, _SEARCHED_BYTES + overlap) for at in chunks)

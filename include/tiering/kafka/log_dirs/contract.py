@@ -160,7 +160,8 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class ScanError:
     """One item that could not be read: `error` is the class name of a TieringError. `partition` is the one whose
-    directory it lies in, as `topic-number`; empty for any other thing in a log directory, None for all of one."""
+    directory it lies in, as `topic-number`; empty for any other thing in a log directory, None for all of one.
+    """
 
     path: str
     position: int | None
@@ -293,7 +294,8 @@ class LogSource(Protocol):
 
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
         """The first of these rolled segments, up to one that holds all its offsets or is damaged, by their headers.
-        Raises as `size_doubts`."""
+        Raises as `size_doubts`.
+        """
         ...
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:

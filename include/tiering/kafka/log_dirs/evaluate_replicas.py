@@ -9,18 +9,20 @@ from typing import Final
 
 from include.tiering.errors import ClusterMetadataError, CorruptFileError, printable
 from include.tiering.kafka.cluster.contract import ClusterMetadata, OffsetsAnswer, PartitionMetadata, TopicMetadata
-from include.tiering.kafka.log_dirs.bounds import BoundedReplica, bounded, scan_errors
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError
 from include.tiering.kafka.log_dirs.files import DirectoryState, FileKind, offset_file
 from include.tiering.kafka.log_dirs.found_replica import (
+    BoundedReplica,
     FoundReplica,
     FoundSegment,
     RecordedName,
     UnreadReplica,
+    bounded,
     find_misnamed,
     known_name,
     misnamed_error,
     nothing_recorded,
+    scan_errors,
 )
 from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_replicated, segment_reasons, topic_refusal
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -76,7 +78,8 @@ NEVER_COPIED: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class EvaluatedReplicas:
     """All replicas of one partition. `errors` say why the bounds of one cannot be had and what is wrong with its files,
-    `notes` what is wrong where nothing will be read."""
+    `notes` what is wrong where nothing will be read.
+    """
 
     replicas: list[Replica]
     errors: list[ScanError]

@@ -22,13 +22,6 @@ from include.tiering.errors import (
 )
 from include.tiering.formats.record_batch import NO_TIMESTAMP, iter_headers
 from include.tiering.kafka.cluster.contract import ClusterMetadata
-from include.tiering.kafka.log_dirs.bounds import (
-    CheckpointedOffsets,
-    LogOrigin,
-    ahead_of_leader,
-    checkpointed_offsets,
-    times_are_kept,
-)
 from include.tiering.kafka.log_dirs.contract import ScanError, matches, scan_error
 from include.tiering.kafka.log_dirs.dirs import (
     Checkpoints,
@@ -53,7 +46,16 @@ from include.tiering.kafka.log_dirs.files import (
     offset_file,
     parse_partition_directory,
 )
-from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment, UnreadReplica
+from include.tiering.kafka.log_dirs.found_replica import (
+    CheckpointedOffsets,
+    FoundReplica,
+    FoundSegment,
+    LogOrigin,
+    UnreadReplica,
+    ahead_of_leader,
+    checkpointed_offsets,
+    times_are_kept,
+)
 from include.tiering.kafka.log_dirs.log_tail import find_active_end, find_last_stable_offset
 from include.tiering.kafka.log_dirs.rolled_segments import KnownTimestamps, read_rolled_segments
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -66,7 +68,8 @@ _ATTEMPTS: Final = 3
 @dataclass(frozen=True, slots=True)
 class DirReader:
     """Reads the replicas of the log directory `root`, which is `identity`'s; what is wrong with the directory itself
-    goes to `on_error`."""
+    goes to `on_error`.
+    """
 
     root: BrokerDirectory
     identity: DirIdentity

@@ -90,7 +90,8 @@ def find_leading_compacted(
 
 def _lacks_offsets(directory: BrokerDirectory, segment: LogSegment) -> bool:
     """Not said of a file whose headers cannot be followed to its end, or lead beyond it: that is damage, which a copy
-    names."""
+    names.
+    """
     next_offset, end, is_whole = segment.base_offset, 0, True
     with directory.file(offset_file(segment.base_offset, FileKind.LOG)) as log:
         for batch in iter_headers(log):

@@ -127,7 +127,8 @@ class FileObjectStore:
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
         """As `put`, but step 4 is a rename, which takes the place of what is there. With a version the file that goes
-        is locked from before it is compared until the rename is done: only one that holds its lock replaces it."""
+        is locked from before it is compared until the rename is done: only one that holds its lock replaces it.
+        """
         if version is None:
             self._write_small(key, content)
             return True

@@ -31,7 +31,8 @@ StreamObject = Callable[[str, int, int], Iterator[bytes]]
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
     """One object to be written. `running_crc32c` as in `LogSegmentData`, for the record bytes only. `is_transformed`
-    as in `StoredObject`."""
+    as in `StoredObject`.
+    """
 
     kind: ObjectKind
     key: str

@@ -247,7 +247,8 @@ _UPLOAD_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "U
 
 class S3Listing:
     """An `ObjectListing` of `bucket` below `prefix` (empty, or ending in a slash). `page_keys`: keys that are asked for
-    at once, 1,000 at most."""
+    at once, 1,000 at most.
+    """
 
     def __init__(
         self,

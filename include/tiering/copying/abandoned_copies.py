@@ -4,14 +4,14 @@ A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished
 worker was killed, or the database was set back to a moment when it was under way; then it may have been finished since,
 and the source may have deleted its segment. Three rules concern such a copy, and each asks for its own moment:
 
-    rule                         applies                                    what it does
-    copy batch (this module)     at any age, to copies of this platform,    finishes it, abandons it (deletes its objects
-                                 under the partition's lease to copy        and its row) or keeps it: see the table below
-    expiration                   without a live lease, and with no event    deletes it, if it is below the log start, or
-    (`expiration.rules`,         for `tiering.abandoned.copy.expiry.ms`     the store has nothing of it, or passed segments
-    `expiration.checks`)                                                    and decisions cover its offsets; else it stays
-    audit (`audit.rules`,        without a live lease, and older than       reports it, and deletes nothing; also of copies
-    kind `abandoned-copy`)       `tiering.audit.min.age.ms`                 that a broker began, which no lease covers
+    rule                      applies                                  what it does
+    copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects
+    (this module)             under the partition's lease to copy      and its row) or keeps it: see the table below
+    expiration                without a live lease, and with no event  deletes it, if it is below the log start, or
+    (`expiration.rules`,      for `tiering.abandoned.copy.expiry.ms`   the store has nothing of it, or passed segments
+    `expiration.checks`)                                               and decisions cover its offsets; else it stays
+    audit (`audit.rules`,     without a live lease, and older than     reports it, and deletes nothing; also of copies
+    kind `abandoned-copy`)    `tiering.audit.min.age.ms`               that a broker began, which no lease covers
 
 Besides, a begun copy without a live lease is subject to retention as every segment is: the log start, `retention.ms`
 and the deletion of its topic name it, `retention.bytes` does not, as it was never counted. The objects of a copy whose

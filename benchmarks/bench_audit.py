@@ -32,8 +32,7 @@ from benchmarks.audit_scene import (
     run_job,
     store,
 )
-from include.tiering.remote_storage.object_store import KeyInterval
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.object_store import KeyInterval, S3Credentials
 from include.tiering.remote_storage.s3.listing import S3Listing
 from include.tiering.remote_storage.store_ownership import MARKER_KEY, marker_to_bytes
 from tests.doubles.audit_plants import PLANTS, QUIET, VERSION_PLANTS

@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_delete [--segments 3000] [--directory DIR]
 
-The whole path is measured: plan, deletion limits, and a batch with its metadata in SQLite on disk; the other way is a loop of
-DeleteObject with the same client and without any metadata. Calls are counted by the server's access log. Exit code 1:
+The whole path is measured: plan, deletion limits, and a batch with its metadata in SQLite on disk; the other way is a loop
+of DeleteObject with the same client and without any metadata. Calls are counted by the server's access log. Exit code 1:
 fewer than 100 times fewer calls, or something was left.
 """
 
@@ -30,7 +30,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.object_store import S3Credentials
 from include.tiering.remote_storage.s3.client import s3_client
 from include.tiering.segments.sql_changes import SegmentChanges
 from include.tiering.settings import TieringSettings

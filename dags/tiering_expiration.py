@@ -1,7 +1,7 @@
 """### Delete remote segments that expire
 
-    ready -> plan -> safety_limit -> release -> delete (mapped, one Spark job per batch) -> summary -> asset tiering_remote_log
-                       \\-> approval -^                                            \\-> outcome
+    ready -> plan -> safety_limit -> release -> delete (mapped, one Spark job per batch) -> summary -> asset
+                              \\-> approval -^                                            \\-> outcome   tiering_remote_log
 
 This DAG deletes segments from the remote store by retention. It deletes only segments of topics that the platform owns,
 by the log start offset, the leader epochs and the retention that the platform keeps. A topic without a retention keeps
@@ -12,8 +12,8 @@ all its segments.
   cluster metadata; without them less is deleted. It fails at once if waiting cannot help.
 * **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
   first. Topics that another run deletes from, or asks about, are left out. Its log names partitions that wait, and why.
-* **safety_limit** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics with
-  bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
+* **safety_limit** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics
+  with bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
 * **approval** asks a person (*Required actions*) if a limit is exceeded: if more of a topic would be deleted within 24
   hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`,
   or everything of more topics than `tiering.expiration.max.whole.topics`. It also asks if the totals differ, or if a
@@ -94,7 +94,7 @@ with DAG(
     plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
     safety_limit = SafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
-    # Either `safety_limit` skips the approval, or a rejection skips this task. Batches exist only after this has succeeded.
+    # Either `safety_limit` skips the approval, or a rejection skips this task. Batches exist only after this succeeded.
     release = ReleaseOperator(task_id=RELEASE_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     delete = DeleteBatchOperator.partial(
         task_id="delete", pool=EXPIRATION_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"

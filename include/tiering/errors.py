@@ -72,7 +72,7 @@ TieringError
 |-- HandoverForgottenError           a topic's retention is held back and nobody carries its hand-over on
 |-- RehearsalError                   a hand-over cannot be rehearsed
 |   |-- KafkaMissingError            no Java, or not all the jars of a broker
-|   |-- RehearsalRoomError           no room for what would be copied
+|   |-- RehearsalSpaceError           no room for what would be copied
 |   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
 |       `-- PortTakenError           somebody else listens on its port
 |-- DataDocsError                    the pages about quality runs cannot be written
@@ -461,7 +461,7 @@ class KafkaMissingError(RehearsalError):
     """No Java, or not all the jars of a broker; the text says which, and where they can be had."""
 
 
-class RehearsalRoomError(RehearsalError):
+class RehearsalSpaceError(RehearsalError):
     """The temporary directory has no room for what would be copied into it."""
 
 

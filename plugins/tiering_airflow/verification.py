@@ -83,7 +83,9 @@ class VerificationRequest:
         if self.which == FAILED:
             return VerificationSample(failed=True, topics=self.topics)
         wanted = share if self.share is None else self.share
-        return VerificationSample(due=True, turn=app.verification.turn_of_now(wanted), topics=self.topics)
+        return VerificationSample(
+            due=True, rolling_sample=app.verification.current_rolling_sample(wanted), topics=self.topics
+        )
 
 
 DUE, FAILED, ALL = "due", "failed", "all"

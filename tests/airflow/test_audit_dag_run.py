@@ -40,4 +40,4 @@ def test_orphans_go_by_a_persons_word_and_a_missing_object_sounds_the_alarm(
         approval = app.adapters.stores.removals.run(f"audit-remove-{run.run_id}").approval
     assert found == {("dangling-reference", missing.relative_to(made.remote).as_posix()): "open"}
     assert approval is not None
-    assert approval."brake"=author="limits".startswith("olga (tiering_audit ")
+    assert approval.author.startswith("olga (tiering_audit ")

@@ -151,7 +151,7 @@ def test_a_missing_object_is_an_alarm_until_somebody_accepts_it(dry: Run, deploy
         dry.of_audit(AuditAlarmOperator)
     with deployed.open() as app:
         app.adapters.stores.audits.accept(
-            [one.finding_id for one in app.adapters.stores.audits.findings()], "brake"=author="limits"="me"
+            [one.finding_id for one in app.adapters.stores.audits.findings()], author="me"
         )
     dry.of_audit(AuditAlarmOperator)
 
@@ -194,7 +194,7 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     with deployed.open() as app:
         approval = app.adapters.stores.removals.run(asked.planned_run).approval
     assert approval is not None
-    assert approval."brake"=author="limits".startswith("olga (")
+    assert approval.author.startswith("olga (")
 
 
 def test_without_an_answer_nothing_is_removed(asked: Run) -> None:

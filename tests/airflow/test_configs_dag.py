@@ -85,7 +85,7 @@ def test_a_change_is_stored_with_who_triggered_it(deployed: Deployment, capfd: p
     assert _alter() == {"changed": 1, "version": 1, "taken_by": 0}
     assert _alter() == {"changed": 0, "version": 1, "taken_by": 0}
     assert _alter(user=None, value=None, delete=True) == {"changed": 1, "version": 2, "taken_by": 0}
-    assert [(one.entity, one.name, one.old_value, one.new_value, one."brake"=author="limits") for one in _history(deployed)] == [
+    assert [(one.entity, one.name, one.old_value, one.new_value, one.author) for one in _history(deployed)] == [
         (ALL_BROKERS, COPY, None, "52428800", "ann (tiering_configs manual__1)"),
         (ALL_BROKERS, COPY, "52428800", None, "Airflow (tiering_configs manual__1)"),
     ]
@@ -168,7 +168,7 @@ def test_airflow_tells_who_triggered_the_run(deployed: Deployment, dag: DAG) -> 
     run = dag.test(run_conf=FORM)
     assert str(run.state) == "success"
     (change,) = _history(deployed)
-    assert (change.new_value, change."brake"=author="limits") == ("52428800", f"dag_test (tiering_configs {run.run_id})")
+    assert (change.new_value, change.author) == ("52428800", f"dag_test (tiering_configs {run.run_id})")
 
 
 SHARE = "tiering.expiration.max.share"

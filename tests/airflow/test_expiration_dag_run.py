@@ -209,7 +209,7 @@ def test_an_approval_goes_on_with_the_plan_that_was_shown(careful: Deployment) -
         stored = app.adapters.stores.deletions.run(f"expire-{run.run_id}")
     assert stored.approval is not None
     assert stored.approval.plan_hash == stored.plan_hash
-    assert stored.approval."brake"=author="limits".startswith(f"olga (tiering_expiration {run.run_id}, answered 20")
+    assert stored.approval.author.startswith(f"olga (tiering_expiration {run.run_id}, answered 20")
     assert stored.plan_hash in body
     assert stored.plan_hash[:12] in subject
     assert f"| `{TOPIC}` | 3 | " in body

@@ -139,7 +139,7 @@ def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment)
     _plan(instance)
     _branch(instance)
     with deployed.open() as app:
-        app.expiration.withdraw(RUN_ID, "brake"=author="limits"="olga")
+        app.expiration.withdraw(RUN_ID, author="olga")
     with pytest.raises(RunWithdrawnError):
         _release(instance)
     with pytest.raises(PlanWithdrawnError, match=r"withdrawn by olga: of \d+ segments 0 had gone already"):
@@ -170,7 +170,7 @@ def test_an_approval_counts_as_airflow_handed_it_over(asked: _TaskInstance, depl
     with deployed.open() as app:
         approval = app.adapters.stores.deletions.run(RUN_ID).approval
     assert approval is not None
-    assert approval."brake"=author="limits".startswith(f"per (tiering_expiration {DAG_RUN}, answered 20")
+    assert approval.author.startswith(f"per (tiering_expiration {DAG_RUN}, answered 20")
     assert _release(asked), "a second try finds it approved"
 
 
@@ -286,8 +286,8 @@ def test_the_question_names_limits_that_were_loosened_since_the_last_approval(
     _answers("olga")
     _release(asked)
     with deployed.open() as app:
-        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, "brake"=author="limits"="second@laptop")
-        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, "brake"=author="limits"="per@laptop")
+        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.3"}, author="second@laptop")
+        app.configs.alter(ALL_BROKERS, {"tiering.expiration.max.share": "0.1"}, author="per@laptop")
         app.expiration.plan("expire-later", topics=TOPICS)
     context = _context(_TaskInstance())
     context["dag_run"].run_id = context["run_id"] = "later"

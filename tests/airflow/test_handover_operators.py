@@ -96,7 +96,7 @@ def test_a_run_from_the_form_to_the_end(world):
     assert run.ask() == APPROVAL_TASK_ID
     run.answer()
     run.agree()
-    assert open_one(world).approval."brake"=author="limits".startswith("grace (tiering_handover manual-1")
+    assert open_one(world).approval.author.startswith("grace (tiering_handover manual-1")
     for step in AFTER:
         run.step(step)
     assert run.outcome() == {"topic": TOPIC, "state": "done"}

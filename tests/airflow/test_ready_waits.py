@@ -260,11 +260,11 @@ def _paused(world: World) -> Mend:
 
 def _pause(world: World) -> Mend:
     with world.deployed.open() as app:
-        app.adapters.stores.work.pause(None, "brake"=author="limits"="ada")
+        app.adapters.stores.work.pause(None, author="ada")
 
     def mend() -> None:
         with world.deployed.open() as app:
-            app.adapters.stores.work.resume(None, "brake"=author="limits"="ada")
+            app.adapters.stores.work.resume(None, author="ada")
 
     return mend
 
@@ -558,7 +558,7 @@ def test_one_unreadable_directory_of_two_holds_up_its_own_partitions_alone(world
 def test_one_paused_topic_holds_up_nobody_else_unless_it_is_the_only_one(world: World) -> None:
     world.migrate()
     with world.deployed.open() as app:
-        app.adapters.stores.work.pause("orders", "brake"=author="limits"="ada")
+        app.adapters.stores.work.pause("orders", author="ada")
     event = _event(ReadinessTrigger(poll_seconds=60, deadline_ms=FAR_MS, topics=["orders", "bigrecs"]))
     assert (event["ready"], event["summary"]) == (True, "1 of 4 partitions ready")
     assert event["waiting"][0] == "orders-0: paused: ./tiering resume --topic orders"

@@ -111,7 +111,7 @@ class TestRelease:
         assert store.run("run").needs_approval is needs_approval
         with engine.connect() as connection:
             said = connection.execute(select(events.c.kind, events.c.subject, events.c.detail, events.c.author)).all()
-        assert [tuple(row) for row in said] == [("brake", "run run", "too much at once", "brake")]
+        assert [tuple(row) for row in said] == [("brake", "run run", "too much at once", "limits")]
 
     def test_the_first_approval_stays(self, store):
         released(store, removal())

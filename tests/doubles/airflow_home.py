@@ -72,7 +72,7 @@ class Deployment:
         with self.open() as app:
             for topic in topics:
                 entity = ConfigEntity(EntityType.TOPICS, topic)
-                app.configs.alter(entity, {"retention.bytes": retention_bytes}, "brake"=author="limits"="test")
+                app.configs.alter(entity, {"retention.bytes": retention_bytes}, author="test")
 
 
 class TaskInstance(Partial):

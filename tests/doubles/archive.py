@@ -85,7 +85,7 @@ include = ["{ORDERS}"]
             plan = app.expiration.plan(run_id)
             limit_report = app.expiration.apply_limits(run_id)
             if limit_report.needs_approval and approved:
-                app.expiration.approve(run_id, plan.plan_hash, "brake"=author="limits"="test")
+                app.expiration.approve(run_id, plan.plan_hash, author="test")
             result = (
                 app.expiration.run_batch(run_id, f"{run_id}/0") if approved or not limit_report.needs_approval else None
             )
@@ -210,7 +210,7 @@ include = ["{ORDERS}"]
     def _alter(self, entity: ConfigEntity, configs: Mapping[str, str | int | None]) -> None:
         changes = {name.replace("_", "."): None if value is None else str(value) for name, value in configs.items()}
         with self.open() as app:
-            app.configs.alter(entity, changes, "brake"=author="limits"="test")
+            app.configs.alter(entity, changes, author="test")
 
 
 def document(result: Result, code: int = 0) -> Any:

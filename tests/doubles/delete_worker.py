@@ -2,8 +2,8 @@
 
     python -m tests.doubles.delete_worker RUN_ID [--kill-at STEP] [--kill-after-segments N]
 
-The first start copies what there is, plans the run and lets it pass the deletion limits; later ones go on with it, as a batch
-does that is started again. STEP is a value of `DeleteStep`. Settings come from TIERING_... variables.
+The first start copies what there is, plans the run and lets it pass the deletion limits; later ones go on with it, as a
+batch does that is started again. STEP is a value of `DeleteStep`. Settings come from TIERING_... variables.
 """
 
 import argparse

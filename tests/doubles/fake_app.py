@@ -31,7 +31,7 @@ from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.settings import TieringSettings, with_dynamic
 from include.tiering.sizes.compare import LogDirDescription
 from include.tiering.sizes.report import SizeReport
-from include.tiering.verification.plan import Turn, VerificationPlan, VerificationSample
+from include.tiering.verification.plan import RollingSample, VerificationPlan, VerificationSample
 from include.tiering.verification.verify_partitions import PartitionReport
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
@@ -159,8 +159,8 @@ class FakeApp:
         self._called("verify", {"run_id": run_id, **arguments})
         return self.verified
 
-    def _turn_of_now(self, share: float) -> Turn | None:
-        return Turn.of(share, 0) if share else None
+    def _current_rolling_sample(self, share: float) -> RollingSample | None:
+        return RollingSample.of(share, 0) if share else None
 
     def _plan_verification(self, run_id: str, chosen: VerificationSample, **arguments: Any) -> VerificationPlan:
         self._called("plan_verification", {"sample": chosen, **arguments})
@@ -304,7 +304,7 @@ class FakeApp:
         self.log_dirs = SimpleNamespace(scan_all=self._scan)
         self.verification = SimpleNamespace(
             verify_run=self._verify,
-            turn_of_now=self._turn_of_now,
+            current_rolling_sample=self._current_rolling_sample,
             plan=self._plan_verification,
             run_planned=self._verify_planned,
             note_confirmed_losses=self._note_confirmed_losses,

@@ -121,7 +121,7 @@ class HandoverWorld:
             work=self.copying.work,
             metadata_topic=self.metadata_topic,
             publications=self.publications,
-            verbs=_Announced(WorldVerbs(self), self._reached, ("copy_round", "verify", "publish")),
+            verbs=_Announced(WorldActions(self), self._reached, ("copy_round", "verify", "publish")),
             store=StoreProperties("local_tiered_storage", "/srv/remote", False),
             clock=self.clock,
             new_run_id=self._new_run_id,
@@ -250,7 +250,7 @@ class HandoverWorld:
         return f"handover-run-{self.runs}"
 
 
-class WorldVerbs:
+class WorldActions:
     """`Verbs` in one process; publishing keeps the journal as the publisher does."""
 
     def __init__(self, world: HandoverWorld) -> None:

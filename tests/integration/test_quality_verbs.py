@@ -124,13 +124,13 @@ def test_shares_of_consecutive_periods_reach_every_segment(app: App, monkeypatch
     found: set[Any] = set()
     for day in range(4):
         monkeypatch.setattr(app.verification, "_now_ms", lambda at=now_ms + day * DAY_MS: at)
-        sample = VerificationSample(turn=app.verification.turn_of_now(0.25))
+        sample = VerificationSample(rolling_sample=app.verification.current_rolling_sample(0.25))
         plan = app.verification.plan(f"v-{day}", sample, depth=Depth.DEEP, dry_run=True)
         planned = {one.segment_id for one in plan.planned}
         assert planned.isdisjoint(found)
         found |= planned
     assert len(found) == plan.segments > 4
-    assert app.verification.turn_of_now(0) is None
+    assert app.verification.current_rolling_sample(0) is None
 
 
 def test_topics_and_partitions_narrow_a_sample(app: App) -> None:

@@ -23,8 +23,7 @@ from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import StoreAccess, open_storage
-from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, crc32c_of
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.object_store import BytesSource, ObjectStat, S3Credentials, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import MIB

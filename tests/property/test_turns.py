@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
+from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, PartitionScheduler
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.model.segments import TopicIdPartition
@@ -37,7 +37,8 @@ def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool =
     work = SqlWorkStore(_engine, CLUSTER_ID, now_ms=now)
     work.save_plan("run", [planned(partition_of(f"t{n}"), urgency=urgency) for n, urgency in enumerate(urgencies)])
     turns = [
-        Turns(work, "run", f"run/{slot}", lease_ms=LEASE_MS, placement=None, fairness=fairness) for slot in range(slots)
+        PartitionScheduler(work, "run", f"run/{slot}", lease_ms=LEASE_MS, placement=None, fairness=fairness)
+        for slot in range(slots)
     ]
     leases: list[Lease | None] = [None] * slots
     copied: list[set[str]] = []

@@ -1,4 +1,4 @@
-"""Sampling: everybody gets a turn, shares are of bytes too, and each reason takes what a plain reading of it takes."""
+"""Sampling: everybody gets a rolling_sample, shares are of bytes too, and each reason takes what a plain reading of it takes."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from include.tiering.quotas.contract import QuotasInForce
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan import (
     PLACES,
-    Turn,
+    RollingSample,
     VerificationPlan,
     VerificationReason,
     VerificationSample,
@@ -76,7 +76,7 @@ def age_of(row: SegmentRow) -> float:
 def test_every_segment_gets_its_turn_within_the_cycle(share: float, first: int, raw: bytes) -> None:
     segment_id = RemoteLogSegmentId(partition_of(), Uuid(raw))
     cycle = math.ceil(1 / Fraction(share).limit_denominator(10**9))
-    turns = [number for number in range(first, first + cycle) if Turn.of(share, number).holds(segment_id)]
+    turns = [number for number in range(first, first + cycle) if RollingSample.of(share, number).holds(segment_id)]
     # The arcs of a cycle that is not whole overlap where it begins again.
     assert 1 <= len(turns) <= 2
     if Fraction(share).limit_denominator(10**9) * cycle == 1:
@@ -85,16 +85,19 @@ def test_every_segment_gets_its_turn_within_the_cycle(share: float, first: int, 
 
 @given(SHARES, st.integers(0, 10**6))
 def test_periods_join_without_gap(share: float, period: int) -> None:
-    turn, following = Turn.of(share, period), Turn.of(share, period + 1)
-    assert (turn.first + turn.length) % PLACES == following.first
-    assert abs(turn.length - share * PLACES) < PLACES / 10**8
+    rolling_sample, following = RollingSample.of(share, period), RollingSample.of(share, period + 1)
+    assert (rolling_sample.first + rolling_sample.length) % PLACES == following.first
+    assert abs(rolling_sample.length - share * PLACES) < PLACES / 10**8
 
 
 def test_a_period_takes_about_its_share_of_the_bytes() -> None:
     """20,000 segments, one in ten of them ten times as long. Places follow from ids alone: each run is the same."""
     segments = [segment_of(partition_of(), n, n, n, size_bytes=10 if n % 10 == 0 else 1) for n in range(20_000)]
-    turns = [Turn.of(0.05, period) for period in range(20)]
-    taken = [sum(s.segment_size_bytes for s in segments if turn.holds(s.remote_log_segment_id)) for turn in turns]
+    turns = [RollingSample.of(0.05, period) for period in range(20)]
+    taken = [
+        sum(s.segment_size_bytes for s in segments if rolling_sample.holds(s.remote_log_segment_id))
+        for rolling_sample in turns
+    ]
     total = sum(segment.segment_size_bytes for segment in segments)
     assert sum(taken) == total
     assert all(0.8 < size_bytes / (0.05 * total) < 1.2 for size_bytes in taken)
@@ -103,8 +106,10 @@ def test_a_period_takes_about_its_share_of_the_bytes() -> None:
 
 @given(rows(), st.booleans(), st.booleans(), st.none() | st.integers(0, 2_000), st.none() | SHARES, st.booleans())
 def test_a_sample_takes_what_its_reasons_say(found, due, failed, older_than_ms, share, everything) -> None:
-    turn = None if share is None else Turn.of(share, 7)
-    sample = VerificationSample(due=due, failed=failed, older_than_ms=older_than_ms, turn=turn, everything=everything)
+    rolling_sample = None if share is None else RollingSample.of(share, 7)
+    sample = VerificationSample(
+        due=due, failed=failed, older_than_ms=older_than_ms, rolling_sample=rolling_sample, everything=everything
+    )
     finished = [row for row in found if row.metadata.is_finished]
     expected = {
         row.metadata.remote_log_segment_id
@@ -113,7 +118,7 @@ def test_a_sample_takes_what_its_reasons_say(found, due, failed, older_than_ms, 
         or (due and (row.verdict is not Verdict.PASSED or age_of(row) >= 0.9 * MAX_AGE_MS))
         or (failed and row.verdict is Verdict.FAILED)
         or (older_than_ms is not None and age_of(row) >= older_than_ms)
-        or (turn is not None and turn.holds(row.metadata.remote_log_segment_id))
+        or (rolling_sample is not None and rolling_sample.holds(row.metadata.remote_log_segment_id))
     }
     planned = plan(found, sample)
     assert ids(planned) == expected
@@ -128,7 +133,7 @@ def test_a_sample_takes_what_its_reasons_say(found, due, failed, older_than_ms, 
 
 @given(rows(), st.integers(1, 3 * 10**9))
 def test_a_limit_takes_the_most_urgent_and_leaves_the_rest(found, limit_bytes) -> None:
-    sample = VerificationSample(due=True, turn=Turn.of(0.5, 3))
+    sample = VerificationSample(due=True, rolling_sample=RollingSample.of(0.5, 3))
     whole, limited = plan(found, sample), plan(found, sample, limit_bytes)
     taken = ids(limited)
     assert len(taken) + limited.left_out == len(whole.planned)

@@ -78,17 +78,17 @@ def test_what_was_released_before_is_not_carried_out(archive: Archive, app: Comm
     with archive.open() as opened:
         found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.store_owner.take_over(found, "brake"=author="limits"="test")
+        opened.store_owner.take_over(found, author="test")
         plan = opened.expiration.plan("released")
         opened.expiration.apply_limits("released")
-        opened.expiration.approve("released", plan.plan_hash, "brake"=author="limits"="test")
+        opened.expiration.approve("released", plan.plan_hash, author="test")
         opened.expiration.plan("planned")
         before = stored_files(store)
         opened.audit.run("one")
         for refused in (
             lambda: opened.expiration.run_batch("released", "released/0"),
             lambda: opened.expiration.apply_limits("planned"),
-            lambda: opened.expiration.approve("planned", plan.plan_hash, "brake"=author="limits"="test"),
+            lambda: opened.expiration.approve("planned", plan.plan_hash, author="test"),
             lambda: opened.expiration.plan("another"),
         ):
             with pytest.raises(TieringError, match=SENTENCE):
@@ -113,10 +113,10 @@ def test_a_batch_at_work_stops_before_its_next_group(archive: Archive) -> None:
         opened.adapters.observe = audit
         found = opened.adapters.unguarded_storage.read_marker()
         assert found is not None
-        opened.store_owner.take_over(found, "brake"=author="limits"="test")
+        opened.store_owner.take_over(found, author="test")
         plan = opened.expiration.plan("run")
         opened.expiration.apply_limits("run")
-        opened.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="test")
+        opened.expiration.approve("run", plan.plan_hash, author="test")
         with pytest.raises(TieringError, match=SENTENCE):
             opened.expiration.run_batch("run", "run/0")
         outcomes = [item.outcome for item in opened.adapters.stores.deletions.items("run")]

@@ -99,7 +99,7 @@ def test_a_truncation_by_decision_goes_with_the_next_run(archive: Archive) -> No
         (partition,) = [p for p in app.adapters.stores.metadata.partitions() if p.partition == 0]
         planned = app.expiration.plan_truncation(partition, 300)
         assert (planned.segments, planned.log_start_before) == (3, 0)
-        app.expiration.delete_records(planned, "brake"=author="limits"="me@host")
+        app.expiration.delete_records(planned, author="me@host")
         (refused,) = app.reading.fetch_records([PartitionFetch(partition, 299, 1_000)])
         assert isinstance(refused.error, OffsetOutOfRangeError)
         assert "below the log start, 300" in str(refused.error)

@@ -209,7 +209,7 @@ class TestGuards:
             opened.audit.run("one")
             plan = opened.audit.plan_removals("remove", "one")
             opened.audit.apply_removal_limits("remove")
-            opened.audit.approve_removals("remove", plan.plan_hash, "brake"=author="limits"="test")
+            opened.audit.approve_removals("remove", plan.plan_hash, author="test")
             marker = store / "_tiering-store.json"
             content = json.loads(marker.read_text())
             marker.write_text(json.dumps({**content, "generation": content["generation"] + 1}))
@@ -223,7 +223,7 @@ class TestGuards:
             opened.audit.run("one")
             plan = opened.audit.plan_removals("remove", "one")
             opened.audit.apply_removal_limits("remove")
-            opened.audit.approve_removals("remove", plan.plan_hash, "brake"=author="limits"="test")
+            opened.audit.approve_removals("remove", plan.plan_hash, author="test")
             empty_but_for_the_store(opened.adapters.engine)
             with pytest.raises(Exception, match="no run remove"):
                 opened.audit.run_removal_batch("remove", "remove/0")

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.database.schema import events
 from include.tiering.model.ownership import TopicOwner
 from tests.doubles.archive import Archive
@@ -58,7 +58,7 @@ def test_agreed_to_it_rises_with_an_event_and_never_falls(archive: Archive, dele
     assert (json.loads(lower.stdout)["from"], json.loads(lower.stdout)["to"]) == (100, 100)
     with archive.open() as app, app.adapters.engine.connect() as connection:
         (event,) = connection.execute(events.select().where(events.c.kind == "log-start"))
-    assert (event.detail, event."brake"=author="limits") == ("0 -> 100: delete-records", "brake"=author="limits"())
+    assert (event.detail, event.author) == ("0 -> 100: delete-records", author())
 
 
 def test_not_beyond_what_is_archived(delete_records: Command) -> None:
@@ -76,7 +76,7 @@ def test_no_such_partition(delete_records: Command) -> None:
 def test_only_of_a_topic_that_is_ours(archive: Archive, delete_records: Command) -> None:
     with archive.open() as app:
         (topic_id,) = {partition.topic_id for partition in app.adapters.stores.metadata.partitions()}
-        owners: dict[str, Any] = {"expected": TopicOwner.PLATFORM, ""brake"=author="limits"": "test"}
+        owners: dict[str, Any] = {"expected": TopicOwner.PLATFORM, "author": "test"}
         app.adapters.stores.registry.set_owner(topic_id, "orders", TopicOwner.HANDING_OVER, **owners)
     refused = delete_records(200, "--approve")
     assert refused.exit_code == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.database.schema import approvals, events
 from include.tiering.errors import ApprovalRequiredError
 from tests.doubles.archive import EVERYTHING, Archive, Command, document
@@ -29,7 +29,7 @@ def archive(tmp_path: Path) -> Archive:
 
 def approval_rows(archive: Archive) -> list[tuple[str, str]]:
     with archive.open() as app, app.adapters.engine.connect() as connection:
-        return [(row.plan_hash, row."brake"=author="limits") for row in connection.execute(approvals.select())]
+        return [(row.plan_hash, row.author) for row in connection.execute(approvals.select())]
 
 
 class TestCommandLine:
@@ -49,8 +49,8 @@ class TestCommandLine:
         done = document(app("expire", "--approve-plan", shown["plan_hash"], "--json"), 0)
         assert [one["segment_id"] for one in done["decisions"]] == [one["segment_id"] for one in shown["decisions"]]
         assert {one["outcome"] for one in done["decisions"]} == {"deleted"}
-        assert done["approved_by"] == "brake"=author="limits"()
-        assert approval_rows(archive) == [(shown["plan_hash"], "brake"=author="limits"())]
+        assert done["approved_by"] == author()
+        assert approval_rows(archive) == [(shown["plan_hash"], author())]
         archive.require_served()
         archive.require_no_other_objects()
 
@@ -123,11 +123,11 @@ class TestRun:
             with pytest.raises(ApprovalRequiredError, match=plan.plan_hash):
                 app.expiration.run_batch("run", "run/0")
             assert archive.left() == EVERYTHING
-            app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin@airflow")
+            app.expiration.approve("run", plan.plan_hash, author="admin@airflow")
             assert len(app.expiration.run_batch("run", "run/0").deleted) == plan.segments
             with app.adapters.engine.connect() as connection:
                 rows = connection.execute(events.select().where(events.c.kind == "approval")).all()
-        assert [(row."brake"=author="limits", row.detail) for row in rows] == [("admin@airflow", plan.plan_hash)]
+        assert [(row.author, row.detail) for row in rows] == [("admin@airflow", plan.plan_hash)]
 
     def test_a_plan_that_the_database_counts_otherwise_waits(self, archive: Archive) -> None:
         """Another run deletes a planned segment between plan and limit check: the second sum shows it."""

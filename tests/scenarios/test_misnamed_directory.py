@@ -55,7 +55,7 @@ def test_without_topic_metadata_nothing_is_appended_to_the_archive_of_another_na
         shutil.rmtree(archive.brokers / f"broker-{broker}" / "__cluster_metadata-0")
     with archive.open() as opened:
         opened.adapters.stores.registry.set_owner(
-            ARCHIVED, "archived", TopicOwner.PLATFORM, expected=TopicOwner.NONE, "brake"=author="limits"="an earlier run"
+            ARCHIVED, "archived", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="an earlier run"
         )
     copied = app("copy", "--json")
     assert copied.exit_code == 1

@@ -168,7 +168,7 @@ def test_a_lagging_topic_of_a_broker_holds_up_no_copy_of_ours(tmp_path: Path):
     cluster = ObservedCluster(tmp_path)
     cluster.document("ingest")
     with cluster.opened() as app:
-        app.ingestion.read_again("brake"=author="limits"="test")
+        app.ingestion.read_again(author="test")
         readiness = app.operations.ready(topics=("*",))
         reasons = {str(one.topic_id_partition): one.reason for one in readiness.partitions}
     assert reasons["tier-a-0"] is NotReady.NOT_OURS
@@ -183,7 +183,7 @@ def test_a_topic_that_is_ours_again_keeps_what_the_broker_began(tmp_path: Path):
     with cluster.opened() as app:
         tier_a = next(one for one in app.adapters.stores.metadata.partitions() if str(one) == "tier-a-0")
         app.adapters.stores.registry.set_owner(
-            tier_a.topic_id, tier_a.topic, TopicOwner.PLATFORM, expected=TopicOwner.BROKER, "brake"=author="limits"="test"
+            tier_a.topic_id, tier_a.topic, TopicOwner.PLATFORM, expected=TopicOwner.BROKER, author="test"
         )
         app.adapters.stores.work.save_plan("run", [planned(tier_a)])
         lease = app.adapters.stores.work.claim("run", "batch", lease_ms=3_600_000)

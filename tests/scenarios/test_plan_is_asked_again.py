@@ -27,7 +27,7 @@ def released(archive: Archive) -> int:
     with archive.open() as app:
         plan = app.expiration.plan("run")
         app.expiration.apply_limits("run")
-        app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
         return plan.segments
 
 
@@ -58,7 +58,7 @@ def topic_is_not_to_expire(archive: Archive) -> None:
     with archive.open() as app:
         (topic_id,) = {one.topic_id for one in app.adapters.stores.metadata.partitions()}
         app.adapters.stores.registry.set_owner(
-            topic_id, ORDERS, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, "brake"=author="limits"="test"
+            topic_id, ORDERS, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM, author="test"
         )
 
 
@@ -67,7 +67,7 @@ def name_has_another_holder(archive: Archive) -> None:
     with archive.open() as app:
         other = Uuid(bytes(range(16)))
         app.adapters.stores.registry.set_owner(
-            other, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, "brake"=author="limits"="test"
+            other, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
         )
     archive.lose_log_dirs()
 
@@ -109,14 +109,14 @@ def test_a_retention_that_is_mended_in_a_pause(archive: Archive) -> None:
     archive.set(retention_ms=1)
     released(archive)
     with archive.open() as app:
-        app.adapters.stores.work.pause(None, "brake"=author="limits"="me")
+        app.adapters.stores.work.pause(None, author="me")
     done: list[int] = []
     batch = threading.Thread(target=lambda: done.append(deleted(archive)))
     batch.start()
     time.sleep(1.0)
     retention_is_mended(archive)
     with archive.open() as app:
-        app.adapters.stores.work.resume(None, "brake"=author="limits"="me")
+        app.adapters.stores.work.resume(None, author="me")
     batch.join(60)
     assert done == [0]
     assert archive.left() == EVERYTHING
@@ -132,11 +132,11 @@ def test_a_retention_that_is_mended_in_a_pause_between_two_groups(
 
     def pause_and_mend() -> None:
         with archive.open() as other:
-            other.adapters.stores.work.pause(None, "brake"=author="limits"="me")
+            other.adapters.stores.work.pause(None, author="me")
         time.sleep(3 * BEAT_SECONDS)
         retention_is_mended(archive)
         with archive.open() as other:
-            other.adapters.stores.work.resume(None, "brake"=author="limits"="me")
+            other.adapters.stores.work.resume(None, author="me")
 
     once: list[Callable[[], None]] = [pause_and_mend]
 
@@ -206,7 +206,7 @@ def test_a_topic_whose_deletion_was_taken_back(archive: Archive) -> None:
             connection.exec_driver_sql("UPDATE topics SET deletion_seen_at_ms = 1")
     assert released(archive) == 10
     with archive.open() as app:
-        app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", "brake"=author="limits"="test")
+        app.adapters.stores.topic_deletions.withdraw(topic_id, evidence="it is there", author="test")
     assert deleted(archive, lambda app: setattr(app.topic_lifecycle, "note_deletions", lambda: None)) == 0
     assert archive.left() == EVERYTHING
 
@@ -248,7 +248,7 @@ def test_a_plan_of_a_wrong_clock_does_not_outlive_its_correction(archive: Archiv
         deletions._now_ms = lambda connection: right(connection) + 12 * year_ms
         plan = app.expiration.plan("run")
         assert plan.segments == 10
-        app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
         dated_ms = app.adapters.stores.deletions.now_ms()
     with pytest.raises(ClockDisagreesError, match="the time of the newest event in it"):
         deleted(archive)

@@ -117,7 +117,7 @@ def test_a_rejected_approval(archive: Archive) -> None:
         assert opened.adapters.stores.plan_questions.find("dag run").given.answer is Answer.REJECTED
     restore(archive)
     with archive.open() as opened, pytest.raises(ForeignStoreError):
-        opened.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="test")
+        opened.expiration.approve("run", plan.plan_hash, author="test")
 
 
 def test_a_rejection_is_recorded_without_the_store(archive: Archive) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.model.histories import OffsetRange
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
@@ -26,7 +26,7 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
         archive.copy(limit_bytes=1)
     archive.raise_broker_log_start(0, 664)
     with archive.open() as app:
-        app.copying.skip_offsets(app.copying.plan_skip("orders", 0), reason="agreed", "brake"=author="limits"="test")
+        app.copying.skip_offsets(app.copying.plan_skip("orders", 0), reason="agreed", author="test")
     archive.copy()
     before = archive.remote()
 
@@ -47,7 +47,7 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
         )
         (partition,) = [one for one in before if one.partition == 0]
         (decision,) = app.adapters.stores.metadata.skipped_offsets(partition)
-        assert (decision.offsets, decision."brake"=author="limits") == (OffsetRange(188, 663), "brake"=author="limits"())
+        assert (decision.offsets, decision.author) == (OffsetRange(188, 663), author())
     assert {partition: [one.start_offset for one in found] for partition, found in archive.remote().items()} == {
         partition: [one.start_offset for one in found] for partition, found in before.items()
     }

@@ -30,9 +30,9 @@ def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: P
             app.recovery.plan_adoption()
         found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        app.store_owner.take_over(found, "brake"=author="limits"="test")
+        app.store_owner.take_over(found, author="test")
         plan = app.recovery.plan_adoption()
-        report = app.recovery.adopt(plan, "adopt-1", "brake"=author="limits"="test")
+        report = app.recovery.adopt(plan, "adopt-1", author="test")
         assert (report.refused, len(report.adopted)) == ((), sum(map(len, copied.values())) - 1)
         verdicts = {
             row.verdict

@@ -101,7 +101,7 @@ def test_a_newer_topic_of_which_nothing_is_remote_yet(archive) -> None:
     archive.copy()
     with archive.open() as opened:
         opened.adapters.stores.registry.set_owner(
-            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, "brake"=author="limits"="test"
+            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
         )
     archive.set(retention_ms=HOUR_MS)
     run, _ = archive.expire()
@@ -118,7 +118,7 @@ def test_what_was_approved_is_withdrawn_when_a_second_topic_of_the_name_shows_up
         assert planned.segments
         assert opened.expiration.withdrawn("shown") == []
         opened.adapters.stores.registry.set_owner(
-            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, "brake"=author="limits"="test"
+            AGAIN, ORDERS, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
         )
         assert len(opened.expiration.withdrawn("shown")) == planned.segments
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.copying.plan import HeldBack
 from include.tiering.database.schema import events
 from include.tiering.model.ownership import TopicOwner
@@ -71,7 +71,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     require_held_at(archive, HOLE)
 
     code, recorded = skip(app, "--approve")
-    assert (code, recorded["recorded"][0][""brake"=author="limits""], recorded["waits"]) == (0, "brake"=author="limits"(), None)
+    assert (code, recorded["recorded"][0]["author"], recorded["waits"]) == (0, author(), None)
     archive.raise_broker_log_start(0, 808)
     require_held_at(archive, GREW)
     assert archive.offsets(0) == BEFORE
@@ -79,7 +79,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     assert (code, recorded["first_offset"], recorded["last_offset"]) == (0, 664, 807)
     with archive.open() as opened, opened.adapters.engine.connect() as connection:
         kept = connection.execute(events.select().where(events.c.kind == "skipped-offsets")).all()
-    assert [(event.detail, event."brake"=author="limits") for event in kept] == [(f"{o}: {WHY}", "brake"=author="limits"()) for o in (HOLE, GREW)]
+    assert [(event.detail, event.author) for event in kept] == [(f"{o}: {WHY}", author()) for o in (HOLE, GREW)]
 
     archive.copy()
     assert archive.offsets(0) == [*BEFORE, *BEHIND]
@@ -100,7 +100,7 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     before = fetched(archive, partition, 100)
     assert (before.error, before.next_offset) == (None, 188)
     inside = str(fetched(archive, partition, 188).error)
-    assert f"{HOLE} were skipped by {"brake"=author="limits"()} ({WHY}); go on at offset 664" in inside
+    assert f"{HOLE} were skipped by {author()} ({WHY}); go on at offset 664" in inside
     assert "go on at offset 808" in str(fetched(archive, partition, 664).error)
     behind = fetched(archive, partition, 808)
     assert (behind.error, behind.base_offset) == (None, 808)
@@ -120,7 +120,7 @@ def test_what_is_there_is_never_skipped_and_nothing_of_another_owner(archive: Ar
     with archive.open() as opened:
         topic_id, before = partition_0(archive).topic_id, TopicOwner.PLATFORM
         opened.adapters.stores.registry.set_owner(
-            topic_id, "orders", TopicOwner.HANDING_OVER, expected=before, "brake"=author="limits"="test"
+            topic_id, "orders", TopicOwner.HANDING_OVER, expected=before, author="test"
         )
     code, nothing = skip(app, "--approve")
     assert (code, nothing["offsets"]) == (0, 0)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from include.tiering.app import open_app
 from include.tiering.app.adapters import Adapters
 from include.tiering.cli.app import cli
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.copying.plan import CopyPlan, HeldBack
 from include.tiering.database.schema import events
@@ -209,10 +209,10 @@ def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Arc
     code, _, said = app("verify", "--all", "--missing-is-real", "--approve")
     assert (code, failed_ids(archive)) == (1, set(gone))
     with archive.open() as opened, opened.adapters.engine.connect() as connection:
-        query = select(events.c.detail, events.c."brake"=author="limits").where(events.c.kind == "losses confirmed")
+        query = select(events.c.detail, events.c.author).where(events.c.kind == "losses confirmed")
         ((detail, who),) = connection.execute(query).all()
     assert "4 of 10 segments" in detail
-    assert who == "brake"=author="limits"()
+    assert who == author()
     assert f"taken for lost, which is recorded with your name: {detail}" in said
     archive.copy()
     assert app("verify")[0] == 0
@@ -253,7 +253,7 @@ def test_what_is_replaced_or_given_up_counts_no_more(archive: Archive, app: Comm
     assert app("verify", "--all")[0] == 1
     assert failed_ids(archive) == set(others)
     with archive.open() as opened:
-        opened.adapters.stores.failed_copies.give_up(others[0], reason="lost", "brake"=author="limits"="test")
+        opened.adapters.stores.failed_copies.give_up(others[0], reason="lost", author="test")
     lose(archive, last)
     assert app("verify", "--all")[0] == 1
     assert last in failed_ids(archive)

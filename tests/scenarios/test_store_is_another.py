@@ -58,7 +58,7 @@ def take_over(archive: Archive) -> None:
     with archive.open() as app:
         found = app.adapters.unguarded_storage.read_marker()
         assert found is not None
-        app.store_owner.take_over(found, "brake"=author="limits"="test")
+        app.store_owner.take_over(found, author="test")
 
 
 def lose_the_oldest_segment(archive: Archive) -> None:
@@ -250,7 +250,7 @@ def test_a_rebuild_with_another_key_prefix_is_refused(tmp_path: Path, version_be
     assert ("set both right" if version_before else "the keys of this store lie in") in said[0]
     archive.config.write_text(right)
     with archive.open() as app:
-        assert app.recovery.rebuild(app.recovery.plan_rebuild(), "brake"=author="limits"="test").segments > 5
+        assert app.recovery.rebuild(app.recovery.plan_rebuild(), author="test").segments > 5
         assert app.adapters.stores.generations.accepted().current.place == app.adapters.place
     migrate(archive)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, judge_plainly, offsets
 
 pytestmark = pytest.mark.integration
@@ -63,7 +63,7 @@ def test_by_decision_one_history_is_read_and_the_other_one_by_its_epoch(cluster:
     assert (document["next_offset"], {epoch for epoch, _ in before}) == (35, {0})
     behind, document = cluster.read(35)
     assert ({epoch for epoch, _ in behind}, behind[0][1], document["next_offset"]) == ({6}, 35, 91)
-    assert f"followed, by {"brake"=author="limits"()} ({WHY})" in document["said"][0]
+    assert f"followed, by {author()} ({WHY})" in document["said"][0]
     old, document = cluster.read(40, "--epoch", "0")
     assert ({epoch for epoch, _ in old}, document["next_offset"]) == ({0, 4}, 70)
     assert document["said"][0].startswith("offsets 40..69 are of the history that the source has replaced")

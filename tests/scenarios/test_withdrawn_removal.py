@@ -9,7 +9,7 @@ import pytest
 
 from include.tiering.audit import remove_orphans
 from include.tiering.audit.remove_orphans import RemovalStep
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive, Command
@@ -45,20 +45,20 @@ def released(archive: Archive) -> int:
         opened.audit.run("one")
         plan = opened.audit.plan_removals("remove", "one")
         opened.audit.apply_removal_limits("remove")
-        opened.audit.approve_removals("remove", plan.plan_hash, "brake"=author="limits"="admin")
+        opened.audit.approve_removals("remove", plan.plan_hash, author="admin")
         return len(plan.removals)
 
 
 def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app: Command) -> None:
     before, objects = files(archive), released(archive)
     shown = withdrawn(app)
-    assert (shown["withdrawn_by"], shown["kept"], shown["removed"]) == ("brake"=author="limits"(), objects, 0)
+    assert (shown["withdrawn_by"], shown["kept"], shown["removed"]) == (author(), objects, 0)
     assert withdrawn(app) == shown
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
             opened.audit.run_removal_batch("remove", "remove/0")
         with pytest.raises(RunWithdrawnError):
-            opened.audit.approve_removals("remove", shown["plan_hash"], "brake"=author="limits"="admin")
+            opened.audit.approve_removals("remove", shown["plan_hash"], author="admin")
     assert files(archive) == before
 
 

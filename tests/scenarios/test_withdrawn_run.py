@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.cli.command import "brake"=author="limits"
+from include.tiering.cli.command import author
 from include.tiering.database.schema import events
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.expiration.delete_segments import DeleteStep
@@ -28,24 +28,24 @@ def released(archive: Archive, run_id: str = "run") -> int:
     with archive.open() as app:
         plan = app.expiration.plan(run_id)
         app.expiration.apply_limits(run_id)
-        app.expiration.approve(run_id, plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve(run_id, plan.plan_hash, author="admin")
         return plan.segments
 
 
 def test_nothing_of_it_goes_and_no_approval_brings_it_back(archive: Archive, app: Command) -> None:
     segments = released(archive)
     shown = document(app("expire", "--withdraw", "run", "--json"))
-    assert (shown["withdrawn_by"], shown["kept"], shown["deleted"], shown["begun"]) == ("brake"=author="limits"(), segments, 0, [])
+    assert (shown["withdrawn_by"], shown["kept"], shown["deleted"], shown["begun"]) == (author(), segments, 0, [])
     with archive.open() as opened:
         with pytest.raises(RunWithdrawnError):
             opened.expiration.run_batch("run", "run/0")
         with pytest.raises(RunWithdrawnError):
-            opened.expiration.approve("run", shown["plan_hash"], "brake"=author="limits"="admin")
+            opened.expiration.approve("run", shown["plan_hash"], author="admin")
         opened.expiration.apply_limits("run")
         assert not opened.adapters.stores.deletions.run("run").is_released
         with opened.adapters.engine.connect() as connection:
             kinds = connection.execute(events.select().where(events.c.kind == "withdrawal")).all()
-    assert [(row.subject, row."brake"=author="limits") for row in kinds] == [("run run", "brake"=author="limits"())]
+    assert [(row.subject, row.author) for row in kinds] == [("run run", author())]
     assert archive.left() == EVERYTHING
 
 
@@ -87,7 +87,7 @@ def test_a_store_that_is_away_keeps_nobody_from_it(archive: Archive, app: Comman
     segments = released(archive)
     (archive.directory / "store").rename(archive.directory / "unmounted")
     shown = document(app("expire", "--withdraw", "run", "--json"))
-    assert (shown["withdrawn_by"], shown["kept"]) == ("brake"=author="limits"(), segments)
+    assert (shown["withdrawn_by"], shown["kept"]) == (author(), segments)
     assert shown["not_claimed"]
     assert "a copy of this database may go on with it" in app("expire", "--withdraw", "run").stdout
 

@@ -49,7 +49,7 @@ def archive(tmp_path: Path) -> Archive:
     archive.copy()
     with archive.open() as app:
         for topic in ("orders", "trimmed"):
-            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.ms": str(TEN_YEARS)}, "brake"=author="limits"="test")
+            app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), {"retention.ms": str(TEN_YEARS)}, author="test")
     return archive
 
 
@@ -106,9 +106,9 @@ def test_it_is_asked_again_at_the_release_and_by_the_batch(archive: Archive) -> 
     with archive.open() as app:
         plan = app.expiration.plan("run", topics=["orders"])
     with shifted(archive, TWELVE_YEARS) as app, pytest.raises(ClockDisagreesError):
-        app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
     with archive.open() as app:
-        app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
     with shifted(archive, TWELVE_YEARS) as app:
         with pytest.raises(ClockDisagreesError):
             app.expiration.run_batch("run", "run/0")
@@ -135,7 +135,7 @@ def test_one_that_jumps_while_a_batch_runs_stops_it(archive: Archive) -> None:
     archive.set(retention_ms=1)
     with archive.open() as app:
         plan = app.expiration.plan("run", topics=["orders"])
-        app.expiration.approve("run", plan.plan_hash, "brake"=author="limits"="admin")
+        app.expiration.approve("run", plan.plan_hash, author="admin")
     with shifted(archive, 0) as app:
         clocks = app.expiration._clocks()
         clocks.require()
@@ -167,10 +167,10 @@ def test_one_that_jumps_after_it_was_asked_makes_nothing_old(archive: Archive) -
 
 def test_nor_when_a_plan_is_asked_again(archive: Archive) -> None:
     with archive.open() as app:
-        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "1"}, "brake"=author="limits"="test")
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), {"retention.ms": "1"}, author="test")
         planned = app.expiration.plan("run", topics=["orders"]).expirations
         ten_years = {"retention.ms": str(TEN_YEARS)}
-        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, "brake"=author="limits"="test")
+        app.configs.alter(ConfigEntity(EntityType.TOPICS, "orders"), ten_years, author="test")
         jumps(app, app.topic_lifecycle, "lifecycle_states")
         named = {deletion.segment_id for one in planned for deletion in one.deletions}
         assert {one.segment_id for one in app.expiration.withdrawn("run")} == named

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from include.tiering.app.app import App, open_app
 from include.tiering.broker_process.kafka_home import KafkaHome
-from include.tiering.broker_process.sample import PartitionSample, bases_of, require_room, samples_of, size_of
+from include.tiering.broker_process.sample import PartitionSample, bases_of, require_free_space, samples_of, size_of
 from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker, prepared_broker
 from include.tiering.errors import ClusterMetadataError, SettingError, SourceError, SourceVanishedError
 from include.tiering.handover.checks import UNLIMITED
@@ -270,7 +270,7 @@ def rehearse(
     sources = _sources(app, samples)
     size_bytes = size_of(samples)
     parent = _parent(app)
-    require_room(size_bytes, shutil.disk_usage(parent).free, parent)
+    require_free_space(size_bytes, shutil.disk_usage(parent).free, parent)
     with _directory(parent, keep=keep) as root:
         watcher.told(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
         with watcher.counting("copying", size_bytes) as on_bytes:

@@ -291,8 +291,8 @@ def removal_question(
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})
     headline = (
-        f"Plan `{limit_report.plan_hash}` of run `{limit_report.run_id}` removes {what} of {count(segments, 'segment id')} that no"
-        f" metadata knows, found by audit `{plan.audit_run_id}`."
+        f"Plan `{limit_report.plan_hash}` of run `{limit_report.run_id}` removes {what} of"
+        f" {count(segments, 'segment id')} that no metadata knows, found by audit `{plan.audit_run_id}`."
     )
     lines = [
         headline,

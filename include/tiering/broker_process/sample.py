@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from include.tiering.errors import RehearsalError, RehearsalRoomError, SourceChangedError, UnknownTopicError
+from include.tiering.errors import RehearsalError, RehearsalSpaceError, SourceChangedError, UnknownTopicError
 from include.tiering.formats import checkpoints
 from include.tiering.formats.checkpoints import MAX_PARTITION_METADATA_BYTES
 from include.tiering.kafka.cluster.contract import TopicMetadata
@@ -188,11 +188,11 @@ _BASE_BYTES: Final = 64 * MIB
 _BLOCK_BYTES: Final = 4 * MIB
 
 
-def require_room(sample_bytes: int, free_bytes: int, directory: Path) -> None:
-    """Raises RehearsalRoomError with what is needed and how to need less."""
+def require_free_space(sample_bytes: int, free_bytes: int, directory: Path) -> None:
+    """Raises RehearsalSpaceError with what is needed and how to need less."""
     needed = COPIES * sample_bytes + _BASE_BYTES
     if needed > free_bytes:
-        raise RehearsalRoomError(
+        raise RehearsalSpaceError(
             f"{directory} has {format_bytes(free_bytes)} free, a rehearsal of {format_bytes(sample_bytes)} needs"
             f" {format_bytes(needed)}: set TMPDIR to a directory with more room, or take less with --rehearse-bytes"
         )

@@ -113,7 +113,7 @@ def verify(
                 due=not selects,
                 failed=failed,
                 older_than_ms=None if older_than_days is None else round(older_than_days * _DAY_MS),
-                turn=app.verification.turn_of_now(share) if share is not None else None,
+                rolling_sample=app.verification.current_rolling_sample(share) if share is not None else None,
                 everything=everything,
                 topics=tuple(topic or ()),
                 partitions=frozenset(partition or ()),

@@ -8,15 +8,15 @@ planned for another batch or the next run.
 
 What a killed batch leaves: a lease that expires, and what `copy_segment` says of the segment it was in.
 
-**Fair scheduling of partitions** (`Turns`). Without an exhausted quota a batch finishes the most urgent partition, then
+**Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent partition, then
 takes the next. Under one, with fairness on, it hands its partition on after a segment if another that it could claim
-has waited longer. Such turns alternate:
+has waited longer. Such claims alternate:
 
     handed on by a partition claimed for its urgency   -> the one that has waited longest
     handed on by a partition claimed for its wait      -> the most urgent one, but for the one just handed on
 
-So no partition starves however urgent another is, the most urgent one still gets every second turn, and partitions of
-equal urgency take turns in a circle. What was handed on is claimed again at once only if nothing else is left to claim.
+So no partition starves however urgent another is, the most urgent one still gets every second claim, and partitions of
+equal urgency are claimed in a circle. What was handed on is claimed again at once only if nothing else is left to claim.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -41,7 +41,7 @@ from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
 from include.tiering.runs.contract import (
     ClaimOrder,
     Lease,
@@ -63,7 +63,7 @@ _AFTER: Final = {
 }
 
 
-class Turns:
+class PartitionScheduler:
     """Claims for one batch. `excluded` are partitions that the batch may not take now."""
 
     def __init__(
@@ -77,17 +77,17 @@ class Turns:
         self._fairness = fairness
         self._order = ClaimOrder.URGENCY
         self._handed_on: frozenset[TopicIdPartition] = frozenset()
-        self._taking_turns = False
+        self._is_alternating = False
 
     def claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
-        """The lease of the next turn; None if there is nothing to claim now. Raises what `WorkStore.claim` raises."""
+        """Claim the next lease; None if there is nothing to claim now. Raises what `WorkStore.claim` raises."""
         handed_on, self._handed_on = self._handed_on, frozenset()
         if handed_on:
             lease = self._claim(excluded | handed_on)
             if lease is not None:
-                self._taking_turns = True
+                self._is_alternating = True
                 return lease
-        self._taking_turns = False
+        self._is_alternating = False
         self._order = ClaimOrder.URGENCY
         return self._claim(excluded)
 
@@ -102,9 +102,9 @@ class Turns:
         return True
 
     @property
-    def is_taking_turns(self) -> bool:
+    def is_alternating(self) -> bool:
         """The lease before this one was handed on: this one will be soon."""
-        return self._taking_turns
+        return self._is_alternating
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
         return self._work.claim(
@@ -235,7 +235,7 @@ class BatchResult:
 class BatchLimits:
     """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow.
 
-    A batch takes partitions of one `placement`; None = of every placement. With `fairness` partitions take turns while
+    A batch takes partitions of one `placement`; None = of every placement. With `fairness` partitions alternate while
     the copy quota is exhausted.
     """
 
@@ -277,7 +277,7 @@ class CopyBatch:
         self._run_id = run_id
         self._batch_id = batch_id
         self._limits = limits
-        self._turns = Turns(
+        self._scheduler = PartitionScheduler(
             work,
             run_id,
             batch_id,
@@ -287,8 +287,8 @@ class CopyBatch:
         )
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
-        room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
-        self._loop = BatchLoop(work, gate, heartbeat, room, clock, throttled=self._admission.waiting)
+        stop_conditions = StopConditions(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
+        self._loop = BatchLoop(work, gate, heartbeat, stop_conditions, clock, throttled=self._admission.waiting)
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
 
@@ -297,7 +297,7 @@ class CopyBatch:
         started = self._clock.monotonic()
         with self._heartbeat:
             ended = self._loop.pull(
-                self._turns.claim,
+                self._scheduler.claim,
                 self._work_on,
                 has_work=lambda: self._work.has_work(self._run_id, self._limits.placement),
             )
@@ -336,7 +336,7 @@ class CopyBatch:
     def _checking_ahead(self, lease: Lease, planned: Sequence[PlannedSegment]) -> AbstractContextManager[None]:
         if self._ahead is None:
             return nullcontext()
-        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._turns.is_taking_turns)
+        return self._ahead.expecting(lease.replica_id, planned, lambda: not self._scheduler.is_alternating)
 
     def _copy_in_order(self, lease: Lease, planned: Sequence[PlannedSegment], limiter: ByteLimiter) -> None:
         partition = lease.replica_id.topic_id_partition
@@ -352,7 +352,7 @@ class CopyBatch:
                 # Nobody else copies while the lease is ours.
                 end_offset = queue.pop(0).end_offset
                 highest = end_offset if highest is None else max(highest, end_offset)
-            if not goes_on or (queue and self._turns.hand_on(lease, limiter, self._loop.excluded())):
+            if not goes_on or (queue and self._scheduler.hand_on(lease, limiter, self._loop.excluded())):
                 self._heartbeat.add_planned(-sum(segment.size_bytes for segment in queue))
                 return False
             return bool(queue)

@@ -136,7 +136,7 @@ def plan_copy(
 def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:
     """One placement per batch to start: no more batches of a placement than it has partitions.
 
-    Placements take turns, that of the most urgent partition first, until `max_batches` are given out; each gets one
+    Batches go to the placements in a circle, that of the most urgent partition first, until `max_batches` are given out; each gets one
     even if there are more placements than that, or its partitions would wait for ever.
     """
     left = Counter(partition.placement for partition in partitions)

@@ -304,7 +304,8 @@ class DeleteBatch:
         run.require_not_withdrawn()
         if not run.is_released:
             raise ApprovalRequiredError(
-                f"run {self._run_id}: nothing is deleted before plan {run.plan_hash} passed the deletion limits or was approved"
+                f"run {self._run_id}: nothing is deleted before plan {run.plan_hash} passed the deletion limits"
+                " or was approved"
             )
         started = self._deleter.clock.monotonic()
         with self._loop.heartbeat:

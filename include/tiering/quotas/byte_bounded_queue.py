@@ -54,11 +54,11 @@ class Taken(Generic[T]):
 class _Putter(Generic[T]):
     """A thread that waits to enter; whoever makes room puts its item in for it."""
 
-    __slots__ = ("admitted", "entry", "turn")
+    __slots__ = ("admitted", "entry", "condition")
 
-    def __init__(self, entry: Taken[T], turn: threading.Condition) -> None:
+    def __init__(self, entry: Taken[T], condition: threading.Condition) -> None:
         self.entry = entry
-        self.turn = turn
+        self.condition = condition
         self.admitted = False
 
 
@@ -109,9 +109,9 @@ class ByteBoundedQueue(Generic[T]):
         with self._lock:
             if self._closed:
                 raise QueueClosedError("the queue was closed")
-            if self._has_room():
+            if self._has_space():
                 self._admit(entry)
-            elif (timeout is not None and timeout <= 0) or not self._admitted_in_turn(entry, timeout):
+            elif (timeout is not None and timeout <= 0) or not self._is_admitted_in_order(entry, timeout):
                 raise QueueFullError(
                     f"{weight_bytes} bytes found no room behind {len(self._items)} requests, {self._held_bytes} bytes"
                 )
@@ -137,7 +137,7 @@ class ByteBoundedQueue(Generic[T]):
         with self._lock:
             self._closed = True
             for putter in self._putters:
-                putter.turn.notify()
+                putter.condition.notify()
             self._putters.clear()
             self._arrived.notify_all()
 
@@ -148,7 +148,7 @@ class ByteBoundedQueue(Generic[T]):
             if self._putters:
                 self._admit_waiting()
 
-    def _has_room(self) -> bool:
+    def _has_space(self) -> bool:
         return len(self._items) < self._max_requests and self._held_bytes < self._max_bytes
 
     def _admit(self, entry: Taken[T]) -> None:
@@ -158,13 +158,13 @@ class ByteBoundedQueue(Generic[T]):
             self._arrived.notify()
 
     def _admit_waiting(self) -> None:
-        while self._putters and self._has_room():
+        while self._putters and self._has_space():
             putter = self._putters.popleft()
             self._admit(putter.entry)
             putter.admitted = True
-            putter.turn.notify()
+            putter.condition.notify()
 
-    def _admitted_in_turn(self, entry: Taken[T], timeout: float | None) -> bool:
+    def _is_admitted_in_order(self, entry: Taken[T], timeout: float | None) -> bool:
         """Wait behind those who came before; False if the time was over first.
 
         Raises:
@@ -173,7 +173,7 @@ class ByteBoundedQueue(Generic[T]):
         putter = _Putter(entry, threading.Condition(self._lock))
         self._putters.append(putter)
         try:
-            self._wait(putter.turn, timeout)
+            self._wait(putter.condition, timeout)
         finally:
             if not putter.admitted and not self._closed:
                 self._putters.remove(putter)

@@ -18,9 +18,8 @@ from include.tiering.remote_storage.layouts.aiven import PLAIN, AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm, SegmentKeys
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
-from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, checked_key
+from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, S3Credentials, checked_key
 from include.tiering.remote_storage.orphan_objects import StoredStrays
-from include.tiering.remote_storage.s3 import S3Credentials, credentials_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.settings import RemoteStorageSettings
 
@@ -228,6 +227,20 @@ def _s3_location(parts: SplitResult) -> S3Location:
     if len(prefix) > _MAX_PREFIX_LENGTH:
         raise SettingError(f"remote_storage.url: a prefix of {len(prefix)} characters exceeds {_MAX_PREFIX_LENGTH}")
     return S3Location(parts.netloc, f"{prefix}/")
+
+
+def credentials_of(remote: RemoteStorageSettings) -> S3Credentials | None:
+    """The credentials that the settings name; None leaves it to the SDK's own chain.
+
+    Raises:
+        SettingError: only one half is set.
+    """
+    if remote.access_key_id is None and remote.secret_access_key is None:
+        return None
+    if remote.access_key_id is None or remote.secret_access_key is None:
+        raise SettingError("remote_storage.access_key_id and remote_storage.secret_access_key go together")
+    token = remote.session_token.get_secret_value() if remote.session_token is not None else None
+    return S3Credentials(remote.access_key_id, remote.secret_access_key.get_secret_value(), token)
 
 
 def access_of(remote: RemoteStorageSettings) -> StoreAccess:

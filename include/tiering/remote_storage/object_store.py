@@ -12,7 +12,7 @@ other bytes escaped (`\\xff`).
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, islice, pairwise
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -407,3 +407,15 @@ def blocks_of(
         block = filled_block(source, position, buffer[:granted_bytes])
         yield block
         position += len(block)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Credentials:
+    """Static credentials, for deployments that do not use the SDK's own chain.
+
+    Never printed: only the access key's id shows in `repr`.
+    """
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)

@@ -3,7 +3,7 @@
 - The `BatchLoop` pulls partitions: it takes one under a lease, has it worked on in groups, and gives it back.
 - The `SendGate` stands before every grant of the quota and says whether this worker may still send. Another thread
   writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
-- `BatchRoom` says whether the batch goes on: its time, its place in its pool, the gate.
+- `StopConditions` says whether the batch goes on: its time, its place in its pool, the gate.
 - The `BatchHeartbeat` is that other thread: it keeps the lease, reports the progress, and watches for a pause and for
   the parent's death.
 """
@@ -105,7 +105,7 @@ class BatchEnd(StrEnum):
     WITHDRAWN = "its run was withdrawn"
 
 
-class BatchRoom:
+class StopConditions:
     """Of one batch, whose time begins now. `pool` is the Airflow pool whose slot it holds, None outside of Airflow."""
 
     def __init__(
@@ -319,7 +319,7 @@ class BatchLoop:
         work: WorkStore,
         gate: SendGate,
         heartbeat: BatchHeartbeat,
-        room: BatchRoom,
+        stop_conditions: StopConditions,
         clock: Clock,
         *,
         throttled: Callable[[], Set[TopicIdPartition]] = frozenset,
@@ -327,7 +327,7 @@ class BatchLoop:
         self.gate = gate
         self.heartbeat = heartbeat
         self._work = work
-        self._room = room
+        self._stop_conditions = stop_conditions
         self._clock = clock
         self._throttled = throttled
         self.set_aside: set[TopicIdPartition] = set()
@@ -348,7 +348,7 @@ class BatchLoop:
             has_work: whether anything of the run is left, claimed or not.
             is_withdrawn: whether the run was withdrawn; asked when nothing is left to claim.
         """
-        while (ended := self._room.reason_to_end()) is None:
+        while (ended := self._stop_conditions.reason_to_end()) is None:
             lease = self.heartbeat.claim(lambda: claim(self.excluded()))
             if lease is None:
                 if not self._wait_for_work(has_work):
@@ -370,7 +370,7 @@ class BatchLoop:
             do_next: does the next group and says whether there is another one.
             may_go_on: asked before each group, and again after each wait in a pause.
         """
-        while self._room.reason_to_end() is None and may_go_on():
+        while self._stop_conditions.reason_to_end() is None and may_go_on():
             if self.gate.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
             elif not do_next():
@@ -447,5 +447,5 @@ def deletion_loop(
         work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
     )
     max_seconds = float(settings.expiration.batch_max_seconds)
-    room = BatchRoom(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
-    return BatchLoop(work, gate, heartbeat, room, clock)
+    stop_conditions = StopConditions(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
+    return BatchLoop(work, gate, heartbeat, stop_conditions, clock)

@@ -8,7 +8,7 @@ at a quota.
 `VerificationStore` keeps the plan. A plan only says what to read. It gives no right to anything and takes none: a
 segment that is deleted meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
 
-**Rolling sample.** `Turn` takes a share of all segments in each period, and over time every one of them. Each segment
+**Rolling sample.** `RollingSample` takes a share of all segments in each period, and over time every one of them. Each segment
 has its place on a circle of 2^64 places, by its id alone. Periods are numbered; each is an arc as long as the share,
 and begins where the one before it ended:
 
@@ -53,7 +53,7 @@ class VerificationReason(Reason):
     EXPIRED = "expired", "verdict expired"
     EXPIRING = "expiring", "verdict about to expire"
     OLD = "older-than-asked", "verdict older than asked for"
-    SHARE = "rolling-sample", "its turn"
+    SHARE = "rolling-sample", "rolling sample"
     ASKED = "asked", "asked for"
 
 
@@ -148,7 +148,7 @@ _MOST_DENOMINATOR: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RollingSample:
     """The arc of one period: `length` places from `first` on."""
 
     first: int
@@ -164,7 +164,7 @@ class Turn:
         return cls(begin % PLACES, end - begin)
 
     def holds(self, segment_id: RemoteLogSegmentId) -> bool:
-        """Whether it is this segment's turn."""
+        """Return whether this segment is in the sample."""
         return (place_of(segment_id) - self.first) % PLACES < self.length
 
 
@@ -241,7 +241,7 @@ class VerificationSample:
         due: never verified, failed before, or a verdict that has expired or is about to.
         failed: failed before.
         older_than_ms: a verdict of this age or older, or none.
-        turn: those whose turn it is.
+        rolling_sample: the segments that this sample holds.
         everything: all.
         topics: names or patterns; `partitions`: numbers. Of these alone, without any of all.
     """
@@ -249,7 +249,7 @@ class VerificationSample:
     due: bool = False
     failed: bool = False
     older_than_ms: int | None = None
-    turn: Turn | None = None
+    rolling_sample: RollingSample | None = None
     everything: bool = False
     topics: tuple[str, ...] = ()
     partitions: frozenset[int] = frozenset()
@@ -343,14 +343,14 @@ def reason_of(
     age_ms = None if row.verdict_at_ms is None else now_ms - row.verdict_at_ms
     is_expiring = row.verdict is Verdict.PASSED and age_ms is not None and age_ms >= max_age_ms * ABOUT_TO_EXPIRE
     is_old = sample.older_than_ms is not None and (age_ms is None or age_ms >= sample.older_than_ms)
-    has_turn = sample.turn is not None and sample.turn.holds(row.metadata.remote_log_segment_id)
+    is_sampled = sample.rolling_sample is not None and sample.rolling_sample.holds(row.metadata.remote_log_segment_id)
     holds = {
         VerificationReason.NEVER: sample.due and row.verdict is Verdict.NONE,
         VerificationReason.FAILED: (sample.due or sample.failed) and row.verdict is Verdict.FAILED,
         VerificationReason.EXPIRED: sample.due and row.verdict is Verdict.EXPIRED,
         VerificationReason.EXPIRING: sample.due and is_expiring,
         VerificationReason.OLD: is_old,
-        VerificationReason.SHARE: has_turn,
+        VerificationReason.SHARE: is_sampled,
         VerificationReason.ASKED: sample.everything,
     }
     return next((reason for reason, does in holds.items() if does), None)

@@ -19,7 +19,7 @@ from include.tiering.telemetry.metrics import process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.metrics import publish_verdicts
 from include.tiering.verification.plan import (
-    Turn,
+    RollingSample,
     VerificationPlan,
     VerificationSample,
     VerificationStore,
@@ -137,10 +137,10 @@ class VerificationService:
             expired += found
         return expired
 
-    def turn_of_now(self, share: float) -> Turn | None:
-        """The part of all segments whose turn it is in this period, by the database's clock; None for a share of 0."""
+    def current_rolling_sample(self, share: float) -> RollingSample | None:
+        """The part of all segments whose rolling_sample it is in this period, by the database's clock; None for a share of 0."""
         period = self._now_ms() // self._effective().verify.period_ms
-        return Turn.of(share, period) if share else None
+        return RollingSample.of(share, period) if share else None
 
     def plan(
         self,

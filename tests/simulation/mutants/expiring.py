@@ -10,6 +10,7 @@ from include.tiering.model.leader_epochs import MergedHistory
 from include.tiering.model.ownership import LeaseRole
 from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionRun
+from include.tiering.segments import sql_rows
 from include.tiering.segments.topics import TopicWatch
 from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
 
@@ -181,7 +182,7 @@ def _shortened_history() -> list[Patch]:
     def instead(_known: Any, seen: Any, _seen_log_start: int) -> MergedHistory:
         return MergedHistory(seen)
 
-    return [(sql_partitions, "merged", instead)]
+    return [(sql_rows, "merged", instead)]
 
 
 def _brokers_log_start() -> list[Patch]:

@@ -84,7 +84,7 @@ def _started_counts() -> list[Patch]:
             for (epoch, state), counted in sums.items()
         }
 
-    return [(sql_partitions, "_added_up", instead)]
+    return [(sql_rows, "_added_up", instead)]
 
 
 def _does_not_wait(method: str) -> list[Patch]:

@@ -17,7 +17,7 @@ from include.tiering.broker_process.throw_away import ThrowAwayBroker
 from include.tiering.errors import (
     BrokerProcessError,
     RehearsalError,
-    RehearsalRoomError,
+    RehearsalSpaceError,
     SettingError,
     TieringError,
     UnknownTopicError,
@@ -107,7 +107,7 @@ def test_a_full_disk_is_noticed_before_anything_is_copied(
 ) -> None:
     usage = shutil.disk_usage(scratch)._replace(free=1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RehearsalRoomError, match=f"{scratch} has 1000 B free, a rehearsal of 329.8 KiB needs"):
+    with pytest.raises(RehearsalSpaceError, match=f"{scratch} has 1000 B free, a rehearsal of 329.8 KiB needs"):
         attempt(settings, "orders", told)
     assert list(scratch.iterdir()) == []
 

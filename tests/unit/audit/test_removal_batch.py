@@ -29,7 +29,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
 from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
@@ -127,12 +127,12 @@ class World:
         heartbeat = BatchHeartbeat(
             self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
-        room = BatchRoom(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0)
+        stop_conditions = StopConditions(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0)
         remover = StrayRemover(self.strays, self.removals, self.audits, self.registry, self.reached)
         return RemovalBatch(
             remover,
             SameLimiter(UnlimitedBytes()),
-            BatchLoop(self.work, gate, heartbeat, room, clock),
+            BatchLoop(self.work, gate, heartbeat, stop_conditions, clock),
             clock,
             run_id="run",
             batch_id="batch",

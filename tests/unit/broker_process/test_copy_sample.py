@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from include.tiering.broker_process.sample import copy_sample, require_room
-from include.tiering.errors import HostileNameError, RehearsalRoomError, SourceChangedError, SourceVanishedError
+from include.tiering.broker_process.sample import copy_sample, require_free_space
+from include.tiering.errors import HostileNameError, RehearsalSpaceError, SourceChangedError, SourceVanishedError
 from include.tiering.formats import checkpoints
 from include.tiering.kafka.log_dirs.contract import LogSegment
 from include.tiering.model.segments import Uuid
@@ -134,6 +134,6 @@ def test_a_topic_that_was_created_anew_meanwhile_is_another_one(tmp_path: Path, 
 
 def test_room_is_asked_for_three_times_and_the_way_out_is_named() -> None:
     needed = 3 * 100 * MIB + 64 * MIB
-    require_room(100 * MIB, needed, Path("/scratch"))
-    with pytest.raises(RehearsalRoomError, match=r"/scratch has 364\.0 MiB free.*100\.0 MiB needs 364\.0 MiB.*TMPDIR"):
-        require_room(100 * MIB, needed - 1, Path("/scratch"))
+    require_free_space(100 * MIB, needed, Path("/scratch"))
+    with pytest.raises(RehearsalSpaceError, match=r"/scratch has 364\.0 MiB free.*100\.0 MiB needs 364\.0 MiB.*TMPDIR"):
+        require_free_space(100 * MIB, needed - 1, Path("/scratch"))

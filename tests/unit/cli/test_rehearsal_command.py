@@ -11,7 +11,7 @@ import pytest
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import sample_of
 from include.tiering.cli.exit_codes import ExitCode
-from include.tiering.errors import KafkaMissingError, RehearsalRoomError
+from include.tiering.errors import KafkaMissingError, RehearsalSpaceError
 from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rehearsal import Comparison, Rehearsal, RehearsedPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
@@ -115,7 +115,7 @@ def test_a_hand_over_that_stopped_says_where_and_what_the_broker_said(run, ends)
     assert "[10:00] ERROR disk" in result.stdout
 
 
-@pytest.mark.parametrize("error", [KafkaMissingError("no jars"), RehearsalRoomError("no room")])
+@pytest.mark.parametrize("error", [KafkaMissingError("no jars"), RehearsalSpaceError("no room")])
 def test_what_is_missing_is_one_sentence(run, ends, error: Exception) -> None:
     ends(error)
     result = run("handover", "orders", "--rehearse", KAFKA_HOME="")

@@ -9,7 +9,7 @@ from typer.testing import Result
 
 from include.tiering.cli.command import author
 from include.tiering.model.segments import Depth
-from include.tiering.verification.plan import Turn, VerificationSample
+from include.tiering.verification.plan import RollingSample, VerificationSample
 from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_partitions import PartitionReport
 from tests.doubles import sample_values as sample
@@ -48,7 +48,7 @@ def test_verify_with_a_sample(run: Run, app: FakeApp) -> None:
     assert chosen == VerificationSample(
         failed=True,
         older_than_ms=129_600_000,
-        turn=Turn.of(0.25, 0),
+        rolling_sample=RollingSample.of(0.25, 0),
         topics=("pay*",),
         partitions=frozenset({3, 4}),
     )

@@ -1,10 +1,10 @@
-"""Turns against a store that answers what the test says, and remembers what it was asked."""
+"""PartitionScheduler against a store that answers what the test says, and remembers what it was asked."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
-from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, Turns
+from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, PartitionScheduler
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import TopicIdPartition
@@ -48,13 +48,13 @@ class Answers(Partial):
         return self.others_wait
 
 
-def turns_over(work: WorkStore, *, fairness: bool = True) -> Turns:
-    return Turns(work, "run", "run/0", lease_ms=30_000, placement=ANYWHERE, fairness=fairness)
+def scheduler_over(work: WorkStore, *, fairness: bool = True) -> PartitionScheduler:
+    return PartitionScheduler(work, "run", "run/0", lease_ms=30_000, placement=ANYWHERE, fairness=fairness)
 
 
 def test_turns_alternate_between_wait_and_urgency():
     work = Answers([A, B])
-    turns = turns_over(work)
+    turns = scheduler_over(work)
     for _ in range(4):
         assert turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
@@ -62,7 +62,7 @@ def test_turns_alternate_between_wait_and_urgency():
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
     work = Answers([A, B])
-    turns = turns_over(work)
+    turns = scheduler_over(work)
     turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     turns.claim(NOBODY)
     turns.claim(NOBODY)
@@ -71,7 +71,7 @@ def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
 
 def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
     work = Answers([A])
-    turns = turns_over(work)
+    turns = scheduler_over(work)
     turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert turns.claim(NOBODY) == lease_of(A)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
@@ -79,7 +79,7 @@ def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
 
 def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
     work = Answers([A, B])
-    turns = turns_over(work)
+    turns = scheduler_over(work)
     turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, frozenset({B}))
     assert turns.claim(frozenset({B})) == lease_of(A)
     assert work.questions == [{B}]
@@ -97,13 +97,13 @@ def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
 )
 def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(limiter, fairness):
     work = Answers([A, B])
-    turns = turns_over(work, fairness=fairness)
+    turns = scheduler_over(work, fairness=fairness)
     assert not turns.hand_on(present(turns.claim(NOBODY)), limiter, NOBODY)
     assert work.questions == []
 
 
 def test_nobody_who_waits_longer_means_going_on():
     work = Answers([A, B], others_wait=False)
-    turns = turns_over(work)
+    turns = scheduler_over(work)
     assert not turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert turns.claim(NOBODY) == lease_of(A)

@@ -28,7 +28,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSe
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchLoop, BatchRoom, SendGate
+from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
@@ -159,14 +159,16 @@ class World:
         heartbeat = BatchHeartbeat(
             self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
         )
-        room = BatchRoom(self.work, gate, clock, batch_id=f"{run_id}/0", pool=None, max_seconds=max_seconds)
+        stop_conditions = StopConditions(
+            self.work, gate, clock, batch_id=f"{run_id}/0", pool=None, max_seconds=max_seconds
+        )
         deleter = SegmentDeleter(
             self.storage, self.metadata, self.registry, self.deletions, self.work, clock, self._reached
         )
         return DeleteBatch(
             deleter,
             SameLimiter(self.limiter),
-            BatchLoop(self.work, gate, heartbeat, room, clock),
+            BatchLoop(self.work, gate, heartbeat, stop_conditions, clock),
             self.check,
             lambda: None,
             run_id=run_id,

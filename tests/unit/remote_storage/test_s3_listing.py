@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from include.tiering.errors import RemoteStorageError, RemoteStorageUnavailableError
-from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.object_store import KeyInterval, ListedUpload, S3Credentials
 from include.tiering.remote_storage.s3 import listing as s3_listing
 from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY

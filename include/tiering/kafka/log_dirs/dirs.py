@@ -192,7 +192,7 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
 
 @contextmanager
 def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
-    """Turns a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the file.
+    """PartitionScheduler a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the file.
 
     An OldMagicError passes: such bytes are not damaged.
     """

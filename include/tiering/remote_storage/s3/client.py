@@ -56,8 +56,7 @@ from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import ByteSource
 from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ProgressCallback
-from include.tiering.remote_storage.object_store import BLOCK_BYTES, blocks_of, filled_block
-from include.tiering.remote_storage.s3 import S3Credentials
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, S3Credentials, blocks_of, filled_block
 
 DEFAULT_REGION = "us-east-1"
 USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
@@ -275,7 +274,7 @@ def is_retriable_code(code: str) -> bool:
 
 @contextlib.contextmanager
 def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
-    """Turns what botocore raises into the storage error that names the object and the way out."""
+    """PartitionScheduler what botocore raises into the storage error that names the object and the way out."""
     place = f"cannot {verb} s3://{bucket}/{printable(key)}"
     try:
         yield

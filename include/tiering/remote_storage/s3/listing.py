@@ -44,11 +44,11 @@ from include.tiering.remote_storage.object_store import (
     ListedObject,
     ListedUpload,
     ListingProperties,
+    S3Credentials,
     cut,
     decoded_key,
     milliseconds,
 )
-from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3.client import error_code, http_status, s3_client, translated
 from include.tiering.units import KIB, MIB, format_bytes
 

@@ -42,12 +42,12 @@ from include.tiering.remote_storage.object_store import (
     ObjectEntry,
     ObjectStat,
     OpenUpload,
+    S3Credentials,
     SeenObject,
     checked_key,
     checked_prefix,
     crc32c_of,
 )
-from include.tiering.remote_storage.s3 import S3Credentials
 from include.tiering.remote_storage.s3.client import (
     PacedBody,
     crc32c_of_part,

@@ -55,7 +55,7 @@ def plan_of(partition=A, count: int = 2, number: int = 0) -> PlannedExpiration:
 
 def released(store: DeletionStore, *plans: PlannedExpiration, run_id: str = "run") -> None:
     store.save_plan(run_id, plans)
-    store.record_limit_check(run_id, needs_approval=False, detail="", author="brake")
+    store.record_limit_check(run_id, needs_approval=False, detail="", author="limits")
 
 
 def claim(store: DeletionStore, batch_id: str = "batch", run_id: str = "run", **options) -> PartitionLease | None:
@@ -126,19 +126,19 @@ class TestPlan:
 class TestRelease:
     def test_no_answer_is_recorded_of_a_run_that_is_not_known(self, store, engine):
         with pytest.raises(StateConflictError, match="no run run"):
-            store.record_limit_check("run", needs_approval=False, detail="within the limits", author="brake")
+            store.record_limit_check("run", needs_approval=False, detail="within the limits", author="limits")
         with engine.connect() as connection:
             assert connection.execute(select(events.c.kind)).all() == []
 
     def test_nothing_is_claimed_before_the_deletion_limit(self, store):
         store.save_plan("run", [plan_of()])
         assert claim(store) is None
-        store.record_limit_check("run", needs_approval=False, detail="within the limits", author="brake")
+        store.record_limit_check("run", needs_approval=False, detail="within the limits", author="limits")
         assert claim(store).fence.topic_id_partition == A
 
     def test_nor_before_an_approval_of_exactly_this_plan(self, store, engine, now):
         run = store.save_plan("run", [plan_of()])
-        store.record_limit_check("run", needs_approval=True, detail="too much", author="brake")
+        store.record_limit_check("run", needs_approval=True, detail="too much", author="limits")
         other = store.save_plan("other", [plan_of(B)])
         store.approve("other", other.plan_hash, **AUTHOR)
         assert claim(store) is None
@@ -184,7 +184,7 @@ class TestWithdrawal:
             SqlWorkStore(engine, CLUSTER_ID, now_ms=now).renew(present(lease), lease_ms=LEASE_MS)
         with pytest.raises(RunWithdrawnError, match=r"withdrawn by you@host .* Plan again"):
             store.approve("run", run.plan_hash, **AUTHOR)
-        store.record_limit_check("run", needs_approval=False, detail="", author="brake")
+        store.record_limit_check("run", needs_approval=False, detail="", author="limits")
         assert not store.run("run").is_released
         assert [item.outcome for item in store.items("run")] == [
             DeletionOutcome.DELETED,
@@ -394,7 +394,7 @@ class TestTotals:
         for number, (partition, run_id) in enumerate([(A, "approved"), (B, "released")]):
             segment = finish(metadata, segment_of(partition, number, 0, 9), fence_of(engine, partition))
             run = store.save_plan(run_id, [planned_expiration(partition, segment)])
-            store.record_limit_check(run_id, needs_approval=False, detail="", author="brake")
+            store.record_limit_check(run_id, needs_approval=False, detail="", author="limits")
             if run_id == "approved":
                 store.approve(run_id, run.plan_hash, **AUTHOR)
             lease = claim(store, run_id=run_id)
@@ -426,7 +426,7 @@ class TestTotals:
         segment = finish(metadata, segment_of(A, 1, 0, 9), fence_of(engine, A))
         store.save_plan("earlier", [planned_expiration(A, segment)])
         if other != "dry run":
-            store.record_limit_check("earlier", needs_approval=False, detail="", author="brake")
+            store.record_limit_check("earlier", needs_approval=False, detail="", author="limits")
         fence = expire_lease_of(engine, A, "worker").fence
         metadata.advance_deletion([segment], DELETE_STARTED, event_timestamp_ms=0, fence=fence)
         if other == "withdrawn":

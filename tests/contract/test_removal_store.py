@@ -41,7 +41,7 @@ def removal(partition=A, number: int = 1, suffix: str = "log", **changes) -> Pla
 
 def released(store: RemovalStore, *removals: PlannedRemoval, run_id: str = "run") -> None:
     run = store.save_plan(run_id, removals)
-    store.record_limit_check(run_id, needs_approval=True, detail="always", author="brake")
+    store.record_limit_check(run_id, needs_approval=True, detail="always", author="limits")
     store.approve(run_id, run.plan_hash, author="me")
 
 
@@ -92,12 +92,12 @@ class TestRelease:
     def test_no_answer_is_recorded_of_a_run_that_is_not_known(self, store):
         """The database may have been restored since the run was planned: then its plan is empty."""
         with pytest.raises(StateConflictError, match="no run run"):
-            store.record_limit_check("run", needs_approval=False, detail="nothing to remove", author="brake")
+            store.record_limit_check("run", needs_approval=False, detail="nothing to remove", author="limits")
 
     def test_nothing_is_claimed_before(self, store):
         run = store.save_plan("run", [removal()])
         assert claim(store) is None
-        store.record_limit_check("run", needs_approval=True, detail="always", author="brake")
+        store.record_limit_check("run", needs_approval=True, detail="always", author="limits")
         assert claim(store) is None
         with pytest.raises(StateConflictError, match="approved was x"):
             store.approve("run", "x", author="me")
@@ -107,7 +107,7 @@ class TestRelease:
     @pytest.mark.parametrize("needs_approval", [True, False])
     def test_what_the_limits_say_is_kept_with_the_run_and_in_the_history(self, store, engine, needs_approval):
         store.save_plan("run", [removal()])
-        store.record_limit_check("run", needs_approval=needs_approval, detail="too much at once", author="brake")
+        store.record_limit_check("run", needs_approval=needs_approval, detail="too much at once", author="limits")
         assert store.run("run").needs_approval is needs_approval
         with engine.connect() as connection:
             said = connection.execute(select(events.c.kind, events.c.subject, events.c.detail, events.c.author)).all()

@@ -40,7 +40,7 @@ from include.tiering.audit.record import (
 )
 from include.tiering.database.schema import active_guards, audit_findings, audits, leases, segments, topics
 from include.tiering.database.transactions import (
-    ClusterStore,
+    DatedStore,
     insert_for,
     insert_if_absent,
     is_live_lease,
@@ -77,7 +77,7 @@ _AUDITED: Final = (
 )
 
 
-class SqlAuditedMetadata(ClusterStore):
+class SqlAuditedMetadata(DatedStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
 
     def topics(self) -> Mapping[str, AuditedTopic]:
@@ -133,7 +133,7 @@ _ENDED: Final = (FindingState.GONE, FindingState.ACTED)
 _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id", "upload_id", "first_seen_ms")
 
 
-class SqlAuditStore(ClusterStore):
+class SqlAuditStore(DatedStore):
     """`AuditStore` over the platform's database, dated by the database's clock."""
 
     def memory(self) -> Memory:

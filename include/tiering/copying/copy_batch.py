@@ -8,8 +8,8 @@ planned for another batch or the next run.
 
 What a killed batch leaves: a lease that expires, and what `copy_segment` says of the segment it was in.
 
-**Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent partition, then
-takes the next. Under one, with fairness on, it hands its partition on after a segment if another that it could claim
+**Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
+partition, then takes the next. Under one, with fairness on, it hands its partition on after a segment if another that it could claim
 has waited longer. Such claims alternate:
 
     handed on by a partition claimed for its urgency   -> the one that has waited longest

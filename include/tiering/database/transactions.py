@@ -160,6 +160,10 @@ class ClusterStore:
         self._cluster_id = cluster_id
         self._now_ms = now_ms
 
+
+class DatedStore(ClusterStore):
+    """A store that also tells the time by which it dates what it stores."""
+
     def now_ms(self) -> int:
         """The database's clock.
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, inse
 
 from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
 from include.tiering.database.transactions import (
-    ClusterStore,
+    DatedStore,
     draw_token,
     ensure_partition,
     insert_if_absent,
@@ -33,7 +33,7 @@ from include.tiering.runs.deletion_run import Approval
 _EVENT: Final = "handover"
 
 
-class SqlHandoverStore(ClusterStore):
+class SqlHandoverStore(DatedStore):
     """`HandoverStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from include.tiering.database.schema import publications, published_records, topics
 from include.tiering.database.transactions import (
-    ClusterStore,
+    DatedStore,
     ensure_partition,
     hold_fence,
     in_partition,
@@ -58,7 +58,7 @@ _MOVE: Final = (
 _WRITE: Final = insert(published_records)
 
 
-class SqlPublicationStore(ClusterStore):
+class SqlPublicationStore(DatedStore):
     """`PublicationStore` of one cluster over the platform's database."""
 
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:

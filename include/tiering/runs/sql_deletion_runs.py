@@ -54,7 +54,7 @@ from include.tiering.database.schema import (
     topics,
 )
 from include.tiering.database.transactions import (
-    ClusterStore,
+    DatedStore,
     hold_fence,
     in_partition,
     insert_if_absent,
@@ -242,7 +242,7 @@ class PlannedItems:
         )
 
 
-class SqlDeletionRuns(ClusterStore, ABC):
+class SqlDeletionRuns(DatedStore, ABC):
     """`DeletionRuns` over the platform's database. Every call is one transaction, dated by the database's clock.
 
     A store of one use case says of what `_kind` its runs are in the table of runs, which are its `_planned_items`, and

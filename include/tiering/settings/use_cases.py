@@ -64,7 +64,7 @@ class VerifySettings(DynamicSection):
     share: float = operational(
         0.02,
         "Share of all remote bytes that is verified in each period, whatever its verdicts say: another part each time, "
-        "so that every segment has its turn. 0: only what is due.",
+        "so that every segment is verified in time. 0: only what is due.",
         unit="share",
         at_least=0,
         at_most=1,

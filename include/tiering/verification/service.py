@@ -138,7 +138,7 @@ class VerificationService:
         return expired
 
     def current_rolling_sample(self, share: float) -> RollingSample | None:
-        """The part of all segments whose rolling_sample it is in this period, by the database's clock; None for a share of 0."""
+        """The rolling sample of the current period, by the database's clock; None for a share of 0."""
         period = self._now_ms() // self._effective().verify.period_ms
         return RollingSample.of(share, period) if share else None
 

@@ -116,7 +116,7 @@ class World:
 
     def plan(self, *attempts: Sequence[PlannedRemoval], approved: bool = True) -> None:
         run = self.removals.save_plan("run", [one for attempt in attempts for one in attempt])
-        self.removals.record_limit_check("run", needs_approval=True, detail="always", author="brake")
+        self.removals.record_limit_check("run", needs_approval=True, detail="always", author="limits")
         if approved:
             self.removals.approve("run", run.plan_hash, author="me")
 

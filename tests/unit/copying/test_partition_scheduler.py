@@ -1,4 +1,4 @@
-"""PartitionScheduler against a store that answers what the test says, and remembers what it was asked."""
+"""The partition scheduler over a store that returns what the test says and records its calls."""
 
 from dataclasses import dataclass, field
 
@@ -54,34 +54,34 @@ def scheduler_over(work: WorkStore, *, fairness: bool = True) -> PartitionSchedu
 
 def test_turns_alternate_between_wait_and_urgency():
     work = Answers([A, B])
-    turns = scheduler_over(work)
+    scheduler = scheduler_over(work)
     for _ in range(4):
-        assert turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
+        assert scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
 
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
     work = Answers([A, B])
-    turns = scheduler_over(work)
-    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
-    turns.claim(NOBODY)
-    turns.claim(NOBODY)
+    scheduler = scheduler_over(work)
+    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
+    scheduler.claim(NOBODY)
+    scheduler.claim(NOBODY)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
 
 
 def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
     work = Answers([A])
-    turns = scheduler_over(work)
-    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
-    assert turns.claim(NOBODY) == lease_of(A)
+    scheduler = scheduler_over(work)
+    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
+    assert scheduler.claim(NOBODY) == lease_of(A)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
 
 
 def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
     work = Answers([A, B])
-    turns = scheduler_over(work)
-    turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, frozenset({B}))
-    assert turns.claim(frozenset({B})) == lease_of(A)
+    scheduler = scheduler_over(work)
+    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, frozenset({B}))
+    assert scheduler.claim(frozenset({B})) == lease_of(A)
     assert work.questions == [{B}]
     assert work.claims[-2:] == [(LONGEST_WAIT, {A, B}), (URGENCY, {B})]
 
@@ -97,13 +97,13 @@ def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
 )
 def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(limiter, fairness):
     work = Answers([A, B])
-    turns = scheduler_over(work, fairness=fairness)
-    assert not turns.hand_on(present(turns.claim(NOBODY)), limiter, NOBODY)
+    scheduler = scheduler_over(work, fairness=fairness)
+    assert not scheduler.hand_on(present(scheduler.claim(NOBODY)), limiter, NOBODY)
     assert work.questions == []
 
 
 def test_nobody_who_waits_longer_means_going_on():
     work = Answers([A, B], others_wait=False)
-    turns = scheduler_over(work)
-    assert not turns.hand_on(present(turns.claim(NOBODY)), EXHAUSTED, NOBODY)
-    assert turns.claim(NOBODY) == lease_of(A)
+    scheduler = scheduler_over(work)
+    assert not scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
+    assert scheduler.claim(NOBODY) == lease_of(A)

@@ -1,4 +1,4 @@
-"""Nobody starves: slots that take turns over the real store, whatever the urgencies, under an exhausted quota."""
+"""No partition starves: batches claim partitions fairly over the real store, under an exhausted quota."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool =
     now = AdjustableNow()
     work = SqlWorkStore(_engine, CLUSTER_ID, now_ms=now)
     work.save_plan("run", [planned(partition_of(f"t{n}"), urgency=urgency) for n, urgency in enumerate(urgencies)])
-    turns = [
+    schedulers = [
         PartitionScheduler(work, "run", f"run/{slot}", lease_ms=LEASE_MS, placement=None, fairness=fairness)
         for slot in range(slots)
     ]
@@ -44,13 +44,13 @@ def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool =
     copied: list[set[str]] = []
     for _ in range(rounds):
         copied.append(set())
-        for slot, turn in enumerate(turns):
-            lease = leases[slot] or turn.claim(NOBODY)
+        for slot, scheduler in enumerate(schedulers):
+            lease = leases[slot] or scheduler.claim(NOBODY)
             leases[slot] = lease
             now.advance(1)
             if lease is not None:
                 copied[-1].add(lease.replica_id.topic_id_partition.topic)
-                if turn.hand_on(lease, EXHAUSTED, NOBODY):
+                if scheduler.hand_on(lease, EXHAUSTED, NOBODY):
                     work.release(lease)
                     leases[slot] = None
     return copied

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
-from include.tiering.database.schema import handover_checks, handover_guards, handover_partitions, handovers
+from include.tiering.database.schema import handover_checks, retention_overrides, handover_partitions, handovers
 from include.tiering.database.transactions import (
     DatedStore,
     draw_token,
@@ -23,7 +23,7 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
-from include.tiering.handover.contract import Drive, GuardValue, Handover, LocalRetention, SeededPartition
+from include.tiering.handover.contract import Drive, RetentionOverride, Handover, LocalRetention, SeededPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -130,24 +130,24 @@ class SqlHandoverStore(DatedStore):
             values: dict[str, Any] = {"state": state, "detail": detail, "updated_at_ms": now_ms}
             return self._changed(connection, drive, values | ({"open_topic_id": None} if state.has_ended else {}))
 
-    def save_guards(self, drive: Drive, guards: Sequence[GuardValue]) -> Sequence[GuardValue]:
+    def save_overrides(self, drive: Drive, guards: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
         with self._driven(drive) as (connection, found, now_ms):
             known = {guard.key: guard for guard in self._guards(connection, drive.handover_id)}
             for guard in guards:
                 kept = known.get(guard.key)
                 if kept is not None and not kept.restored and guard.old_value in {kept.old_value, kept.set_value}:
                     continue
-                _replace_guard(connection, self._cluster_id, drive.handover_id, guard)
+                _replace_override(connection, self._cluster_id, drive.handover_id, guard)
                 was = "unset" if guard.old_value is None else guard.old_value
                 what = f"{guard.key} is to be {guard.set_value}, was {was}"
                 self._event(connection, found, what, drive.driver, now_ms)
             return self._guards(connection, drive.handover_id)
 
-    def guards(self, handover_id: Uuid) -> Sequence[GuardValue]:
+    def guards(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
         with reading(self._engine) as connection:
             return self._guards(connection, handover_id)
 
-    def guards_restored(self, drive: Drive, keys: Collection[str]) -> None:
+    def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
         with self._driven(drive) as (connection, found, now_ms):
             left = {guard.key for guard in self._guards(connection, drive.handover_id) if not guard.restored}
             for key in sorted(left.intersection(keys)):
@@ -296,11 +296,11 @@ class SqlHandoverStore(DatedStore):
         cut = {name: stored_text(value) if name == "detail" else value for name, value in values.items()}
         connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
 
-    def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[GuardValue]:
+    def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[RetentionOverride]:
         """By key."""
-        query = select(handover_guards).where(_of_handover(handover_guards, self._cluster_id, handover_id))
-        rows = connection.execute(query.order_by(handover_guards.c.key))
-        return [GuardValue(row.key, row.old_value, row.set_value, row.restored) for row in rows]
+        query = select(retention_overrides).where(_of_handover(retention_overrides, self._cluster_id, handover_id))
+        rows = connection.execute(query.order_by(retention_overrides.c.key))
+        return [RetentionOverride(row.key, row.old_value, row.set_value, row.restored) for row in rows]
 
     def _event(self, connection: Connection, handover: Handover, detail: str, author: str, now_ms: int) -> None:
         subject = f"{handover.topic} ({handover.topic_id})"
@@ -318,16 +318,16 @@ def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElem
     return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
 
 
-def _replace_guard(connection: Connection, cluster_id: str, handover_id: Uuid, guard: GuardValue) -> None:
+def _replace_override(connection: Connection, cluster_id: str, handover_id: Uuid, guard: RetentionOverride) -> None:
     """In the place of one that was restored, if there is any."""
-    table = handover_guards
+    table = retention_overrides
     connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.key == guard.key))
     values = {"key": guard.key, "old_value": guard.old_value, "set_value": guard.set_value, "restored": guard.restored}
     connection.execute(insert(table).values(cluster_id=cluster_id, handover_id=str(handover_id), **values))
 
 
 def _mark_restored(connection: Connection, cluster_id: str, handover_id: Uuid, key: str) -> None:
-    table = handover_guards
+    table = retention_overrides
     of_key = and_(_of_handover(table, cluster_id, handover_id), table.c.key == key)
     connection.execute(update(table).where(of_key).values(restored=True))
 

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 from include.tiering.database.schema import events, handovers
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
-from include.tiering.handover.contract import Drive, GuardValue, HandoverStore, LocalRetention, SeededPartition
+from include.tiering.handover.contract import Drive, HandoverStore, LocalRetention, RetentionOverride, SeededPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
 from include.tiering.model.ownership import LeaseRole
@@ -53,8 +53,8 @@ def test_it_begins_at_the_first_step_and_keeps_what_was_wanted(store, now):
 
 
 def test_beginning_again_under_its_id_changes_nothing(store, drive):
-    store.advance(drive, HandoverStep.GUARDS, expected=HandoverStep.PRECONDITIONS)
-    assert begin(store).step is HandoverStep.GUARDS
+    store.advance(drive, HandoverStep.OVERRIDES, expected=HandoverStep.PRECONDITIONS)
+    assert begin(store).step is HandoverStep.OVERRIDES
 
 
 def test_a_topic_has_one_hand_over_at_a_time(store, drive):
@@ -87,10 +87,10 @@ def test_one_drives_at_a_time_and_a_dead_one_is_followed(store, drive, now):
     assert follower.token > drive.token
     for change in (
         lambda: store.renew(drive, lease_ms=1),
-        lambda: store.advance(drive, HandoverStep.GUARDS, expected=HandoverStep.PRECONDITIONS),
+        lambda: store.advance(drive, HandoverStep.OVERRIDES, expected=HandoverStep.PRECONDITIONS),
         lambda: store.set_state(drive, HandoverState.STOPPED, detail=""),
-        lambda: store.save_guards(drive, [GuardValue("retention.ms", None, "-1")]),
-        lambda: store.guards_restored(drive, ["retention.ms"]),
+        lambda: store.save_overrides(drive, [RetentionOverride("retention.ms", None, "-1")]),
+        lambda: store.overrides_restored(drive, ["retention.ms"]),
         lambda: store.save_seed(drive, []),
         lambda: store.propose(drive, "hash"),
         lambda: store.record_checks(drive, HandoverStep.GATE, []),
@@ -137,9 +137,11 @@ def test_what_is_given_back_is_free_and_refuses_its_old_holder(store, drive):
 
 
 def test_steps_are_compared_and_set(store, drive, engine):
-    moved = store.advance(drive, HandoverStep.GUARDS, expected=HandoverStep.PRECONDITIONS, detail="fine")
-    assert (moved.step, moved.detail) == (HandoverStep.GUARDS, "fine")
-    assert store.advance(drive, HandoverStep.GUARDS, expected=HandoverStep.PRECONDITIONS).step is HandoverStep.GUARDS
+    moved = store.advance(drive, HandoverStep.OVERRIDES, expected=HandoverStep.PRECONDITIONS, detail="fine")
+    assert (moved.step, moved.detail) == (HandoverStep.OVERRIDES, "fine")
+    assert (
+        store.advance(drive, HandoverStep.OVERRIDES, expected=HandoverStep.PRECONDITIONS).step is HandoverStep.OVERRIDES
+    )
     with pytest.raises(StateConflictError, match="is at guards"):
         store.advance(drive, HandoverStep.PUBLISH, expected=HandoverStep.COPY)
     assert event_details(engine) == [f"{ID} begins", "preconditions is done, guards is next"]
@@ -156,27 +158,29 @@ def test_a_state_is_an_event_and_an_end_is_final(store, drive, engine):
 
 
 def test_an_old_value_that_is_stored_is_not_taken_for_our_own(store, drive):
-    first = GuardValue("retention.bytes", "900000", "-1")
-    store.save_guards(drive, [first, GuardValue("retention.ms", None, "-1")])
-    kept = store.save_guards(drive, [GuardValue("retention.bytes", "-1", "-1")])
-    assert list(kept) == [first, GuardValue("retention.ms", None, "-1")] == list(store.guards(ID))
+    first = RetentionOverride("retention.bytes", "900000", "-1")
+    store.save_overrides(drive, [first, RetentionOverride("retention.ms", None, "-1")])
+    kept = store.save_overrides(drive, [RetentionOverride("retention.bytes", "-1", "-1")])
+    assert list(kept) == [first, RetentionOverride("retention.ms", None, "-1")] == list(store.overrides(ID))
 
 
 def test_what_somebody_sets_later_takes_the_place_of_the_old_value(store, drive, engine):
-    store.save_guards(drive, [GuardValue("retention.bytes", "900000", "-1"), GuardValue("retention.ms", "5", "-1")])
-    later = [GuardValue("retention.bytes", "700000", "-1"), GuardValue("retention.ms", None, "-1")]
+    store.save_overrides(
+        drive, [RetentionOverride("retention.bytes", "900000", "-1"), RetentionOverride("retention.ms", "5", "-1")]
+    )
+    later = [RetentionOverride("retention.bytes", "700000", "-1"), RetentionOverride("retention.ms", None, "-1")]
     for _ in range(2):
-        assert list(store.save_guards(drive, later)) == later == list(store.guards(ID))
+        assert list(store.save_overrides(drive, later)) == later == list(store.overrides(ID))
     assert event_details(engine).count("retention.bytes is to be -1, was 700000") == 1
 
 
-def test_a_guard_that_was_restored_may_be_set_anew(store, drive, engine):
-    store.save_guards(drive, [GuardValue("retention.bytes", "900000", "-1")])
-    store.guards_restored(drive, ["retention.bytes", "unknown"])
-    store.guards_restored(drive, ["retention.bytes"])
-    assert store.guards(ID)[0].restored
-    store.save_guards(drive, [GuardValue("retention.bytes", "800000", "-1")])
-    assert list(store.guards(ID)) == [GuardValue("retention.bytes", "800000", "-1")]
+def test_an_override_that_was_restored_may_be_set_again(store, drive, engine):
+    store.save_overrides(drive, [RetentionOverride("retention.bytes", "900000", "-1")])
+    store.overrides_restored(drive, ["retention.bytes", "unknown"])
+    store.overrides_restored(drive, ["retention.bytes"])
+    assert store.overrides(ID)[0].restored
+    store.save_overrides(drive, [RetentionOverride("retention.bytes", "800000", "-1")])
+    assert list(store.overrides(ID)) == [RetentionOverride("retention.bytes", "800000", "-1")]
     assert event_details(engine).count("retention.bytes is put back") == 1
 
 

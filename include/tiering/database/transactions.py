@@ -160,6 +160,12 @@ class ClusterStore:
         self._cluster_id = cluster_id
         self._now_ms = now_ms
 
+    @contextmanager
+    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
+        """As `writing`, with the database's time in UTC milliseconds."""
+        with writing(self._engine, durable=durable) as connection:
+            yield connection, self._now_ms(connection)
+
 
 class DatedStore(ClusterStore):
     """A store that also tells the time by which it dates what it stores."""

@@ -20,10 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from include.tiering.errors import (
-    StoreInDoubtError,
-    UnprovedReplacementError,
-)
+from include.tiering.errors import StoreInDoubtError, UnprovedReplacementError
 from include.tiering.expiration.plan import ExpirationPlan
 from include.tiering.model.histories import FIRST_HISTORY, OffsetRange, without
 from include.tiering.model.retention import DeletionReason

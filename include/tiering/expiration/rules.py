@@ -31,13 +31,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from include.tiering.model.histories import Lineage
-from include.tiering.model.retention import (
-    DeletionDecision,
-    DeletionReason,
-    Measured,
-    RetentionInput,
-    RetentionOutcome,
-)
+from include.tiering.model.retention import DeletionDecision, DeletionReason, Measured, RetentionInput, RetentionOutcome
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState
 
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds
 from include.tiering.presentation import Document, Presentation, Table, count, labels
-from include.tiering.segments.ingestion_contract import (
-    BrokerSize,
-    IngestPosition,
-    MetadataTopicIdentity,
-    RecordOutcome,
-)
+from include.tiering.segments.ingestion_contract import BrokerSize, IngestPosition, MetadataTopicIdentity, RecordOutcome
 from include.tiering.units import format_bytes
 
 if TYPE_CHECKING:

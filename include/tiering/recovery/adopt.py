@@ -52,14 +52,7 @@ from include.tiering.recovery.stored_attempts import (
     told_apart,
 )
 from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.runs.contract import (
-    Lease,
-    PlannedPartition,
-    PlannedSegment,
-    SegmentOutcome,
-    WorkItem,
-    WorkStore,
-)
+from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, TopicRegistry
 
 

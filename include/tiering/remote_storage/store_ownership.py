@@ -25,9 +25,7 @@ from include.tiering.errors import ForeignStoreError, FormatError, TieringError
 from include.tiering.formats import strict_json
 from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.remote_storage.claim_store import ClaimStep, StoreClaim, StoreGenerations, StoreMove
-from include.tiering.remote_storage.contract import (
-    RemoteStorage,
-)
+from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.telemetry import get_logger
 
 MARKER_KEY: Final = "_tiering-store.json"

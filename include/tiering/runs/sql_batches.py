@@ -19,8 +19,7 @@ from before it cannot hold a token that somebody is given after it (`database.tr
 | after it gave the lease back  | planned segments               | the next claim                                    |
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -59,7 +58,6 @@ from include.tiering.database.transactions import (
     sql_token_after,
     stored_text,
     upsert,
-    writing,
 )
 from include.tiering.errors import LeaseLostError
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease
@@ -295,11 +293,6 @@ class SqlBatches(ClusterStore):
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
         with self._writing() as (connection, now_ms):
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
-
-    @contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
-        with writing(self._engine, durable=durable) as connection:
-            yield connection, self._now_ms(connection)
 
     def _leases(self, query: Select[Any]) -> list[tuple[TopicIdPartition, LeaseRole, LeaseHolder]]:
         with reading(self._engine) as connection:

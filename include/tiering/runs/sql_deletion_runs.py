@@ -21,8 +21,7 @@ once: as planned, as deleted lately, or as stored beside both.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -63,7 +62,6 @@ from include.tiering.database.transactions import (
     reading,
     record_event,
     stored_text,
-    writing,
 )
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import LeaseRole, PartitionLease, SegmentOrigin
@@ -390,11 +388,6 @@ class SqlDeletionRuns(DatedStore, ABC):
 
     def _key_of(self, run_id: str) -> dict[str, Any]:
         return {"of_cluster": self._cluster_id, "of_run": run_id}
-
-    @contextmanager
-    def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
-        with writing(self._engine, durable=durable) as connection:
-            yield connection, self._now_ms(connection)
 
 
 def _unknown(run_id: str) -> StateConflictError:

@@ -34,12 +34,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, OffsetBounds, metadata_partition_of
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Uuid, Verdict
-from include.tiering.segments.ingestion_contract import (
-    LOST,
-    IngestPosition,
-    MetadataTopicIdentity,
-    RecordOutcome,
-)
+from include.tiering.segments.ingestion_contract import LOST, IngestPosition, MetadataTopicIdentity, RecordOutcome
 from include.tiering.segments.sql_changes import TIME_OF_STATE
 from include.tiering.segments.sql_rows import count_in, count_out, segment_row_of
 from include.tiering.segments.sql_verdicts import refresh_stop

@@ -8,13 +8,7 @@ changed while jobs run.
 No other module of the project reads the environment.
 """
 
-from include.tiering.settings.catalogue import (
-    LogDir,
-    MetadataSettings,
-    TieringSettings,
-    TopicsSettings,
-    with_dynamic,
-)
+from include.tiering.settings.catalogue import LogDir, MetadataSettings, TieringSettings, TopicsSettings, with_dynamic
 from include.tiering.settings.connections import ClusterSettings
 from include.tiering.settings.load import load_settings, to_environment
 from include.tiering.settings.operational import CopierSettings

@@ -26,12 +26,7 @@ from include.tiering.errors import (
     SourceVanishedError,
 )
 from include.tiering.formats import checkpoints
-from include.tiering.kafka.log_dirs.contract import (
-    CheckedSegment,
-    LogSegment,
-    Replica,
-    SourceFingerprint,
-)
+from include.tiering.kafka.log_dirs.contract import CheckedSegment, LogSegment, Replica, SourceFingerprint
 from include.tiering.kafka.log_dirs.dirs import (
     LOG_STARTS,
     DirIdentity,

@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_delete [--segments 3000] [--directory DIR]
 
-The whole path is measured: plan, deletion limits, and a batch with its metadata in SQLite on disk; the other way is a loop
-of DeleteObject with the same client and without any metadata. Calls are counted by the server's access log. Exit code 1:
-fewer than 100 times fewer calls, or something was left.
+The whole path is measured: plan, deletion limits, and a batch with its metadata in SQLite on disk; the other way is a
+loop of DeleteObject with the same client and without any metadata. Calls are counted by the server's access log. Exit
+code 1: fewer than 100 times fewer calls, or something was left.
 """
 
 import argparse

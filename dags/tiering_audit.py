@@ -51,7 +51,7 @@ from plugins.tiering_airflow.audit import (
     PlanRemovalsOperator,
     RemovalReleaseOperator,
     RemovalSafetyLimitOperator,
-    RemoveStraysOperator,
+    RemoveOrphansOperator,
 )
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, READER_POOL
 from plugins.tiering_airflow.readiness import TieringReadySensor
@@ -110,7 +110,7 @@ with DAG(
     safety_limit = RemovalSafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     release = RemovalReleaseOperator(task_id=RELEASE_TASK_ID)
-    remove = RemoveStraysOperator(task_id="remove", pool=EXPIRATION_POOL, pool_slots=1)
+    remove = RemoveOrphansOperator(task_id="remove", pool=EXPIRATION_POOL, pool_slots=1)
     # A failed removal fails the run. A removal that was not requested, or was rejected, does not.
     outcome = AuditOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 

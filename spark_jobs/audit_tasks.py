@@ -209,7 +209,7 @@ def manifests_of_the_store(config: Path | None) -> OpenManifests:
             def read(key: str) -> bytes | None:
                 if not found:
                     found.append(stack.enter_context(open_app(load_settings(config))))
-                return found[0].adapters.strays.manifest(key)
+                return found[0].adapters.orphans.manifest(key)
 
             yield read
 

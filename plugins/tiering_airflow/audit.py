@@ -197,7 +197,7 @@ class RemovalReleaseOperator(BaseOperator):
         self.log.info("Plan %s was approved by %s", plan_hash, author)
 
 
-class RemoveStraysOperator(BaseOperator):
+class RemoveOrphansOperator(BaseOperator):
     """Removes what was approved, each object after another look. Started again, it goes on with what is left."""
 
     template_fields: Sequence[str] = ("planned_run_id",)

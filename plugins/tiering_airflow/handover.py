@@ -148,12 +148,12 @@ class HandoverOutcomeOperator(BaseOperator):
             return {"topic": found.topic, "state": found.state.value}
         if unanswered:
             raise ApprovalMissingError(
-                f"nobody said whether {found.topic} is handed over: its guards hold. Another run asks again, "
+                f"nobody said whether {found.topic} is handed over: its overrides hold. Another run asks again, "
                 f"./tiering handover {found.topic} --undo puts its configs back"
             )
         raise HandoverRefusedError(
             f"{found.topic} is not handed over: {found.state} at {found.step}: {found.detail or 'rejected'}. "
-            f"Its guards hold until another run goes on, or ./tiering handover {found.topic} --undo"
+            f"Its retention overrides hold until another run goes on, or ./tiering handover {found.topic} --undo"
         )
 
 
@@ -179,7 +179,7 @@ def view_of(app: "App", handover: Handover) -> HandoverView:
     """With all that was stored about it."""
     store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
-    return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id))
+    return HandoverView(handover, checks, store.overrides(handover_id), store.seed(handover_id))
 
 
 def _require_done(handover: Handover, step: HandoverStep) -> None:

@@ -7,8 +7,8 @@ from airflow.dag_processing.dagbag import DagBag
 
 from tests.doubles.airflow_home import deployed_for, deployment
 from tests.doubles.airflow_person import person_says
+from tests.doubles.orphans import plant_orphan, stored_files
 from tests.doubles.source_tree import ROOT
-from tests.doubles.strays import plant_orphan, stored_files
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
 pytestmark = pytest.mark.filterwarnings("default")

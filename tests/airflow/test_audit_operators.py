@@ -12,7 +12,7 @@ from include.tiering.app import open_app
 from include.tiering.audit.plan_removals import RemovalOutcome
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.errors import AnswerRefusedError, ApprovalRequiredError, RemoteStorageUnavailableError
-from include.tiering.remote_storage.orphan_objects import StoredStrays, StrayFailure
+from include.tiering.remote_storage.orphan_objects import OrphanFailure, StoredOrphans
 from include.tiering.settings import load_settings
 from plugins.tiering_airflow.audit import (
     AUDIT_RUN_KEY,
@@ -23,7 +23,7 @@ from plugins.tiering_airflow.audit import (
     PlanRemovalsOperator,
     RemovalReleaseOperator,
     RemovalSafetyLimitOperator,
-    RemoveStraysOperator,
+    RemoveOrphansOperator,
 )
 from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
@@ -36,7 +36,7 @@ from plugins.tiering_airflow.errors import (
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY
 from tests.doubles.airflow_answer import answers
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
-from tests.doubles.strays import plant_orphan, stored_files
+from tests.doubles.orphans import plant_orphan, stored_files
 
 DAG_ID, DAG_RUN = "tiering_audit", "manual__2026-01-01"
 FORM = {"inventory": None, "delete_orphans": False, "old_versions": False}
@@ -184,11 +184,11 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
     assert question is not None
     assert "audit_log" in question.body
     with pytest.raises(ApprovalRequiredError):
-        asked.of_plan(RemoveStraysOperator)
+        asked.of_plan(RemoveOrphansOperator)
     asked.answer("olga")
     asked.of_plan(RemovalReleaseOperator)
     assert stored_files(deployed.remote) == before
-    assert asked.of_plan(RemoveStraysOperator)["removed"] == 2
+    assert asked.of_plan(RemoveOrphansOperator)["removed"] == 2
     asked.outcome()
     assert len(before) - len(stored_files(deployed.remote)) == 2
     with deployed.open() as app:
@@ -205,7 +205,7 @@ def test_without_an_answer_nothing_is_removed(asked: Run) -> None:
     with pytest.raises(ApprovalMissingError):
         asked.outcome()
     with pytest.raises(ApprovalRequiredError):
-        asked.of_plan(RemoveStraysOperator)
+        asked.of_plan(RemoveOrphansOperator)
 
 
 def test_what_was_written_into_airflow_is_no_answer(asked: Run) -> None:
@@ -236,16 +236,16 @@ def test_what_could_not_be_removed(asked: Run, monkeypatch: pytest.MonkeyPatch, 
     asked.answer("olga")
     asked.of_plan(RemovalReleaseOperator)
 
-    def refuse(self: Any, strays: Any) -> Any:
-        return tuple(StrayFailure(one, "refused", retriable) for one in strays)
+    def refuse(self: Any, orphans: Any) -> Any:
+        return tuple(OrphanFailure(one, "refused", retriable) for one in orphans)
 
-    monkeypatch.setattr(StoredStrays, "remove", refuse)
+    monkeypatch.setattr(StoredOrphans, "remove", refuse)
     if retriable:
         with pytest.raises(RemovalIncompleteError) as caught:
-            asked.of_plan(RemoveStraysOperator)
+            asked.of_plan(RemoveOrphansOperator)
         assert caught.value.retriable
     else:
-        assert asked.of_plan(RemoveStraysOperator)[RemovalOutcome.FAILED] == 2
+        assert asked.of_plan(RemoveOrphansOperator)[RemovalOutcome.FAILED] == 2
         with pytest.raises(DeletionFailedError, match="refused"):
             asked.outcome()
 
@@ -258,6 +258,6 @@ def test_a_store_that_is_away_is_worth_another_try(asked: Run, monkeypatch: pyte
     def away(self: Any, key: str) -> Any:
         raise RemoteStorageUnavailableError("away")
 
-    monkeypatch.setattr(StoredStrays, "attempt", away)
+    monkeypatch.setattr(StoredOrphans, "attempt", away)
     with pytest.raises(RemovalIncompleteError):
-        asked.of_plan(RemoveStraysOperator)
+        asked.of_plan(RemoveOrphansOperator)

@@ -21,8 +21,8 @@ from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
 from tests.doubles.airflow_person import person_says, turns_with_tasks
+from tests.doubles.orphans import MARKER
 from tests.doubles.source_tree import ROOT
-from tests.doubles.strays import MARKER
 
 # Airflow's in-process API server warns of its own dependencies while it is imported.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -131,7 +131,7 @@ def test_a_form_without_a_topic_is_refused(world):
 def test_a_run_that_died_is_followed_by_another(world):
     first = _Run("manual-1")
     first.begin()
-    first.step(HandoverStep.GUARDS)
+    first.step(HandoverStep.OVERRIDES)
     second = _Run("manual-2")
     assert second.begin() == {"handover_id": first.pushed[HANDOVER_KEY], "step": "copy", "state": "active"}
     for step in BEFORE:
@@ -165,7 +165,7 @@ def test_what_refuses_fails_the_task_and_goes_on_when_it_is_mended(world):
     world.brokers.broker_defaults["remote.log.storage.system.enable"] = "true"
     again = _Run("manual-2")
     again.begin()
-    assert again.step(HandoverStep.GUARDS)["step"] == "copy"
+    assert again.step(HandoverStep.OVERRIDES)["step"] == "copy"
 
 
 def test_what_waits_is_worth_another_try(world):
@@ -183,12 +183,12 @@ def test_what_waits_is_worth_another_try(world):
     assert run.step(HandoverStep.WATCH)["step"] == "take-over"
 
 
-def test_a_reject_and_no_answer_leave_the_guards_and_fail_the_run(world):
+def test_a_reject_and_no_answer_leave_the_overrides_and_fail_the_run(world):
     run = _Run()
     run.begin()
     run.step(HandoverStep.GATE)
     run.ask()
-    with pytest.raises(HandoverRefusedError, match="guards hold"):
+    with pytest.raises(HandoverRefusedError, match="overrides hold"):
         run.outcome()
     run.answer(user=None)
     with pytest.raises(ApprovalMissingError, match="--undo"):

@@ -1,4 +1,4 @@
-"""The driver is killed wherever something changes: the next one goes on, or goes back, and no guard is forgotten.
+"""The driver is killed wherever something changes: the next one goes on, or goes back, and no override is forgotten.
 
 Killed means: nothing of it runs any more, its lease stays until it ends. What it did before is durable.
 """
@@ -12,7 +12,7 @@ from include.tiering.handover.ports import is_published, published_end
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
-from tests.doubles.copy_world import Crash
+from tests.doubles.deployment import Crash
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 pytestmark = pytest.mark.chaos
@@ -73,7 +73,7 @@ def test_killed_at_every_point_it_still_comes_to_the_same_end(tmp_path):
         assert world.handover.state is HandoverState.DONE
         assert world.owner is TopicOwner.BROKER
         assert world.configs == {**OLD_RETENTION, "local.retention.bytes": "1000", "remote.storage.enable": "true"}
-        assert all(guard.restored for guard in world.handovers.guards(HANDOVER_ID))
+        assert all(override.restored for override in world.handovers.overrides(HANDOVER_ID))
         assert published_end(world.publications, PARTITIONS[0]) == 19
         records = world.publications.journal(PARTITIONS[0]).records
         finished = [one.intent.start_offset for one in records if one.intent.state.name.endswith("FINISHED")]

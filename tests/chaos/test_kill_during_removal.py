@@ -29,7 +29,7 @@ def known_keys(app: App) -> set[str]:
     return {stored.key for row in rows for stored in app.adapters.storage.stat_log_segment(row.metadata)}
 
 
-def strays(app: App) -> set[str]:
+def orphans(app: App) -> set[str]:
     return {key for key, _ in app.adapters.storage.list_objects()} - {MARKER} - known_keys(app)
 
 
@@ -40,7 +40,7 @@ def require_whole(app: App) -> None:
         for partition in app.adapters.stores.metadata.partitions()
     )
     assert len(known_keys(app)) == 3 * segments > 0
-    assert strays(app) == set()
+    assert orphans(app) == set()
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ class TestKill:
         kill_worker("one", "--kill-at", step, worker=WORKER)
         with open_app(load_settings()) as app:
             is_gone = step in (RemovalStep.REMOVED, RemovalStep.RECORDED)
-            assert len(strays(app)) == (0 if is_gone else OBJECTS)
+            assert len(orphans(app)) == (0 if is_gone else OBJECTS)
             assert app.adapters.stores.removals.has_work("one") is (step is not RemovalStep.RECORDED)
         assert run_worker("one", worker=WORKER) == 0
         with open_app(load_settings()) as app:
@@ -67,7 +67,7 @@ class TestKill:
         """The first run is never started again; its ids are condemned, its lease runs out."""
         kill_worker("one", "--kill-after-objects", "3", worker=WORKER)
         with open_app(load_settings()) as app:
-            assert len(strays(app)) == OBJECTS - 3
+            assert len(orphans(app)) == OBJECTS - 3
             lease = app.adapters.stores.removals.claim("one", "one-batch", lease_ms=600_000)
             assert lease is not None
             app.adapters.stores.work.release(lease)

@@ -29,7 +29,7 @@ from include.tiering.segments.ingestion_contract import (
     RecordOutcome,
     UnusableRecord,
 )
-from include.tiering.segments.sql_metadata_topic import not_ready_reason
+from include.tiering.segments.sql_partition_state import not_ready_reason
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes.store import SqlRemoteLogSizes
 from tests.doubles.databases import AdjustableNow

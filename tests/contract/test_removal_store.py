@@ -170,20 +170,20 @@ class TestClaim:
             store.record_outcomes(old, [RemovalItem(removal(), RemovalOutcome.REMOVED)])
 
 
-class TestCondemn:
+class TestMarkForDeletion:
     def segment(self, number: int, partition=A):
         return segment_of(partition, number, 10 * number, 10 * number + 9)
 
     def ids(self, *numbers: int):
         return [self.segment(number).remote_log_segment_id for number in numbers]
 
-    def condemned(self, store, *numbers: int) -> set[int]:
+    def marked(self, store, *numbers: int) -> set[int]:
         released(store, *(removal(number=number) for number in numbers))
-        found = store.condemn(claim(store), self.ids(*numbers))
+        found = store.mark_for_deletion(claim(store), self.ids(*numbers))
         return {number for number in numbers if self.segment(number).remote_log_segment_id.id in found}
 
     def test_an_id_that_nobody_knows(self, store, engine, metadata):
-        assert self.condemned(store, 1, 2) == {1, 2}
+        assert self.marked(store, 1, 2) == {1, 2}
         with pytest.raises(IllegalTransitionError, match="run removes"):
             metadata.add_segment(self.segment(1), fence=fence_of(engine, A))
         assert metadata.segment(self.segment(1).remote_log_segment_id) is None
@@ -193,26 +193,26 @@ class TestCondemn:
         metadata.add_segment(self.segment(1), fence=fence)
         finish(metadata, self.segment(2), fence)
         delete(metadata, finish(metadata, self.segment(3), fence), fence)
-        assert self.condemned(store, 1, 2, 3, 4) == {3, 4}
+        assert self.marked(store, 1, 2, 3, 4) == {3, 4}
         metadata.add_segment(self.segment(5), fence=fence)
 
     def test_of_one_partition_alone(self, store, engine, metadata):
-        self.condemned(store, 1)
+        self.marked(store, 1)
         metadata.add_segment(self.segment(1, B), fence=fence_of(engine, B))
 
-    def test_planned_is_not_condemned(self, store, engine, metadata):
+    def test_planned_is_not_marked_for_deletion(self, store, engine, metadata):
         released(store, removal(number=1))
         metadata.add_segment(self.segment(1), fence=fence_of(engine, A))
-        assert store.condemn(claim(store), self.ids(1)) == frozenset()
+        assert store.mark_for_deletion(claim(store), self.ids(1)) == frozenset()
 
     def test_again_is_harmless(self, store):
         released(store, removal(number=1))
         lease = claim(store)
-        assert store.condemn(lease, self.ids(1)) == store.condemn(lease, self.ids(1)) != frozenset()
+        assert store.mark_for_deletion(lease, self.ids(1)) == store.mark_for_deletion(lease, self.ids(1)) != frozenset()
 
     def test_more_than_a_statement_takes(self, store, monkeypatch):
         monkeypatch.setattr("include.tiering.audit.sql_removals._IDS_PER_STATEMENT", 2)
-        assert self.condemned(store, 1, 2, 3, 4, 5) == {1, 2, 3, 4, 5}
+        assert self.marked(store, 1, 2, 3, 4, 5) == {1, 2, 3, 4, 5}
 
     def test_needs_the_lease(self, store, now):
         released(store, removal(number=1))
@@ -220,14 +220,14 @@ class TestCondemn:
         now.advance(LEASE_MS)
         claim(store, "other")
         with pytest.raises(LeaseLostError):
-            store.condemn(old, self.ids(1))
+            store.mark_for_deletion(old, self.ids(1))
 
 
 class TestForget:
     def test_settled_ones_and_their_ids(self, store, engine, metadata, now):
         released(store, removal(number=1), removal(number=2))
         lease = claim(store)
-        store.condemn(lease, [removal(number=number).segment_id for number in (1, 2)])
+        store.mark_for_deletion(lease, [removal(number=number).segment_id for number in (1, 2)])
         store.record_outcomes(lease, [RemovalItem(removal(number=1), RemovalOutcome.REMOVED)])
         now.advance(1_000)
         assert store.forget(2_000) == 0

@@ -2,63 +2,53 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from include.tiering.clock import SystemClock
-from include.tiering.configs.sql_configs import SqlPoolMirror
+from sqlalchemy import Engine
+
+from include.tiering.clock import Clock
 from include.tiering.copying.check_ahead import CheckAhead
 from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
-from include.tiering.copying.copy_segment import CopyStep, SegmentCopier
+from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
 from include.tiering.copying.plan import CopyPlan, record_divergences
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.copying.plan_replacements import record_losses
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
+from include.tiering.database.transactions import NowMs
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
 from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BatchHeartbeat, SendGate
-from include.tiering.runs.contract import BatchProgress, SegmentOutcome
-from include.tiering.runs.store import SqlWorkStore
+from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.failed_copies import by_partition
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_failed_copies import SqlFailedCopies
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.segments.topics import register_owners
-from tests.doubles.databases import AdjustableNow
+from tests.doubles.databases import AdjustableNow, migrated_database
+from tests.doubles.deployment import LEASE_MS, Deployment
 from tests.doubles.memory_source import MemorySource
 from tests.doubles.quotas import SameLimiter
 
-CLUSTER = "cluster"
 
+class World(Deployment):
+    """One deployment that copies. Its clock of leases stands still: however long a step takes, leases last."""
 
-class Crash(BaseException):
-    """Ends the process as far as the code under test can tell."""
-
-
-@dataclass
-class World:
-    """One deployment. `at` holds what is to happen when a step is reached, by (step, base offset)."""
-
-    source: MemorySource
-    storage: RemoteStorage
-    metadata: SqlRemoteLogMetadata
-    failed_copies: SqlFailedCopies
-    registry: SqlTopicRegistry
-    work: SqlWorkStore
-    pools: SqlPoolMirror
-    at: dict[tuple[CopyStep, int], Callable[[], None]]
-    limiter: ByteLimiter
-    store: Path
-    claim: Callable[[], object] = lambda: None
-    seed: int = 0
+    def __init__(
+        self, engine: Engine, directory: Path, *, clock: Clock | None = None, now_ms: NowMs | None = None
+    ) -> None:
+        super().__init__(engine, clock=clock, now_ms=now_ms or AdjustableNow())
+        self.store = directory / "remote"
+        self.store.mkdir()
+        self.source = MemorySource()
+        self.storage: RemoteStorage = open_storage(self.store.as_uri())
+        self.limiter: ByteLimiter = UnlimitedBytes()
+        self.claim: Callable[[], object] = lambda: None
+        self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
+        self.copied: list[CopiedSegment] = []
+        self.seed = 0
 
     def plan(self, run_id: str = "run") -> None:
         self.work.save_plan(run_id, self.planned(run_id).partitions)
@@ -77,29 +67,27 @@ class World:
         record_losses(report, plan, failed, self.failed_copies)
         return plan
 
-    def batch(self, run_id: str = "run", batch_id: str = "run/0", **limits: Any) -> BatchResult:
-        clock = SystemClock()
-        gate = SendGate(clock)
-        identity = BatchProgress(run_id, batch_id, limits.get("pool"), "host", 1, "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
-        )
+    def batch(
+        self, run_id: str = "run", batch_id: str = "run/0", *, checks_ahead: bool = True, **limits: Any
+    ) -> BatchResult:
+        made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": LEASE_MS, **limits})
+        loop = self.loop(run_id, batch_id, pool=made.pool, lease_ms=made.lease_ms)
         copier = SegmentCopier(
-            self.source, self.storage, self.metadata, self.registry, clock, self._random_bytes, self._reached
+            self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, self._reached
         )
-        made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": 600_000, **limits})
         return CopyBatch(
             copier,
             self.work,
             SameLimiter(self.limiter),
-            gate,
-            heartbeat,
-            clock,
+            loop.gate,
+            loop.heartbeat,
+            self.clock,
             run_id=run_id,
             batch_id=batch_id,
             limits=made,
-            on_copied=lambda copied: None,
-            ahead=CheckAhead(self.source, clock),
+            on_copied=self.copied.append,
+            topic_quotas=self.topic_quotas,
+            ahead=CheckAhead(self.source, self.clock) if checks_ahead else None,
             claim=self.claim,
         ).run()
 
@@ -117,7 +105,7 @@ class World:
         return [(item.segment.base_offset, item.outcome) for item in self.work.items(run_id)]
 
     def _reached(self, step: CopyStep, partition: object, base_offset: int) -> None:
-        self.at.pop((step, base_offset), lambda: None)()
+        self.reached((step, base_offset))
 
     def _random_bytes(self, size: int) -> bytes:
         self.seed += 1
@@ -126,27 +114,8 @@ class World:
 
 @contextmanager
 def copy_world(directory: Path) -> Iterator[World]:
-    engine = open_engine(f"sqlite:///{directory}/metadata.sqlite")
-    upgrade(engine)
-    (directory / "remote").mkdir()
-    yield World(
-        MemorySource(),
-        open_storage(f"file://{directory}/remote"),
-        SqlRemoteLogMetadata(engine, CLUSTER),
-        SqlFailedCopies(engine, CLUSTER),
-        SqlTopicRegistry(engine, CLUSTER),
-        # Its clock stands still: however long a step takes, leases last and batches are alive.
-        SqlWorkStore(engine, CLUSTER, now_ms=AdjustableNow()),
-        SqlPoolMirror(engine, CLUSTER),
-        {},
-        UnlimitedBytes(),
-        directory / "remote",
-    )
-    engine.dispose()
-
-
-def crash() -> None:
-    raise Crash
+    with migrated_database(directory) as engine:
+        yield World(engine, directory)
 
 
 def lose_the_answer() -> None:

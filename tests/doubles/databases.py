@@ -118,6 +118,15 @@ def engine(migrated_engine: Engine) -> Engine:
     return migrated_engine
 
 
+@contextmanager
+def migrated_database(directory: Path | None = None) -> Iterator[Engine]:
+    """An empty SQLite database of one test's own, in a file below `directory` or in memory."""
+    engine = open_engine("sqlite://" if directory is None else f"sqlite:///{directory / 'metadata.sqlite'}")
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
 def empty(engine: Engine) -> None:
     """Remove every row of every table of ours."""
     with engine.begin() as connection:

@@ -55,12 +55,13 @@ from include.tiering.model.segments import (
 from include.tiering.runs.sql_approval import SqlPlanQuestions
 from include.tiering.segments.contract import Look, QualityResult
 from include.tiering.segments.stored_copies import WholeCopy
-from tests.doubles.copy_world import CLUSTER, World, copy_world
+from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import BROKER_DEFAULTS, TOPIC_DEFAULTS, ModelBrokers
 from tests.doubles.present import present
 from tests.doubles.quotas import SameLimiter
+from tests.doubles.segments import CLUSTER_ID
 
 TOPIC: Final = "orders"
 TOPIC_ID: Final = Uuid(b"orders-topic-id!")
@@ -333,7 +334,7 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
             "remote.log.storage.manager.class.name": _MANAGER,
             "rsm.config.dir": "/srv/remote",
         }
-        brokers = ActingBrokers(CLUSTER, broker_defaults=defaults)
+        brokers = ActingBrokers(CLUSTER_ID, broker_defaults=defaults)
         brokers.create_topic(TOPIC, partitions=partitions, topic_id=TOPIC_ID, configs=OLD_RETENTION)
         brokers.create_topic(METADATA_TOPIC, partitions=3, configs={"retention.ms": "-1"})
         clock = ManualClock()
@@ -341,9 +342,9 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
             copying,
             brokers,
             MemoryMetadataTopic(partitions=3),
-            SqlHandoverStore(engine, CLUSTER),
-            SqlPublicationStore(engine, CLUSTER),
-            SqlPlanQuestions(engine, CLUSTER),
+            SqlHandoverStore(engine, CLUSTER_ID),
+            SqlPublicationStore(engine, CLUSTER_ID),
+            SqlPlanQuestions(engine, CLUSTER_ID),
             clock,
         )
         brokers.after_call = world.act
@@ -386,8 +387,8 @@ class _Announced:
 _STORE_CHANGES: Final = (
     "advance",
     "set_state",
-    "save_guards",
-    "guards_restored",
+    "save_overrides",
+    "overrides_restored",
     "save_seed",
     "note_compared",
     "claim",

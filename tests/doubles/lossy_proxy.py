@@ -52,22 +52,22 @@ class LossyProxy:
             server = socket.create_connection(self._upstream)
             with self._lock:
                 self._sockets += [client, server]
-            doomed = threading.Event()
-            threading.Thread(target=self._forward_requests, args=(client, server, doomed), daemon=True).start()
-            threading.Thread(target=self._forward_answers, args=(server, client, doomed), daemon=True).start()
+            cut = threading.Event()
+            threading.Thread(target=self._forward_requests, args=(client, server, cut), daemon=True).start()
+            threading.Thread(target=self._forward_answers, args=(server, client, cut), daemon=True).start()
 
-    def _forward_requests(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
         with suppress(OSError):
             while chunk := client.recv(_CHUNK_BYTES):
                 if self._matches(chunk.partition(b"\r\n")[0]):
-                    doomed.set()
+                    cut.set()
                 server.sendall(chunk)
         _cut(server)
 
-    def _forward_answers(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+    def _forward_answers(self, server: socket.socket, client: socket.socket, cut: threading.Event) -> None:
         left_bytes = self._breaks_off_after_bytes
         with suppress(OSError):
-            while (chunk := server.recv(_CHUNK_BYTES)) and not doomed.is_set():
+            while (chunk := server.recv(_CHUNK_BYTES)) and not cut.is_set():
                 client.sendall(chunk[:left_bytes])
                 if left_bytes is not None:
                     left_bytes -= len(chunk)

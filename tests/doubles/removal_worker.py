@@ -18,7 +18,7 @@ from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.errors import StateConflictError
 from include.tiering.model.segments import RemoteLogSegmentId, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure, StrayKind
+from include.tiering.remote_storage.orphan_objects import Orphan, OrphanFailure, OrphanKind, StoredOrphans
 from include.tiering.settings import load_settings
 from tests.doubles.storage_segments import some_segment
 
@@ -38,17 +38,17 @@ class KillAt:
             die()
 
 
-def dying(strays: StoredStrays, after_objects: int) -> StoredStrays:
+def dying(orphans: StoredOrphans, after_objects: int) -> StoredOrphans:
     """Removes the first objects of a group, then the process dies."""
-    remove = strays.remove
+    remove = orphans.remove
 
-    def some(doomed: Sequence[Stray]) -> tuple[StrayFailure, ...]:
-        remove(doomed[:after_objects])
+    def some(pending: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
+        remove(pending[:after_objects])
         die()
         return ()
 
-    strays.remove = some  # type: ignore[method-assign, assignment]
-    return strays
+    orphans.remove = some  # type: ignore[method-assign, assignment]
+    return orphans
 
 
 def plant(app: App) -> list[str]:
@@ -58,12 +58,12 @@ def plant(app: App) -> list[str]:
     keys = []
     for number in range(ORPHANS):
         _, data = some_segment(1_000, seed=str(number))
-        segment_id = RemoteLogSegmentId(partition, Uuid(b"stray" + number.to_bytes(11, "big")))
-        stray = replace(known, remote_log_segment_id=segment_id, segment_size_bytes=1_000)
+        segment_id = RemoteLogSegmentId(partition, Uuid(b"orphan" + number.to_bytes(11, "big")))
+        orphan = replace(known, remote_log_segment_id=segment_id, segment_size_bytes=1_000)
         *planted, manifest = app.adapters.storage.copy_log_segment(
-            stray, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
+            orphan, data, limiter=UnlimitedBytes(), on_sent=lambda _: None
         )
-        app.adapters.strays.remove([Stray(StrayKind.OBJECT, manifest.key)])
+        app.adapters.orphans.remove([Orphan(OrphanKind.OBJECT, manifest.key)])
         keys += [one.key for one in planted]
     return keys
 
@@ -98,7 +98,7 @@ def main() -> None:
     with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
         prepare(app, arguments.run_id)
         if arguments.kill_after_objects is not None:
-            app.adapters.strays = dying(app.adapters.strays, arguments.kill_after_objects)
+            app.adapters.orphans = dying(app.adapters.orphans, arguments.kill_after_objects)
         app.audit.run_removal_batch(arguments.run_id, f"{arguments.run_id}-batch")
 
 

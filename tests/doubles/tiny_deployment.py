@@ -15,8 +15,8 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.settings import load_settings
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
+from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import uuid
-from tests.doubles.strays import TinyCopies
 
 PARTITION = TopicIdPartition(ORDERS, 0, "orders")
 LOG_START = 1_000

@@ -58,7 +58,7 @@ def test_the_main_job(tmp_path: Path, layout: str) -> None:
         for depth in Depth:
             report = app.verification.verify_run("run", depth=depth)
             assert (report.segments, report.failed) == (segments, ())
-        assert b"PRIVATE" not in pickle.dumps(app.adapters.strays.layout), "Spark sends it to its tasks"
+        assert b"PRIVATE" not in pickle.dumps(app.adapters.orphans.layout), "Spark sends it to its tasks"
         audited = app.audit.run("audit")
         assert (audited.findings, audited.record.rows) == ((), segments)
         for partition in app.adapters.stores.metadata.partitions():

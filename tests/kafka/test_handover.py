@@ -10,7 +10,7 @@ import pytest
 
 from include.tiering.errors import BrokersRefusedError, UnknownTopicError
 from include.tiering.handover.drive import OFF
-from include.tiering.handover.guards import GUARDS, RETENTION_GUARDS
+from include.tiering.handover.retention_overrides import OVERRIDES, RETENTION_OVERRIDES
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
@@ -74,7 +74,7 @@ def test_everything_is_served_from_offset_0_while_producers_go_on(
 
 @pytest.mark.timeout(600)
 def test_the_controller_tells_by_a_change_that_it_only_checks(cluster: KafkaCluster) -> None:
-    """Is remote storage on, is there such a topic, would it take these values? One request sets switch and guards."""
+    """Is remote storage on, is there such a topic, would it take these values? One request sets all of it."""
     topic = "asked"
     cluster.create_topic(topic)
     with closing(KafkaBrokers({"bootstrap.servers": cluster.bootstrap})) as brokers:
@@ -85,12 +85,12 @@ def test_the_controller_tells_by_a_change_that_it_only_checks(cluster: KafkaClus
             with pytest.raises(BrokersRefusedError, match=r"local\.retention\.bytes: Value must not be"):
                 brokers.alter_topic_configs(topic, {"local.retention.bytes": local, **SWITCH}, dry_run=True)
         brokers.alter_topic_configs(topic, SWITCH, dry_run=True)
-        brokers.alter_topic_configs(topic, GUARDS | SWITCH)
+        brokers.alter_topic_configs(topic, OVERRIDES | SWITCH)
         brokers.alter_topic_configs(topic, {"remote.log.delete.on.disable": "true"})
         with pytest.raises(BrokersRefusedError, match="invalid to disable remote storage"):
             brokers.alter_topic_configs(topic, OFF, dry_run=True)
         with pytest.raises(UnknownTopicError):
-            brokers.alter_topic_configs("no-such-topic", RETENTION_GUARDS, dry_run=True)
+            brokers.alter_topic_configs("no-such-topic", RETENTION_OVERRIDES, dry_run=True)
         assert brokers.topic_configs(topic)["remote.storage.enable"].value == "true"
 
 
@@ -109,7 +109,8 @@ def _require_expiration_by_the_broker(cluster: KafkaCluster, topic: str) -> None
 
 @pytest.mark.timeout(1_500)
 def test_limited_retention_loses_nothing(cluster: KafkaCluster, deployment: BrokerDeployment) -> None:
-    """Without the hand-over's guard this broker loses the oldest segments of some of these partitions. So it does when
+    """Without the hand-over's override this broker loses the oldest segments of some of these partitions. So it does
+    when
     it is started again while local segments and remote ones together exceed the limit: the switch is not the end."""
     topic, partitions = "limited", tuple(range(20))
     cluster.create_topic(topic, partitions=len(partitions))

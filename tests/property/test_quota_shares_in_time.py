@@ -1,8 +1,8 @@
 """Processes that renew, stall, die and lose the ledger, in time that only the test moves.
 
-Each process is the real renewer and the real pacing over one ledger row; nothing sleeps. What a process may send at a moment
-is its rate while its lease lasts. The sum of that over all processes must never exceed the quota, nor, while one that
-fell has not reached every process yet, what the row says.
+Each process is the real renewer and the real pacing over one ledger row; nothing sleeps. What a process may send at a
+moment is its rate while its lease lasts. The sum of that over all processes must never exceed the quota, nor, while one
+that fell has not reached every process yet, what the row says.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""Sampling: everybody gets a rolling_sample, shares are of bytes too, and each reason takes what a plain reading of it takes."""
+"""Sampling: every segment gets into some rolling sample, and each reason takes what a plain reading of it takes."""
 
 import dataclasses
 import math

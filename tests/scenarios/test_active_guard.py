@@ -10,7 +10,7 @@ from include.tiering.errors import TieringError
 from include.tiering.expiration.delete_segments import DeleteStep
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import Archive, Command, document
-from tests.doubles.strays import plant_orphan, stored_files
+from tests.doubles.orphans import plant_orphan, stored_files
 
 pytestmark = pytest.mark.integration
 

@@ -20,16 +20,16 @@ from include.tiering.database.schema import metadata, segment_epochs, segments, 
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.archive import Archive, Command, document
-from tests.doubles.planned_run import settings_of
-from tests.doubles.segments import partition_of
-from tests.doubles.strays import (
+from tests.doubles.orphans import (
     TinyCopies,
     missing_objects,
     plant_orphan,
     plant_upload,
-    remove_strays,
+    remove_all_orphans,
     stored_files,
 )
+from tests.doubles.planned_run import settings_of
+from tests.doubles.segments import partition_of
 
 pytestmark = pytest.mark.integration
 
@@ -311,14 +311,14 @@ class TestCopyInFlight:
 
         def audit(reached: str) -> None:
             if reached == step and not results:
-                results.append(remove_strays(raced, f"at {step}"))
+                results.append(remove_all_orphans(raced, f"at {step}"))
 
         copies.copy(audit)
         assert {item.planned.key for item in results[0].items} == set(orphan)
         assert {item.outcome for item in results[0].items} == {RemovalOutcome.REMOVED}
         assert missing_objects(raced) == []
 
-    @pytest.mark.parametrize("step", [RemovalStep.LOOKED, RemovalStep.CONDEMNED, RemovalStep.REMOVED])
+    @pytest.mark.parametrize("step", [RemovalStep.LOOKED, RemovalStep.MARKED, RemovalStep.REMOVED])
     def test_a_copy_at_any_step_of_a_removal(self, archive, store, step):
         archive.set_default(tiering_audit_min_age_ms=0)
         plant_orphan(store)
@@ -330,7 +330,7 @@ class TestCopyInFlight:
 
         with open_app(settings_of(archive.config), observe=copy) as opened:
             copies = TinyCopies.into(opened, PARTITION)
-            result = remove_strays(opened, "one")
+            result = remove_all_orphans(opened, "one")
             assert {item.outcome for item in result.items} == {RemovalOutcome.REMOVED}
             assert copied
             assert missing_objects(opened) == []
@@ -339,7 +339,7 @@ class TestCopyInFlight:
         copies = TinyCopies.into(raced, PARTITION)
         abandoned = copies.copy(give_up=True)
         raced.adapters.stores.work.release(copies.lease)
-        result = remove_strays(raced, "one")
+        result = remove_all_orphans(raced, "one")
         assert result.items == ()
         assert len(raced.adapters.storage.stat_log_segment(abandoned)) == 3
         assert [one.finding.kind for one in raced.adapters.stores.audits.findings()] == [FindingKind.ABANDONED_COPY]
@@ -353,7 +353,7 @@ class TestCopyInFlight:
             for number in range(100):
                 planted = plant_orphan(store, number)
                 copying = threads.submit(copies.copy)
-                removed += [item.planned.key for item in remove_strays(raced, f"run {number}").items]
+                removed += [item.planned.key for item in remove_all_orphans(raced, f"run {number}").items]
                 copying.result()
                 assert not stored_files(store).intersection(planted)
         assert len(removed) == 200

@@ -54,9 +54,9 @@ def test_what_is_old_goes_by_name_alone(server: Any, archive: Archive) -> None:
     (log, *_) = (
         found["Key"] for found in client.list_objects_v2(Bucket=BUCKET)["Contents"] if found["Key"].endswith(".log")
     )
-    stray = f"{log.rpartition('.')[0][:-22]}{'A' * 21}Q.log"
-    client.put_object(Bucket=BUCKET, Key=stray, Body=b"x")
-    client.create_multipart_upload(Bucket=BUCKET, Key=stray)
+    orphan = f"{log.rpartition('.')[0][:-22]}{'A' * 21}Q.log"
+    client.put_object(Bucket=BUCKET, Key=orphan, Body=b"x")
+    client.create_multipart_upload(Bucket=BUCKET, Key=orphan)
 
     def audit(*flags: str) -> tuple[int, Counter[str]]:
         answer = CliRunner().invoke(cli, ["--config", str(archive.config), "audit", "--json", *flags])

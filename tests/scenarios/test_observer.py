@@ -94,15 +94,15 @@ def test_nothing_of_a_brokers_topic_is_copied_expired_truncated_or_removed(obser
 def test_what_a_broker_left_is_named_once_everything_behind_it_was_read_and_stays(tmp_path: Path):
     cluster = ObservedCluster(tmp_path)
     known = next(log for log in cluster.store.glob("kafka-tiered-storage/tier-a-0-*/*.log"))
-    stray = known.with_name(f"{known.name[:21]}{partition_of().topic_id}.log")
-    stray.write_bytes(known.read_bytes())
+    orphan = known.with_name(f"{known.name[:21]}{partition_of().topic_id}.log")
+    orphan.write_bytes(known.read_bytes())
     cluster.document("ingest")
     document = cluster.document("audit", "--delete-orphans", "--approve", code=1)
     (found,) = (one for one in document["findings"] if one["kind"] != "abandoned-copy")
     assert (found["kind"], found["bytes"]) == ("foreign-object", known.stat().st_size)
-    assert found["key"].endswith(stray.name)
+    assert found["key"].endswith(orphan.name)
     assert "brokers tell of no such segment" in found["message"]
-    assert stray.exists()
+    assert orphan.exists()
 
 
 class TestBehind:

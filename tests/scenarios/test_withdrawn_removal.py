@@ -13,7 +13,7 @@ from include.tiering.cli.command import author
 from include.tiering.errors import ForeignStoreError, RunWithdrawnError
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.archive import Archive, Command
-from tests.doubles.strays import plant_orphan
+from tests.doubles.orphans import plant_orphan
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +84,7 @@ def test_what_is_in_the_midst_of_it_is_left_to_the_next_audit(archive: Archive, 
     said: list[Any] = []
     with archive.open() as opened:
         opened.adapters.observe = lambda step, *_: (
-            said.append(withdrawn(app)) if step is RemovalStep.CONDEMNED and not said else None
+            said.append(withdrawn(app)) if step is RemovalStep.MARKED and not said else None
         )
         opened.audit.run_removal_batch("remove", "remove/0")
     assert len(said[0]["unsettled"]) == objects

@@ -17,8 +17,8 @@ from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.transactions import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from tests.doubles.archive import Archive
+from tests.doubles.orphans import plant_orphan
 from tests.doubles.planned_run import settings_of
-from tests.doubles.strays import plant_orphan
 
 pytestmark = pytest.mark.integration
 

@@ -35,7 +35,7 @@ OTHER_EVENTS: Final = (
     "a stored segment rots",
     "a segment fails",
     "an audit begins",
-    "strays come to light",
+    "orphan objects appear",
     "a plan is approved",
     "a late write arrives",
     "an unclean election replaces what an abandoned copy holds",

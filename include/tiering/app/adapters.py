@@ -68,12 +68,12 @@ from include.tiering.remote_storage.location import (
     form_of,
     layout_options,
     open_listing,
+    open_orphans,
     open_storage,
-    open_strays,
     place_of,
 )
 from include.tiering.remote_storage.object_store import ObjectListing
-from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs.approval import PlanQuestions
 from include.tiering.runs.cluster_log_dirs import named_log_dirs
@@ -228,7 +228,7 @@ class Adapters:
             opened[topic].close()
         for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
             opened[engine].dispose()
-        for storage in ("storage", "unguarded_storage", "object_listing", "strays"):
+        for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
             opened.pop(storage, None)  # Else a directory's root stays open, and its disk busy.
 
     # The database.
@@ -295,9 +295,9 @@ class Adapters:
         return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
     @cached_property
-    def strays(self) -> StoredStrays:
+    def orphans(self) -> StoredOrphans:
         remote = self.settings.remote_storage
-        return open_strays(
+        return open_orphans(
             remote.required_url(),
             lambda: self.storage.check_marker(),
             access_of(remote),

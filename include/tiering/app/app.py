@@ -132,7 +132,7 @@ class App:
             cluster_id=adapters.cluster_id,
             listing=lambda: adapters.object_listing,
             inventory=lambda manifest: open_inventory(manifest, remote.required_url(), access_of(remote)),
-            strays=lambda: adapters.strays,
+            orphans=lambda: adapters.orphans,
             quotas=lambda: adapters.quotas,
             audits=stores.audits,
             removals=stores.removals,

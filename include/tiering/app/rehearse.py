@@ -108,9 +108,9 @@ def rehearse_on(
             app.adapters.brokers.alter_topic_configs(topic, configs)
         run = _Run(app, samples, watcher)
         handover = app.handover.begin(topic, _ALL_THAT_IS_ROLLED, author=_AUTHOR)
-        handover = run.carry_on(handover, HandoverStep.GUARDS)
+        handover = run.carry_on(handover, HandoverStep.OVERRIDES)
         partitions: tuple[RehearsedPartition, ...] = ()
-        if _is_behind(handover, HandoverStep.GUARDS):
+        if _is_behind(handover, HandoverStep.OVERRIDES):
             before = run.read_all()
             handover = run.carry_on(handover, None)
             if handover.state is HandoverState.DONE:
@@ -122,7 +122,7 @@ def rehearse_on(
             samples=tuple(samples),
             handover=handover,
             checks=latest_checks(store, handover),
-            guards=store.guards(handover_id),
+            overrides=store.overrides(handover_id),
             seed=store.seed(handover_id),
             partitions=partitions,
             broker_errors=tuple(broker.process.errors()),

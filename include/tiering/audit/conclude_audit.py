@@ -26,7 +26,7 @@ from include.tiering.errors import FormatError, RemoteStorageError
 from include.tiering.formats.aiven_manifest import parse_manifest
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
-from include.tiering.remote_storage.orphan_objects import StrayStorage
+from include.tiering.remote_storage.orphan_objects import OrphanStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 
 _MOST_ASKED_AGAIN: Final = 2_000
@@ -75,7 +75,7 @@ class AuditEnd:
 
     audits: AuditStore
     metadata: RemoteLogMetadata
-    storage: StrayStorage
+    storage: OrphanStorage
     objection: str | None
     disbelief: str | None
 

@@ -127,7 +127,7 @@ class RemovalStore(DeletionRuns, Protocol):
         """What is still PLANNED of the leased partition, in order."""
         ...
 
-    def condemn(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
+    def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
         """Decide, for each of these ids of the leased partition, that no segment begins under it any more.
 
         Returns those for which that holds now. The others are in the metadata in some state that is not a tombstone:
@@ -167,10 +167,10 @@ def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
     return hash_of(content)
 
 
-STRAYS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORPHAN)
+ORPHANS_AND_UPLOADS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORPHAN)
 VERSIONS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 """In the order of removal: with a marker gone first, an old version would be what a read gives."""
-_ORDER: Final = {kind: position for position, kind in enumerate((*STRAYS, *VERSIONS))}
+_ORDER: Final = {kind: position for position, kind in enumerate((*ORPHANS_AND_UPLOADS, *VERSIONS))}
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
@@ -224,7 +224,7 @@ def plan_removals(
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
-    wanted = (*STRAYS, *VERSIONS) if with_versions else STRAYS
+    wanted = (*ORPHANS_AND_UPLOADS, *VERSIONS) if with_versions else ORPHANS_AND_UPLOADS
     spared: Counter[Spared] = Counter()
     attempts: dict[RemoteLogSegmentId, list[AuditFinding]] = defaultdict(list)
     kept: dict[RemoteLogSegmentId, Spared] = {}

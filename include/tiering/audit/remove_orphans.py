@@ -1,14 +1,14 @@
 """Remove what no metadata knows, of one partition, group by group: the protocol and its crash table, and the batch.
 
 A copy writes its row before its first object, and an adoption its row under a lease. So an object whose id has no row,
-or a tombstone, belongs to nobody, and after its id was condemned nobody begins it any more.
+or a tombstone, belongs to nobody, and after its id was marked nobody begins it any more.
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
     LOOKED      the store asked again, key by key: all that    nothing                                -
                 is there was planned, and is as it was seen
-    CONDEMNED   in one transaction, under the lease: no row    ids that no segment can have, all      A
-                in any state but a tombstone; ids condemned    objects
-    REMOVED     uploads, objects, then old versions, then      condemned ids without objects; the     A
+    MARKED   in one transaction, under the lease: no row    ids that no segment can have, all      A
+                in any state but a tombstone; ids marked for deletion    objects
+    REMOVED     uploads, objects, then old versions, then      marked ids without objects; the     A
                 delete markers                                 plan says PLANNED
     RECORDED    outcomes stored with the plan and the finding  nothing                                -
 
@@ -37,7 +37,7 @@ from include.tiering.model.ownership import PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import SeenObject
-from include.tiering.remote_storage.orphan_objects import NO_VERSION, Stray, StrayKind, StrayStorage
+from include.tiering.remote_storage.orphan_objects import NO_VERSION, Orphan, OrphanKind, OrphanStorage
 from include.tiering.runs.batch import BatchEnd, BatchLoop
 from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
@@ -47,11 +47,11 @@ ATTEMPTS_PER_GROUP: Final = 333
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
 _LOOKS_AT_ONCE: Final = 8
-_REMOVAL: Final[Mapping[FindingKind, StrayKind]] = {
-    FindingKind.ORPHAN: StrayKind.OBJECT,
-    FindingKind.OPEN_MULTIPART_UPLOAD: StrayKind.UPLOAD,
-    FindingKind.OLD_VERSION: StrayKind.VERSION,
-    FindingKind.DELETE_MARKER: StrayKind.VERSION,
+_REMOVAL: Final[Mapping[FindingKind, OrphanKind]] = {
+    FindingKind.ORPHAN: OrphanKind.OBJECT,
+    FindingKind.OPEN_MULTIPART_UPLOAD: OrphanKind.UPLOAD,
+    FindingKind.OLD_VERSION: OrphanKind.VERSION,
+    FindingKind.DELETE_MARKER: OrphanKind.VERSION,
 }
 _MS_PER_SECOND: Final = 1000
 _log: Final = get_logger(__name__)
@@ -61,7 +61,7 @@ class RemovalStep(StrEnum):
     """Named points of the protocol, in order; reported after each is done, with the number of removals in the group."""
 
     LOOKED = "looked again"
-    CONDEMNED = "ids condemned"
+    MARKED = "ids marked for deletion"
     REMOVED = "objects removed"
     RECORDED = "outcomes recorded"
 
@@ -79,10 +79,10 @@ class RemovedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class StrayRemover:
+class OrphanRemover:
     """Everything that a removal touches. Each method may raise LeaseLostError and MetadataUnavailableError."""
 
-    storage: StrayStorage
+    storage: OrphanStorage
     removals: RemovalStore
     audits: AuditStore
     registry: Owners
@@ -103,13 +103,13 @@ class StrayRemover:
             RemoteStorageError: nothing of the group could be removed; all of it stays PLANNED.
         """
         partition = lease.fence.topic_id_partition
-        doomed, items = self._look_again(planned)
+        pending, items = self._look_again(planned)
         self.observe(RemovalStep.LOOKED, partition, len(planned))
-        condemned = self.removals.condemn(lease, {one.segment_id for one in doomed}) if doomed else frozenset()
-        self.observe(RemovalStep.CONDEMNED, partition, len(planned))
-        known = [one for one in doomed if one.segment_id.id not in condemned]
+        marked = self.removals.mark_for_deletion(lease, {one.segment_id for one in pending}) if pending else frozenset()
+        self.observe(RemovalStep.MARKED, partition, len(planned))
+        known = [one for one in pending if one.segment_id.id not in marked]
         items += (_kept(one, "metadata knows its segment") for one in known)
-        tried = self._remove([one for one in doomed if one.segment_id.id in condemned])
+        tried = self._remove([one for one in pending if one.segment_id.id in marked])
         self.observe(RemovalStep.REMOVED, partition, len(planned))
         waiting = tuple(item for item in tried if item.outcome is RemovalOutcome.PLANNED)
         settled = (*items, *(item for item in tried if item.outcome is not RemovalOutcome.PLANNED))
@@ -122,7 +122,7 @@ class StrayRemover:
         attempts = by_attempt(planned)
         with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look-again") as threads:
             seen = list(threads.map(lambda attempt: self._all_of(attempt[1]), attempts))
-        doomed: list[PlannedRemoval] = []
+        pending: list[PlannedRemoval] = []
         items: list[RemovalItem] = []
         for (_, removals), found in zip(attempts, seen, strict=True):
             if (why := _changed(removals, found)) is not None:
@@ -132,30 +132,30 @@ class StrayRemover:
                 if one.kind is FindingKind.ORPHAN and one.key not in found:
                     items.append(RemovalItem(one, RemovalOutcome.GONE, "was gone already"))
                 else:
-                    doomed.append(one)
-        return doomed, items
+                    pending.append(one)
+        return pending, items
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
         """What the store has of one id: at every place, should its keys name it at more than one."""
         places = {one.key.rpartition(".")[0]: one.key for one in planned}
         return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
-    def _remove(self, doomed: Sequence[PlannedRemoval]) -> list[RemovalItem]:
+    def _remove(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
         """Delete markers last: one goes only if all that it hides went."""
-        markers = [one for one in doomed if one.kind is FindingKind.DELETE_MARKER]
-        items = self._remove_at_once([one for one in doomed if one.kind is not FindingKind.DELETE_MARKER])
+        markers = [one for one in pending if one.kind is FindingKind.DELETE_MARKER]
+        items = self._remove_at_once([one for one in pending if one.kind is not FindingKind.DELETE_MARKER])
         hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
         items += (_kept(one, "an old version is still behind it") for one in markers if one.key in hidden)
         return items + self._remove_at_once([one for one in markers if one.key not in hidden])
 
-    def _remove_at_once(self, doomed: Sequence[PlannedRemoval]) -> list[RemovalItem]:
-        if not doomed:
+    def _remove_at_once(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
+        if not pending:
             return []
-        strays = {_stray(one): one for one in doomed}
-        failures = {failure.stray: failure for failure in self.storage.remove(tuple(strays))}
+        orphans = {_orphan(one): one for one in pending}
+        failures = {failure.orphan: failure for failure in self.storage.remove(tuple(orphans))}
         items = []
-        for stray, one in strays.items():
-            failure = failures.get(stray)
+        for orphan, one in orphans.items():
+            failure = failures.get(orphan)
             if failure is None:
                 items.append(RemovalItem(one, RemovalOutcome.REMOVED))
             else:
@@ -200,10 +200,10 @@ def _is_same(planned: PlannedRemoval, seen: SeenObject) -> bool:
     return same_time and same_version and planned.size_bytes == seen.size_bytes
 
 
-def _stray(planned: PlannedRemoval) -> Stray:
+def _orphan(planned: PlannedRemoval) -> Orphan:
     """Of a bucket that keeps versions an object goes behind a delete marker, not for good."""
     kind = _REMOVAL[planned.kind]
-    return Stray(kind, planned.key, NO_VERSION if kind is StrayKind.OBJECT else planned.token or NO_VERSION)
+    return Orphan(kind, planned.key, NO_VERSION if kind is OrphanKind.OBJECT else planned.token or NO_VERSION)
 
 
 def _kept(planned: PlannedRemoval, why: str) -> RemovalItem:
@@ -228,7 +228,7 @@ class RemovalBatch:
 
     def __init__(
         self,
-        remover: StrayRemover,
+        remover: OrphanRemover,
         quotas: Quotas,
         loop: BatchLoop,
         clock: Clock,

@@ -26,7 +26,7 @@ from include.tiering.audit.plan_removals import (
     plan_removals,
 )
 from include.tiering.audit.record import AuditSource, AuditStore, FindingState, Guard, RecordedFinding, Refusal
-from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, StrayRemover
+from include.tiering.audit.remove_orphans import OrphanRemover, RemovalBatch, RemovalResult
 from include.tiering.clock import Clock
 from include.tiering.errors import BrokersError, MetadataTopicError, SettingError
 from include.tiering.kafka.cluster.contract import ClusterMetadata
@@ -35,7 +35,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.quotas.contract import Quotas
 from include.tiering.remote_storage.object_store import ListedObject, ListingProperties, ObjectListing
-from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.contract import WorkStore
@@ -59,7 +59,7 @@ class AuditService:
     Args:
         listing: all that the store holds, now.
         inventory: what an S3 Inventory says that it held, by the key of its manifest.json.
-        strays: finds and removes objects that no metadata know.
+        orphans: finds and removes objects that no metadata know.
         effective: the settings with the dynamic configs of now over them.
         clocks: a guard that compares the clocks from then on.
         observe: is told each step of a removal.
@@ -71,7 +71,7 @@ class AuditService:
         cluster_id: str,
         listing: Callable[[], ObjectListing[Any]],
         inventory: Callable[[str], ObjectListing[Any]],
-        strays: Callable[[], StoredStrays],
+        orphans: Callable[[], StoredOrphans],
         quotas: Callable[[], Quotas],
         audits: AuditStore,
         removals: RemovalStore,
@@ -91,7 +91,7 @@ class AuditService:
         self._cluster_id = cluster_id
         self._listing = listing
         self._inventory = inventory
-        self._strays = strays
+        self._orphans = orphans
         self._quotas = quotas
         self._audits = audits
         self._removals = removals
@@ -130,7 +130,7 @@ class AuditService:
         unread = frozenset((str(one.topic_id), one.partition) for one in self._ingestion.unread())
         read_ms = {(str(one.topic_id), one.partition): at_ms for one, at_ms in self._ingest.read_of_brokers().items()}
         return AuditContext(
-            moment, self._strays().layout, topics, segments.worked_on(), self._strays().manifest, unread, read_ms
+            moment, self._orphans().layout, topics, segments.worked_on(), self._orphans().manifest, unread, read_ms
         )
 
     def run(
@@ -154,7 +154,7 @@ class AuditService:
         listed = listing if listing is not None else self._listing()
         properties, began_at_ms = listed.properties(), self._audits.now_ms()
         moment = self.moment(properties, began_at_ms)
-        unread = AuditContext(moment, self._strays().layout, {}, frozenset())
+        unread = AuditContext(moment, self._orphans().layout, {}, frozenset())
         gathered = gather(_counted(listed, on_listed), listed.open_uploads(), unread)
         listing_ended_ms = self._monotonic_ms()
         rows_began_ms = self._monotonic_ms()
@@ -184,7 +184,7 @@ class AuditService:
         report = AuditEnd(
             self._audits,
             self._metadata,
-            self._strays(),
+            self._orphans(),
             self._ownership.objection(),
             disbelief(self._clocks(), seen.began_at_ms),
         ).conclude(seen)
@@ -299,7 +299,7 @@ class AuditService:
         settings = self._effective()
         loop = deletion_loop(self._work, self._clock, settings, run_id, batch_id, pool=pool, parent_alive=parent_alive)
         result = RemovalBatch(
-            StrayRemover(self._strays(), self._removals, self._audits, self._seen_owners, self._observe),
+            OrphanRemover(self._orphans(), self._removals, self._audits, self._seen_owners, self._observe),
             self._quotas(),
             loop,
             self._clock,

@@ -109,10 +109,10 @@ class SqlRemovalStore(SqlDeletionRuns):
         with reading(self._engine) as connection:
             return [_removal_of(row) for row in connection.execute(_REMAINING, key)]
 
-    def condemn(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
+    def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
         partition = lease.fence.topic_id_partition
         ids = sorted({str(segment_id.id) for segment_id in segment_ids})
-        condemned: set[str] = set()
+        marked: set[str] = set()
         with self._writing() as (connection, now_ms):
             hold_fence(connection, self._cluster_id, lease.fence)
             lock_or_create_partition(connection, self._cluster_id, partition)
@@ -128,11 +128,11 @@ class SqlRemovalStore(SqlDeletionRuns):
                     update(planned_removals)
                     .where(of_partition(planned_removals, self._cluster_id, partition))
                     .where(planned_removals.c.run_id == lease.run_id, planned_removals.c.segment_id.in_(unknown))
-                    .where(planned_removals.c.condemned_at_ms.is_(None))
-                    .values(condemned_at_ms=now_ms)
+                    .where(planned_removals.c.marked_for_deletion_at_ms.is_(None))
+                    .values(marked_for_deletion_at_ms=now_ms)
                 )
-                condemned |= unknown
-        return frozenset(map(Uuid.parse, condemned))
+                marked |= unknown
+        return frozenset(map(Uuid.parse, marked))
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
         if not items:
@@ -169,7 +169,11 @@ class SqlRemovalStore(SqlDeletionRuns):
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
         begun = f"withdrawn by {author} while it was removed: the next audit says what is left of it"
         for left, outcome, message in (
-            (_ITEMS.settle_left.where(planned_removals.c.condemned_at_ms.is_not(None)), RemovalOutcome.FAILED, begun),
+            (
+                _ITEMS.settle_left.where(planned_removals.c.marked_for_deletion_at_ms.is_not(None)),
+                RemovalOutcome.FAILED,
+                begun,
+            ),
             (_ITEMS.settle_left, RemovalOutcome.KEPT, f"withdrawn by {author}"),
         ):
             values = {"outcome": str(outcome), "message": stored_text(message), "recorded_at_ms": now_ms}

@@ -244,16 +244,16 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
 
 def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
     from include.tiering.handover.checks import results_of
-    from include.tiering.handover.guards import wanted_guards
     from include.tiering.handover.pitfalls import CHECKS
     from include.tiering.handover.report import present_checks
+    from include.tiering.handover.retention_overrides import wanted_overrides
     from include.tiering.handover.rules import HandoverStep
 
     cluster_metadata = app.handover.evidence(topic)
     results = results_of(CHECKS, HandoverStep.PRECONDITIONS, cluster_metadata)
-    guards = wanted_guards(app.adapters.brokers.topic_configs(topic))
+    overrides = wanted_overrides(app.adapters.brokers.topic_configs(topic))
     to_copy = sum(len(one.replica.waiting) for one in cluster_metadata.partitions if one.replica is not None)
-    finish(present_checks(topic, results, guards, to_copy), as_json=as_json)
+    finish(present_checks(topic, results, overrides, to_copy), as_json=as_json)
 
 
 def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverView":
@@ -261,7 +261,7 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
     store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
-    return HandoverView(handover, checks, store.guards(handover_id), store.seed(handover_id), refusal)
+    return HandoverView(handover, checks, store.overrides(handover_id), store.seed(handover_id), refusal)
 
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:

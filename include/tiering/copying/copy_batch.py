@@ -9,14 +9,15 @@ planned for another batch or the next run.
 What a killed batch leaves: a lease that expires, and what `copy_segment` says of the segment it was in.
 
 **Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
-partition, then takes the next. Under one, with fairness on, it hands its partition on after a segment if another that it could claim
-has waited longer. Such claims alternate:
+partition, then takes the next. Under one, with fairness on, it hands its partition on after a segment if another that
+it could claim has waited longer. Such claims alternate:
 
     handed on by a partition claimed for its urgency   -> the one that has waited longest
     handed on by a partition claimed for its wait      -> the most urgent one, but for the one just handed on
 
 So no partition starves however urgent another is, the most urgent one still gets every second claim, and partitions of
-equal urgency are claimed in a circle. What was handed on is claimed again at once only if nothing else is left to claim.
+equal urgency are claimed in a circle. What was handed on is claimed again at once only if nothing else is left to
+claim.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -287,7 +288,9 @@ class CopyBatch:
         )
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
-        stop_conditions = StopConditions(work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds)
+        stop_conditions = StopConditions(
+            work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds
+        )
         self._loop = BatchLoop(work, gate, heartbeat, stop_conditions, clock, throttled=self._admission.waiting)
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []

@@ -196,8 +196,10 @@ def left_out(
         retention_ms=retention.retention_ms,
         retention_bytes=retention.retention_bytes,
     )
-    doomed = {decision.segment.start_offset: decision for decision in decide_deletions(given).decisions}
-    return [doomed[one.base_offset] for one in takewhile(lambda one: one.base_offset in doomed, eligible)]
+    past_retention = {decision.segment.start_offset: decision for decision in decide_deletions(given).decisions}
+    return [
+        past_retention[one.base_offset] for one in takewhile(lambda one: one.base_offset in past_retention, eligible)
+    ]
 
 
 def _as_copied(partition: TopicIdPartition, segment: LogSegment, now_ms: int) -> RemoteLogSegmentMetadata:

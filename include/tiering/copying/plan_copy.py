@@ -136,8 +136,8 @@ def plan_copy(
 def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:
     """One placement per batch to start: no more batches of a placement than it has partitions.
 
-    Batches go to the placements in a circle, that of the most urgent partition first, until `max_batches` are given out; each gets one
-    even if there are more placements than that, or its partitions would wait for ever.
+    Batches go to the placements in a circle, that of the most urgent partition first, until `max_batches` are given
+    out; each gets one even if there are more placements than that, or its partitions would wait for ever.
     """
     left = Counter(partition.placement for partition in partitions)
     batches = list(left)
@@ -236,13 +236,13 @@ def _new(
 ) -> tuple[list[PlannedSegment], list[HeldBackPartition]]:
     """What is copied for the first time, and what of the partition waits all the same."""
     partition, leading = replica.topic_id_partition, leading_eligible(pending)
-    doomed = left_out(replica, leading, highest, metadata, retentions, now_ms)
-    waits = [_past_retention(partition, doomed)] if doomed else []
+    past_retention = left_out(replica, leading, highest, metadata, retentions, now_ms)
+    waits = [_past_retention(partition, past_retention)] if past_retention else []
     if len(leading) < len(pending):
         behind = pending[len(leading) :]
         compacted = compacted_away(replica, behind, highest, metadata, is_next=False)
         waits.append(compacted or _not_eligible(partition, behind[0]))
-    return [_planned(segment) for segment in leading[len(doomed) :]], waits
+    return [_planned(segment) for segment in leading[len(past_retention) :]], waits
 
 
 def _refusal(
@@ -279,11 +279,11 @@ def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackP
     return HeldBackPartition(partition, segment.base_offset, reason, str(segment.reason), ineligible=segment.reason)
 
 
-def _past_retention(partition: TopicIdPartition, doomed: Sequence[DeletionDecision]) -> HeldBackPartition:
-    first, last = doomed[0].segment, doomed[-1]
-    size = format_bytes(sum(one.segment.segment_size_bytes for one in doomed))
+def _past_retention(partition: TopicIdPartition, past_retention: Sequence[DeletionDecision]) -> HeldBackPartition:
+    first, last = past_retention[0].segment, past_retention[-1]
+    size = format_bytes(sum(one.segment.segment_size_bytes for one in past_retention))
     offsets = f"{first.start_offset}..{last.segment.end_offset}"
-    detail = f"offsets {offsets}, {len(doomed)} segments, {size}; the last one by {last.text}"
+    detail = f"offsets {offsets}, {len(past_retention)} segments, {size}; the last one by {last.text}"
     return HeldBackPartition(partition, first.start_offset, HeldBack.PAST_RETENTION, detail)
 
 

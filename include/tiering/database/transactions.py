@@ -320,18 +320,18 @@ def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicI
     return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()
 
 
-_CONDEMNED: Final = (
+_MARKED_FOR_DELETION: Final = (
     select(planned_removals.c.run_id)
     .where(in_partition(planned_removals), planned_removals.c.segment_id == bindparam("of_segment"))
-    .where(planned_removals.c.condemned_at_ms.is_not(None))
+    .where(planned_removals.c.marked_for_deletion_at_ms.is_not(None))
     .limit(1)
 )
 
 
-def condemned_by(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> str | None:
+def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> str | None:
     """The run that removes what is stored under this id; the caller holds the partition's lock."""
     key = key_of(cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
-    return connection.execute(_CONDEMNED, key).scalar_one_or_none()
+    return connection.execute(_MARKED_FOR_DELETION, key).scalar_one_or_none()
 
 
 TOKEN_RANDOM_BITS: Final = 16

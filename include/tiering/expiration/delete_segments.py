@@ -84,7 +84,7 @@ class DeleteStep(StrEnum):
 
 
 DeleteObserver = Callable[[DeleteStep, TopicIdPartition, int], None]
-Doomed = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
+PendingDeletion = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
 """A planned deletion with its segment as the metadata has it now."""
 
 
@@ -118,7 +118,9 @@ class SegmentDeleter:
     clock: Clock
     observe: DeleteObserver
 
-    def begin(self, lease: PartitionLease, planned: PlannedExpiration) -> tuple[list[Doomed], list[PlannedDeletion]]:
+    def begin(
+        self, lease: PartitionLease, planned: PlannedExpiration
+    ) -> tuple[list[PendingDeletion], list[PlannedDeletion]]:
         """Look at what is planned. Returns what is to be deleted, begun deletions first, and what was found deleted.
 
         Skipped is a copy that was taken for abandoned and is not: it was finished since, or somebody copies there
@@ -129,16 +131,16 @@ class SegmentDeleter:
         gone = [one for one in planned.deletions if one.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
-        doomed: list[Doomed] = []
+        pending: list[PendingDeletion] = []
         for one in planned.deletions:
             row = rows.get(one.segment_id)
             if row is None:
                 continue
             if (changed := _changed(one, row, is_copying=is_copying)) is None:
-                doomed.append((one, row.metadata))
+                pending.append((one, row.metadata))
             else:
                 self._record(lease, [one], DeletionOutcome.SKIPPED, changed)
-        return sorted(doomed, key=lambda one: one[1].state is not _DELETING), gone
+        return sorted(pending, key=lambda one: one[1].state is not _DELETING), gone
 
     def is_ours(self, lease: PartitionLease, planned: Iterable[PlannedDeletion]) -> bool:
         """Whether the platform still owns the topic; if not, all of `planned` are skipped."""
@@ -158,7 +160,7 @@ class SegmentDeleter:
             self.deletions.record_outcomes(lease, held)
 
     def delete(
-        self, lease: PartitionLease, group: Sequence[Doomed], *, log_start_offset: int, history: int
+        self, lease: PartitionLease, group: Sequence[PendingDeletion], *, log_start_offset: int, history: int
     ) -> DeletedGroup:
         """Delete at most `SEGMENTS_PER_GROUP` segments of the leased partition.
 
@@ -355,7 +357,7 @@ class DeleteBatch:
                 if gate.pauses != pauses:
                     rest = replace(checked.planned, deletions=left)
                     pauses, checked = gate.pauses, self._still_planned(lease, rest)
-                    queue = [doomed for doomed in queue if doomed[0] in checked.planned.deletions]
+                    queue = [pending for pending in queue if pending[0] in checked.planned.deletions]
                     left = _planned_of(queue)
                     return bool(queue)
                 if not self._deleter.is_ours(lease, left):
@@ -378,7 +380,7 @@ class DeleteBatch:
             self._deleter.keep(lease, checked.kept, checked.why)
         return checked
 
-    def _delete(self, lease: PartitionLease, group: Sequence[Doomed], checked: StillPlanned) -> None:
+    def _delete(self, lease: PartitionLease, group: Sequence[PendingDeletion], checked: StillPlanned) -> None:
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, _planned_of(group), error)):
             group = self._proved(lease, group)
@@ -391,7 +393,7 @@ class DeleteBatch:
             if any(failure.retriable for failure in outcome.failed):
                 self._loop.set_aside.add(partition)
 
-    def _proved(self, lease: PartitionLease, group: Sequence[Doomed]) -> Sequence[Doomed]:
+    def _proved(self, lease: PartitionLease, group: Sequence[PendingDeletion]) -> Sequence[PendingDeletion]:
         """Without what is held: superseded segments and abandoned copies whose offsets may be nowhere else."""
         held: dict[PlannedDeletion, DeletionItem] = {}
         for planned, segment in group:
@@ -405,7 +407,7 @@ class DeleteBatch:
                 held[planned] = DeletionItem(planned, DeletionOutcome.SKIPPED, type(error).__name__, str(error))
         self._deleter.hold(lease, list(held.values()))
         self._held.extend(held.values())
-        return [doomed for doomed in group if doomed[0] not in held]
+        return [pending for pending in group if pending[0] not in held]
 
     def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
         self._deleted.extend(deleted)
@@ -422,5 +424,5 @@ class DeleteBatch:
         self._deleter.leave(lease, failed)
 
 
-def _planned_of(queue: Sequence[Doomed]) -> tuple[PlannedDeletion, ...]:
+def _planned_of(queue: Sequence[PendingDeletion]) -> tuple[PlannedDeletion, ...]:
     return tuple(one for one, _ in queue)

@@ -28,8 +28,8 @@ from include.tiering.units import format_bytes, format_utc
 class ExpireRun:
     """A run as it stands. `items` holds every planned deletion once.
 
-    `limit_report` is None where only the stored answer is known; `refusal` says why nothing was deleted although something
-    was planned. `shared_names` are names of more than one topic of the database.
+    `limit_report` is None where only the stored answer is known; `refusal` says why nothing was deleted although
+    something was planned. `shared_names` are names of more than one topic of the database.
     """
 
     run: DeletionRun

@@ -181,8 +181,9 @@ class ExpirationService:
         return withdrawn(planned, now, self._metadata)
 
     def apply_limits(self, run_id: str, *, dry_run: bool = False) -> DeletionLimitReport:
-        """Whether the run may delete as it is, or waits for an approval: see `apply_deletion_limits`. What goes because its
-        topic was deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the limits.
+        """Whether the run may delete as it is, or waits for an approval: see `apply_deletion_limits`. What goes because
+        its topic was deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the
+        limits.
 
         Raises:
             DatabaseSetBackError

@@ -185,18 +185,18 @@ def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
         if disk.free_bytes is None:
             yield Remark(
                 f"nobody here sees the disks of broker {disk.broker_id}; {hours:g} h need {needed_bytes} bytes",
-                "look there: while guards hold, nothing of the topic is deleted",
+                "look there: while the overrides hold, nothing of the topic is deleted",
                 outcome=CheckOutcome.NOTE,
             )
         elif disk.free_bytes < needed_bytes:
             yield Remark(
                 f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
                 f" need {needed_bytes}",
-                "while guards hold, nothing of the topic is deleted: make room, or lower tiering.handover.hold.hours",
+                "while overrides hold, nothing of the topic is deleted: free space, or lower tiering.handover.hold.hours",
             )
 
 
-def _guarded_size(evidence: HandoverEvidence) -> Iterator[Remark]:
+def _retention_bytes_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
@@ -205,14 +205,14 @@ def _guarded_size(evidence: HandoverEvidence) -> Iterator[Remark]:
         )
 
 
-def _guarded_time(evidence: HandoverEvidence) -> Iterator[Remark]:
+def _retention_ms_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
             f"retention.ms is {limit}", "somebody changed it. ./tiering handover TOPIC --undo, then begin again"
         )
 
 
-def _guarded_local(evidence: HandoverEvidence) -> Iterator[Remark]:
+def _local_retention_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     for key in ("local.retention.ms", "local.retention.bytes"):
         if (limit := evidence.limit(key)) >= 0:
             yield Remark(
@@ -249,7 +249,9 @@ CLUSTER_CHECKS: Final = (
     NamedCheck("bounds-are-exact", "the leaders themselves say their offsets", _exact, _ALWAYS),
     NamedCheck("leader-is-read", "segments are those of the leader's replica", _leader_readable, _BOTH),
     NamedCheck("disks-have-room", "what producers bring fits while nothing is deleted", _room, _BOTH),
-    NamedCheck("retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _guarded_size, _LAST),
-    NamedCheck("retention-ms-is-guarded", "retention.ms is unlimited at the switch", _guarded_time, _LAST),
-    NamedCheck("local-retention-is-guarded", "local retention is no shorter", _guarded_local, _LAST),
+    NamedCheck(
+        "retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _retention_bytes_override, _LAST
+    ),
+    NamedCheck("retention-ms-is-guarded", "retention.ms is unlimited at the switch", _retention_ms_override, _LAST),
+    NamedCheck("local-retention-is-guarded", "local retention is no shorter", _local_retention_override, _LAST),
 )

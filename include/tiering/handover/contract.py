@@ -59,7 +59,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardValue:
+class RetentionOverride:
     """One config of the topic that the hand-over changes. None: the topic had no value of its own.
 
     `restored`: the brokers confirmed that it has its final value again.
@@ -161,19 +161,19 @@ class HandoverStore(Protocol):
         """
         ...
 
-    def save_guards(self, drive: Drive, guards: Sequence[GuardValue]) -> Sequence[GuardValue]:
-        """Store old values, before any of these configs is changed; returns all guards, by key.
+    def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
+        """Store old values, before any of these configs is changed; returns all retention overrides, by key.
 
         A key that is stored and not restored takes the value of a later look, which somebody has set since; unless that
         is our own value. Raises LeaseLostError.
         """
         ...
 
-    def guards(self, handover_id: Uuid) -> Sequence[GuardValue]:
+    def overrides(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
         """By key."""
         ...
 
-    def guards_restored(self, drive: Drive, keys: Collection[str]) -> None:
+    def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
         """Note that these configs have their final values. Raises LeaseLostError."""
         ...
 
@@ -245,7 +245,7 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
     is_parked = handover.state is HandoverState.PARKED
     # A lease that ends an hour ahead was taken by a clock that was ahead: nobody drives under it.
     is_driven = now_ms < handover.driven_until_ms <= now_ms + ALONE_MS
-    if not (handover.state.holds_guards or is_parked) or is_driven:
+    if not (handover.state.holds_overrides or is_parked) or is_driven:
         return None
     since_ms = min(now_ms, max(handover.driven_until_ms, handover.updated_at_ms))
     idle_ms = now_ms - since_ms
@@ -253,7 +253,9 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
     if idle_ms <= (PERSON_MS if is_a_persons else ALONE_MS):
         return None
     waits = "is parked" if is_parked else "waits for a person" if is_a_persons else "has no driver any more"
-    meanwhile = "nobody copies or expires the topic" if is_parked else "its guards hold: nothing of the topic expires"
+    meanwhile = (
+        "nobody copies or expires the topic" if is_parked else "its overrides hold: nothing of the topic expires"
+    )
     ways_out = f"./tiering handover {handover.topic} --resume" + ("" if is_parked else ", or --undo")
     return ForgottenHandover(
         handover,

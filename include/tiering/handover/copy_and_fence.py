@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from include.tiering.handover.checks import HandoverEvidence, HandoverPartition, SeededSegment
-from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
+from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
 from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.run_checks import evidence_of, judged
@@ -172,7 +172,9 @@ def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
 def ask_approval(run: HandoverRun) -> StepResult:
     """Put exactly this plan before a person; it goes on once somebody agreed to it."""
     handover = run.handover
-    plan = plan_hash(handover, evidence_of(run).partitions, run.seed, run.ports.handovers.guards(handover.handover_id))
+    plan = plan_hash(
+        handover, evidence_of(run).partitions, run.seed, run.ports.handovers.overrides(handover.handover_id)
+    )
     if run.ports.handovers.propose(run.drive, plan).approval is not None:
         return DONE
     return StepResult(StepEnd.WAIT, f"plan {plan} waits for an approval")
@@ -182,7 +184,7 @@ def plan_hash(
     handover: Handover,
     partitions: Sequence[HandoverPartition],
     seed: Sequence[SeededPartition],
-    guards: Sequence[GuardValue],
+    overrides: Sequence[RetentionOverride],
 ) -> str:
     """SHA-256 of what is handed over: the segments by id and offsets up to the decided ends, the configs that change
     and what they become at the end.
@@ -199,7 +201,7 @@ def plan_hash(
         for each in one.seed
         if each.metadata.end_offset <= ends.get(one.partition, -1)
     ]
-    configs = [[guard.key, guard.old_value, guard.set_value] for guard in guards]
+    configs = [[override.key, override.old_value, override.set_value] for override in overrides]
     wanted = [handover.wanted.local_retention_ms, handover.wanted.local_retention_bytes]
     content = [str(handover.topic_id), segments, configs, wanted]
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
@@ -228,8 +230,8 @@ def fence_off(run: HandoverRun) -> StepResult:
     if busy is not None:
         return busy
     evidence = verified(run)
-    guards = ports.handovers.guards(handover.handover_id)
-    if plan_hash(handover, evidence.partitions, run.seed, guards) != handover.plan_hash:
+    overrides = ports.handovers.overrides(handover.handover_id)
+    if plan_hash(handover, evidence.partitions, run.seed, overrides) != handover.plan_hash:
         detail = "what was approved is not what is there now: it is looked at and asked again"
         return StepResult(StepEnd.DONE, detail, HandoverStep.GATE)
     ports.handovers.save_seed(run.drive, seed_of(evidence))

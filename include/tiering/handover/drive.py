@@ -14,8 +14,8 @@ lease lets another driver go on.
 Going back:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    undoing     the state says so                        that state, guards that hold        the next try goes on back
-    restored    configs are what they were               the same, without guards            the same
+    undoing     the state says so                        that state, overrides that hold     the next try goes on back
+    restored    configs are what they were               the same, without overrides         the same
     owner       the topic is the platform's again        the same                            the same
     looked      nothing was published until then, or it  the same                            the same
                 is nobody's again
@@ -42,7 +42,6 @@ from include.tiering.errors import (
 )
 from include.tiering.handover.contract import Drive, Handover, HandoverStore
 from include.tiering.handover.copy_and_fence import ask_approval, copy_until_active, fence_off, pass_gate, recheck
-from include.tiering.handover.guards import GUARDS, RETENTION_GUARDS, restore_guards, set_guards
 from include.tiering.handover.lower_local_retention import lower_local_retention
 from include.tiering.handover.ports import REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult, is_published
 from include.tiering.handover.publish_and_switch import (
@@ -53,6 +52,12 @@ from include.tiering.handover.publish_and_switch import (
     switch_on,
     take_over,
     watch_brokers,
+)
+from include.tiering.handover.retention_overrides import (
+    OVERRIDES,
+    RETENTION_OVERRIDES,
+    restore_overrides,
+    set_overrides,
 )
 from include.tiering.handover.rules import HandoverState, HandoverStep, Undo, UndoAction, following, is_before, undo_of
 from include.tiering.handover.run_checks import check_preconditions, is_enabled
@@ -65,7 +70,7 @@ StepFunction = Callable[[HandoverRun], StepResult]
 STEP_FUNCTIONS: Final[Mapping[HandoverStep, StepFunction]] = MappingProxyType(
     {
         HandoverStep.PRECONDITIONS: check_preconditions,
-        HandoverStep.GUARDS: set_guards,
+        HandoverStep.OVERRIDES: set_overrides,
         HandoverStep.COPY: copy_until_active,
         HandoverStep.GATE: pass_gate,
         HandoverStep.APPROVAL: ask_approval,
@@ -162,8 +167,8 @@ def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
 
 
 def _set_going(run: HandoverRun) -> None:
-    """One that was parked begins again with its guards, which were put back. One that stopped behind the switch, over a
-    log start that rose, goes on from there: nothing else would ever let it end.
+    """One that was parked begins again with its overrides, which were put back. One that stopped behind the switch,
+    over a log start that rose, goes on from there: nothing else would ever let it end.
     """
     handover = run.handover
     if handover.state not in (HandoverState.STOPPED, HandoverState.PARKED):
@@ -171,7 +176,7 @@ def _set_going(run: HandoverRun) -> None:
     if handover.state is HandoverState.STOPPED and handover.step is HandoverStep.WATCH:
         accept_log_starts(run)
     if handover.state is HandoverState.PARKED:
-        run.ports.handovers.advance(run.drive, HandoverStep.GUARDS, expected=handover.step)
+        run.ports.handovers.advance(run.drive, HandoverStep.OVERRIDES, expected=handover.step)
     run.ports.handovers.set_state(run.drive, HandoverState.ACTIVE, detail="resumed")
 
 
@@ -224,9 +229,9 @@ def undo(run: HandoverRun) -> Undo:
     if ends_as is None:
         raise _stopped(run, f"{handover.topic} cannot be given back: {planned.reason}")
     ports.handovers.set_state(run.drive, HandoverState.UNDOING, detail=planned.reason or "undone by a person")
-    if UndoAction.RESTORE_GUARDS in planned.actions and _topic(ports, handover) is not None:
+    if UndoAction.RESTORE_OVERRIDES in planned.actions and _topic(ports, handover) is not None:
         try:
-            restore_guards(run, GUARDS, is_off=True)
+            restore_overrides(run, OVERRIDES, is_off=True)
         except StateConflictError as error:
             raise _stopped(run, str(error)) from error
     if UndoAction.OWNER_TO_PLATFORM in planned.actions:
@@ -259,7 +264,7 @@ def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
     if topic is None:
         with suppress(UnknownTopicError):
-            ports.brokers.alter_topic_configs(handover.topic, RETENTION_GUARDS, dry_run=True)
+            ports.brokers.alter_topic_configs(handover.topic, RETENTION_OVERRIDES, dry_run=True)
             raise BrokersUnavailableError(f"a broker knows no topic {handover.topic}, the controller does")
     return topic if topic is not None and topic.topic_id == handover.topic_id else None
 

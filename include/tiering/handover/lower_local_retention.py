@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 
 from include.tiering.handover.checks import UNLIMITED
 from include.tiering.handover.contract import SeededPartition
-from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_GUARDS, LOCAL_MS, change_configs
 from include.tiering.handover.ports import DONE, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.retention_overrides import LOCAL_BYTES, LOCAL_MS, LOCAL_OVERRIDES, change_configs
 from include.tiering.handover.rules import levels, local_bytes, next_local_start, target_bytes
 from include.tiering.handover.run_checks import seed_rows
 from include.tiering.kafka.cluster.contract import PartitionOffsets
@@ -33,7 +33,7 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
         BrokersError
     """
     final = final_configs(run)
-    if any(key in final for key in LOCAL_GUARDS):
+    if any(key in final for key in LOCAL_OVERRIDES):
         for level in _levels(run, final):
             change_configs(run, run.handover.topic, {LOCAL_BYTES: str(level)})
             run.told(f"{LOCAL_BYTES}={level} ({format_bytes(level)})")
@@ -42,7 +42,7 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
         change_configs(run, run.handover.topic, final)
         if (difference := _settle_and_compare(run, None)) is not None:
             return difference
-        run.ports.handovers.guards_restored(run.drive, list(LOCAL_GUARDS))
+        run.ports.handovers.overrides_restored(run.drive, list(LOCAL_OVERRIDES))
         run.told(", ".join(f"{key}={'unset' if value is None else value}" for key, value in sorted(final.items())))
     return DONE
 
@@ -51,9 +51,9 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
     """What the two configs become: what was asked for; else, where they were changed, what they were. None: unset."""
     handover = run.handover
     final: dict[str, str | None] = {
-        guard.key: guard.old_value
-        for guard in run.ports.handovers.guards(handover.handover_id)
-        if guard.key in LOCAL_GUARDS and not guard.restored
+        override.key: override.old_value
+        for override in run.ports.handovers.overrides(handover.handover_id)
+        if override.key in LOCAL_OVERRIDES and not override.restored
     }
     for key, wanted in (
         (LOCAL_MS, handover.wanted.local_retention_ms),
@@ -63,7 +63,7 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
             final[key] = str(wanted)
     if final and LOCAL_BYTES not in final:
         # The steps lower this one. It was left alone, so it was -2: the topic's own where brokers' default is another.
-        final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_GUARDS[LOCAL_BYTES]
+        final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_OVERRIDES[LOCAL_BYTES]
     return final
 
 

@@ -4,21 +4,21 @@ topic, put retention back. And follow whoever switches by hand meanwhile.
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     published   STARTED and FINISHED of every segment    a valid prefix in the metadata      the next try sends the
                 were read back                           topic; nobody acts on it yet        rest, nothing twice
-    looked      guards hold, log start as decided        the same                            the same
-    switched    the controller took it                   brokers that take over, guards      the next try: asking again
+    looked      retention overrides hold, log start as decided        the same                            the same
+    switched    the controller took it                   brokers that take over, overrides   the next try: asking again
                                                          that hold                           changes nothing
     read back   the brokers say: enabled                 the same                            the same
 
 From the first record on there is no way back but the one that `undo` names.
-The switch and the guards are one request: whenever it arrives, and whoever puts a config back meanwhile, no broker sees
-remote storage on with a limited retention.
+The switch and the overrides are one request: whenever it arrives, and whoever puts a config back meanwhile, no broker
+sees remote storage on with a limited retention.
 
 After the switch:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     accepted    a person went on though a log start      the same                            the next try, if it is
                 rose: it is stored as what it is                                             asked to go on again
-    seen        latest tiered covers the seed, the log   brokers that tier, guards that      the next try asks again
+    seen        latest tiered covers the seed, the log   brokers that tier, overrides that   the next try asks again
                 start is what it was                     hold
     owner       the topic is the broker's                the same                            the next try
     seen again  the leaders of now know it, too          the same                            the next try
@@ -31,9 +31,9 @@ Somebody switches remote storage on while a hand-over is on its way: noticed bef
     decided     what was published is what is handed     all of it                           the next look, which finds
                 over                                                                         the same
     owner       the topic is the broker's                the same                            the same
-    step        `watch` is next                          guards that hold                    the steps that follow
+    step        `watch` is next                          overrides that hold                 the steps that follow
 
-Guards are not put back at once: a limited retention.bytes just after the switch is what loses records.
+Retention overrides are not put back at once: a limited retention.bytes just after the switch is what loses records.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,6 @@ from dataclasses import replace
 
 from include.tiering.errors import PublicationRefusedError
 from include.tiering.handover.contract import SeededPartition
-from include.tiering.handover.guards import GUARDS, RETENTION_GUARDS, change_configs, hold_guards, restore_guards
 from include.tiering.handover.ports import (
     DONE,
     REMOTE_STORAGE,
@@ -50,6 +49,13 @@ from include.tiering.handover.ports import (
     StepResult,
     is_published,
     published_end,
+)
+from include.tiering.handover.retention_overrides import (
+    OVERRIDES,
+    RETENTION_OVERRIDES,
+    change_configs,
+    hold_overrides,
+    restore_overrides,
 )
 from include.tiering.handover.rules import HandoverStep, switched_by_hand
 from include.tiering.handover.run_checks import evidence_of, judged
@@ -81,7 +87,7 @@ def publish_seed(run: HandoverRun) -> StepResult:
 
 
 def switch_on(run: HandoverRun) -> StepResult:
-    """Look once more at what the switch depends on, then set remote.storage.enable=true, and the guards with it.
+    """Look once more at what the switch depends on, then set remote.storage.enable=true, and the overrides with it.
 
     Raises:
         BrokersError
@@ -89,7 +95,7 @@ def switch_on(run: HandoverRun) -> StepResult:
     topic = run.handover.topic
     configs = run.ports.brokers.topic_configs(topic)
     if _value(configs, REMOTE_STORAGE).lower() != "true":
-        loose = [f"{key}={_value(configs, key)}" for key in GUARDS if _is_limited(configs, key)]
+        loose = [f"{key}={_value(configs, key)}" for key in OVERRIDES if _is_limited(configs, key)]
         if loose:
             return StepResult(StepEnd.STOP, f"somebody changed {', '.join(sorted(loose))} of {topic}: set them back")
         offsets = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
@@ -97,8 +103,8 @@ def switch_on(run: HandoverRun) -> StepResult:
             if offsets.of(one.topic_id_partition).earliest != one.log_start_offset:
                 detail = f"{one.topic_id_partition}: the log start moved from {one.log_start_offset}"
                 return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
-        guards = run.ports.handovers.guards(run.handover.handover_id)
-        held = {one.key: one.set_value for one in guards if not one.restored}
+        overrides = run.ports.handovers.overrides(run.handover.handover_id)
+        held = {one.key: one.set_value for one in overrides if not one.restored}
         change_configs(run, topic, held | {REMOTE_STORAGE: "true"})
         run.told(f"{REMOTE_STORAGE}=true")
     return DONE
@@ -124,10 +130,10 @@ def watch_brokers(run: HandoverRun) -> StepResult:
 
 
 def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
-    """Until they know it is that a limited retention loses records, so guards are held whoever puts them back."""
+    """Until they know it is that a limited retention loses records, so overrides are held whoever puts them back."""
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
-        hold_guards(run)
+        hold_overrides(run)
         result = judged(run, step, evidence_of(run))
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result
@@ -175,7 +181,7 @@ def restore_retention(run: HandoverRun) -> StepResult:
     """
     result = _wait_for_brokers(run, HandoverStep.RETENTION)
     if result.end is StepEnd.DONE:
-        restore_guards(run, RETENTION_GUARDS)
+        restore_overrides(run, RETENTION_OVERRIDES)
     return result
 
 

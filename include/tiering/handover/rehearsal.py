@@ -11,7 +11,7 @@ from typing import Final
 
 from include.tiering.broker_process.sample import PartitionSample, size_of
 from include.tiering.handover.checks import CheckResult
-from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
+from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
 from include.tiering.handover.report import HandoverView, present_handover
 from include.tiering.handover.rules import HandoverState, next_local_start
 from include.tiering.model.segments import RangeDigest, RecordDigest, SeenRecord
@@ -119,7 +119,7 @@ class Rehearsal:
     samples: tuple[PartitionSample, ...]
     handover: Handover
     checks: Sequence[CheckResult]
-    guards: Sequence[GuardValue]
+    overrides: Sequence[RetentionOverride]
     seed: Sequence[SeededPartition]
     partitions: tuple[RehearsedPartition, ...]
     broker_errors: tuple[str, ...]
@@ -173,7 +173,7 @@ def _summary(rehearsal: Rehearsal) -> str:
 
 
 def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:
-    view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.guards, rehearsal.seed)
+    view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.overrides, rehearsal.seed)
     differences = tuple((str(one.sample.partition), text) for one in rehearsal.partitions for text in _complaints(one))
     errors = tuple((line,) for line in rehearsal.broker_errors[:_MOST_ERRORS])
     more = f" (the first {_MOST_ERRORS} of {len(rehearsal.broker_errors)})" if len(errors) == _MOST_ERRORS else ""
@@ -214,7 +214,7 @@ def _complaints(one: RehearsedPartition) -> Sequence[str]:
 
 
 def _document(rehearsal: Rehearsal) -> Document:
-    view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.guards, rehearsal.seed)
+    view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.overrides, rehearsal.seed)
     return {
         "topic": rehearsal.topic,
         "kafka_version": rehearsal.kafka_version,

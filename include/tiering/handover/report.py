@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from include.tiering.handover.checks import CheckOutcome, CheckResult
-from include.tiering.handover.contract import GuardValue, Handover, HandoverStore, SeededPartition
+from include.tiering.handover.contract import Handover, HandoverStore, RetentionOverride, SeededPartition
 from include.tiering.handover.rules import STEPS, HandoverState, HandoverStep, Undo
 from include.tiering.presentation import Document, Presentation, Table, count
 from include.tiering.runs.approval import ApprovalQuestion
@@ -13,7 +13,7 @@ from include.tiering.units import format_utc
 
 WHAT_STEPS_DO: Final = {
     HandoverStep.PRECONDITIONS: "may this topic be handed over",
-    HandoverStep.GUARDS: "retention held back, old values stored",
+    HandoverStep.OVERRIDES: "retention held back, old values stored",
     HandoverStep.COPY: "all rolled segments, from the broker's log start",
     HandoverStep.GATE: "every segment verified, every pitfall looked for",
     HandoverStep.APPROVAL: "a person agrees to exactly this",
@@ -36,7 +36,7 @@ class HandoverView:
 
     handover: Handover
     checks: Sequence[CheckResult] = ()
-    guards: Sequence[GuardValue] = ()
+    overrides: Sequence[RetentionOverride] = ()
     seed: Sequence[SeededPartition] = ()
     refusal: str | None = None
 
@@ -57,15 +57,15 @@ def present_handover(view: HandoverView) -> Presentation:
 
 
 def present_checks(
-    topic: str, results: Sequence[CheckResult], would: Sequence[GuardValue], to_copy: int
+    topic: str, results: Sequence[CheckResult], would: Sequence[RetentionOverride], to_copy: int
 ) -> Presentation:
     """What a dry run found: nothing was changed. `to_copy`: rolled segments that are not remote yet."""
     refused = sum(one.outcome is CheckOutcome.REFUSED for one in results)
     waiting = sum(one.outcome is CheckOutcome.WAITING for one in results)
     said = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
     return Presentation(
-        lambda: {"topic": topic, "checks": _checks(results), "guards": _guards(would), "segments_to_copy": to_copy},
-        lambda: tuple(table for table in (_check_table(results, passed=True), _guard_table(would)) if table.rows),
+        lambda: {"topic": topic, "checks": _checks(results), "guards": _overrides(would), "segments_to_copy": to_copy},
+        lambda: tuple(table for table in (_check_table(results, passed=True), _override_table(would)) if table.rows),
         f"{topic}: {said}; {count(to_copy, 'segment')} would be copied first; nothing was changed",
         ok=not refused and not waiting,
     )
@@ -134,7 +134,7 @@ def _document(view: HandoverView) -> Document:
         "approved_by": None if handover.approval is None else handover.approval.author,
         "refusal": view.refusal,
         "checks": _checks(view.checks),
-        "guards": _guards(view.guards),
+        "guards": _overrides(view.overrides),
         "partitions": [
             {
                 "partition": one.topic_id_partition.partition,
@@ -163,16 +163,16 @@ def _checks(results: Sequence[CheckResult]) -> list[Document]:
     ]
 
 
-def _guards(guards: Sequence[GuardValue]) -> list[Document]:
+def _overrides(overrides: Sequence[RetentionOverride]) -> list[Document]:
     return [
         {"key": one.key, "old_value": one.old_value, "set_value": one.set_value, "restored": one.restored}
-        for one in guards
+        for one in overrides
     ]
 
 
 def _tables(view: HandoverView) -> tuple[Table, ...]:
     checks = _check_table(view.checks, passed=False)
-    tables = (_steps(view.handover), checks, _guard_table(view.guards), _seed(view.seed))
+    tables = (_steps(view.handover), checks, _override_table(view.overrides), _seed(view.seed))
     return tuple(table for table in tables if table.rows)
 
 
@@ -197,10 +197,10 @@ def _check_table(results: Sequence[CheckResult], *, passed: bool) -> Table:
     return Table(f"checks ({ok} of {len(results)} passed)", _CHECK_COLUMNS, rows)
 
 
-def _guard_table(guards: Sequence[GuardValue]) -> Table:
+def _override_table(overrides: Sequence[RetentionOverride]) -> Table:
     rows = tuple(
         (one.key, "unset" if one.old_value is None else one.old_value, one.set_value, "yes" if one.restored else "no")
-        for one in guards
+        for one in overrides
     )
     return Table("configs that hold the topic back", ("config", "was", "is set to", "put back"), rows)
 

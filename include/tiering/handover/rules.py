@@ -23,7 +23,7 @@ class HandoverStep(StrEnum):
     """What is to be done next, in this order. Each is idempotent: a step that was cut off is done again."""
 
     PRECONDITIONS = "preconditions"
-    GUARDS = "guards"
+    OVERRIDES = "guards"
     COPY = "copy"
     GATE = "gate"
     APPROVAL = "approval"
@@ -61,7 +61,7 @@ class HandoverState(StrEnum):
         return self in (HandoverState.UNDONE, HandoverState.DONE)
 
     @property
-    def holds_guards(self) -> bool:
+    def holds_overrides(self) -> bool:
         """Whether configs of the topic may stand at values that only a hand-over wants."""
         return self in (HandoverState.ACTIVE, HandoverState.STOPPED, HandoverState.UNDOING)
 
@@ -69,7 +69,7 @@ class HandoverState(StrEnum):
 class UndoAction(StrEnum):
     """In the order in which they are done."""
 
-    RESTORE_GUARDS = "put the topic's configs back to what they were"
+    RESTORE_OVERRIDES = "put the topic's configs back to what they were"
     OWNER_TO_PLATFORM = "give the topic back to the platform, which goes on copying and expiring it"
 
 
@@ -115,10 +115,10 @@ def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
     if is_enabled:
         return Undo((), None, SWITCHED)
     if is_published:
-        return Undo((UndoAction.RESTORE_GUARDS,), HandoverState.PARKED, PUBLISHED)
+        return Undo((UndoAction.RESTORE_OVERRIDES,), HandoverState.PARKED, PUBLISHED)
     if is_fenced:
-        return Undo((UndoAction.RESTORE_GUARDS, UndoAction.OWNER_TO_PLATFORM), HandoverState.UNDONE)
-    return Undo((UndoAction.RESTORE_GUARDS,), HandoverState.UNDONE)
+        return Undo((UndoAction.RESTORE_OVERRIDES, UndoAction.OWNER_TO_PLATFORM), HandoverState.UNDONE)
+    return Undo((UndoAction.RESTORE_OVERRIDES,), HandoverState.UNDONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class SwitchedByHand:
 def switched_by_hand(step: HandoverStep, *, is_published: bool) -> SwitchedByHand | None:
     """What it means that remote storage is seen enabled at `step`; None where the hand-over itself enables it.
 
-    From then on the topic is the brokers': nothing more is copied or published, and what the guards hold back is
+    From then on the topic is the brokers': nothing more is copied or published, and what the overrides hold back is
     released as after a switch of ours, once the brokers know what is remote.
     """
     if not is_before(step, HandoverStep.SWITCH):

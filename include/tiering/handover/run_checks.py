@@ -29,10 +29,10 @@ from include.tiering.handover.checks import (
     results_of,
     worst,
 )
-from include.tiering.handover.contract import GuardValue, Handover, SeededPartition
-from include.tiering.handover.guards import LOCAL_BYTES, LOCAL_MS
+from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
 from include.tiering.handover.pitfalls import CHECKS
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult
+from include.tiering.handover.retention_overrides import LOCAL_BYTES, LOCAL_MS
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import BrokerConfig, BrokerNode, OffsetsAnswer, TopicMetadata
 from include.tiering.kafka.cluster.contract import PartitionMetadata as ClusterPartition
@@ -60,8 +60,8 @@ def check_preconditions(run: HandoverRun) -> StepResult:
 def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
     """What the topic had, with what was asked for. None: unset."""
     handover = run.handover
-    guards = run.ports.handovers.guards(handover.handover_id)
-    at_the_end = {guard.key: guard.old_value for guard in guards if not guard.restored}
+    overrides = run.ports.handovers.overrides(handover.handover_id)
+    at_the_end = {override.key: override.old_value for override in overrides if not override.restored}
     wanted = handover.wanted
     for key, value in ((LOCAL_MS, wanted.local_retention_ms), (LOCAL_BYTES, wanted.local_retention_bytes)):
         if value is not None:
@@ -129,8 +129,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     by_broker = {node.broker_id: ports.brokers.broker_configs(node.broker_id) for node in nodes}
     partitions = sorted(now.partitions.values(), key=lambda one: one.partition) if now is not None else []
     ids = [TopicIdPartition(topic_id, one.partition, topic) for one in partitions]
-    guards = () if handover is None else ports.handovers.guards(handover.handover_id)
-    old_configs = _old_configs(configs, guards, next(iter(by_broker.values()), {}))
+    overrides = () if handover is None else ports.handovers.overrides(handover.handover_id)
+    old_configs = _old_configs(configs, overrides, next(iter(by_broker.values()), {}))
     seed = () if handover is None else ports.handovers.seed(handover.handover_id)
     offsets = ports.brokers.partition_offsets(ids)
     replicas, problems = _replicas(ports, topic, topic_id)
@@ -195,17 +195,17 @@ def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerCapa
 
 
 def _old_configs(
-    configs: Mapping[str, str], guards: Sequence[GuardValue], broker: Mapping[str, BrokerConfig]
+    configs: Mapping[str, str], overrides: Sequence[RetentionOverride], broker: Mapping[str, BrokerConfig]
 ) -> dict[str, str]:
-    """What holds once the guards are restored: a value of the topic's own, or the brokers' default."""
+    """What holds once the retention overrides are restored: a value of the topic's own, or the brokers' default."""
     old = dict(configs)
-    for guard in guards:
-        if guard.restored:
+    for override in overrides:
+        if override.restored:
             continue
-        default = _default_of(guard.key, broker)
-        value = guard.old_value if guard.old_value is not None else default
+        default = _default_of(override.key, broker)
+        value = override.old_value if override.old_value is not None else default
         if value is not None:
-            old[guard.key] = value
+            old[override.key] = value
     return old
 
 

@@ -345,7 +345,7 @@ def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
         if frozen is not None and one.offsets is not None and one.offsets.earliest > frozen.log_start_offset:
             yield Remark(
                 f"the broker's log start rose from {frozen.log_start_offset} to {one.offsets.earliest}",
-                "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the guards as"
+                "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the overrides as"
                 " they are, look for 'due to' in the broker's log, and see docs/runbook.md. Once somebody has,"
                 " --resume goes on from the log start of now",
                 one.partition,

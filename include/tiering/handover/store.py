@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
-from include.tiering.database.schema import handover_checks, retention_overrides, handover_partitions, handovers
+from include.tiering.database.schema import handover_checks, handover_partitions, handovers, retention_overrides
 from include.tiering.database.transactions import (
     DatedStore,
     draw_token,
@@ -23,7 +23,7 @@ from include.tiering.database.transactions import (
 )
 from include.tiering.errors import LeaseLostError, StateConflictError
 from include.tiering.handover.checks import CheckOutcome, CheckResult
-from include.tiering.handover.contract import Drive, RetentionOverride, Handover, LocalRetention, SeededPartition
+from include.tiering.handover.contract import Drive, Handover, LocalRetention, RetentionOverride, SeededPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
@@ -130,26 +130,28 @@ class SqlHandoverStore(DatedStore):
             values: dict[str, Any] = {"state": state, "detail": detail, "updated_at_ms": now_ms}
             return self._changed(connection, drive, values | ({"open_topic_id": None} if state.has_ended else {}))
 
-    def save_overrides(self, drive: Drive, guards: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
+    def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
         with self._driven(drive) as (connection, found, now_ms):
-            known = {guard.key: guard for guard in self._guards(connection, drive.handover_id)}
-            for guard in guards:
-                kept = known.get(guard.key)
-                if kept is not None and not kept.restored and guard.old_value in {kept.old_value, kept.set_value}:
+            known = {override.key: override for override in self._overrides(connection, drive.handover_id)}
+            for override in overrides:
+                kept = known.get(override.key)
+                if kept is not None and not kept.restored and override.old_value in {kept.old_value, kept.set_value}:
                     continue
-                _replace_override(connection, self._cluster_id, drive.handover_id, guard)
-                was = "unset" if guard.old_value is None else guard.old_value
-                what = f"{guard.key} is to be {guard.set_value}, was {was}"
+                _replace_override(connection, self._cluster_id, drive.handover_id, override)
+                was = "unset" if override.old_value is None else override.old_value
+                what = f"{override.key} is to be {override.set_value}, was {was}"
                 self._event(connection, found, what, drive.driver, now_ms)
-            return self._guards(connection, drive.handover_id)
+            return self._overrides(connection, drive.handover_id)
 
-    def guards(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
+    def overrides(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
         with reading(self._engine) as connection:
-            return self._guards(connection, handover_id)
+            return self._overrides(connection, handover_id)
 
     def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
         with self._driven(drive) as (connection, found, now_ms):
-            left = {guard.key for guard in self._guards(connection, drive.handover_id) if not guard.restored}
+            left = {
+                override.key for override in self._overrides(connection, drive.handover_id) if not override.restored
+            }
             for key in sorted(left.intersection(keys)):
                 _mark_restored(connection, self._cluster_id, drive.handover_id, key)
                 self._event(connection, found, f"{key} is put back", drive.driver, now_ms)
@@ -296,7 +298,7 @@ class SqlHandoverStore(DatedStore):
         cut = {name: stored_text(value) if name == "detail" else value for name, value in values.items()}
         connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
 
-    def _guards(self, connection: Connection, handover_id: Uuid) -> Sequence[RetentionOverride]:
+    def _overrides(self, connection: Connection, handover_id: Uuid) -> Sequence[RetentionOverride]:
         """By key."""
         query = select(retention_overrides).where(_of_handover(retention_overrides, self._cluster_id, handover_id))
         rows = connection.execute(query.order_by(retention_overrides.c.key))
@@ -318,11 +320,16 @@ def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElem
     return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
 
 
-def _replace_override(connection: Connection, cluster_id: str, handover_id: Uuid, guard: RetentionOverride) -> None:
+def _replace_override(connection: Connection, cluster_id: str, handover_id: Uuid, override: RetentionOverride) -> None:
     """In the place of one that was restored, if there is any."""
     table = retention_overrides
-    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.key == guard.key))
-    values = {"key": guard.key, "old_value": guard.old_value, "set_value": guard.set_value, "restored": guard.restored}
+    connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.key == override.key))
+    values = {
+        "key": override.key,
+        "old_value": override.old_value,
+        "set_value": override.set_value,
+        "restored": override.restored,
+    }
     connection.execute(insert(table).values(cluster_id=cluster_id, handover_id=str(handover_id), **values))
 
 

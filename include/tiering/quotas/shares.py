@@ -4,8 +4,8 @@ Nothing here reads or writes a database: `shared_quotas` does. The rule and the 
 argument; the pacing waits in threads, by the clock that it is given.
 
 **The rule.** Every process that sends holds, for each scope with a quota, a share of it. The rule that keeps their sum
-right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole ledger row,
-and
+right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole ledger
+row, and
 
 * shrinking to the fair share is always allowed,
 * growing takes only what no live entry holds.
@@ -15,9 +15,9 @@ round until it fits. Shares follow demand (max-min fairness): who wants less tha
 others divide the rest equally. How much a process asks for next follows from what it used of its share (`DemandMeter`).
 
 **Liveness.** Which processes have fallen silent is judged by one observer's own monotonic clock (`Liveness`). No clock
-is compared with another: an entry whose heartbeat has not moved between two looks that lie further apart than the lease has
-lost its owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall clocks, of
-the database server's clock too, change nothing.
+is compared with another: an entry whose heartbeat has not moved between two looks that lie further apart than the lease
+has lost its owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall
+clocks, of the database server's clock too, change nothing.
 
 **`Pacer`** spreads bytes of one rate inside the second, without a clock. A byte at the rate r takes 1/r seconds. The
 pacer keeps the moment at which the next byte may leave; each grant moves it on by the time that its bytes take. A
@@ -162,7 +162,7 @@ LEASE_SECONDS: Final = 1.0
 """How long a process may use its shares after the beginning of the round in which it got them."""
 
 SILENT_SECONDS: Final = 1.1
-"""After this long without a heartbeat an entry is dropped; the difference is for clocks that run at different speeds."""
+"""After this long without a heartbeat an entry is dropped; the difference allows for clocks of different speeds."""
 
 
 class Liveness:

@@ -19,7 +19,7 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm, Segment
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.object_store import ObjectListing, ObjectStore, S3Credentials, checked_key
-from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.settings import RemoteStorageSettings
 
@@ -118,20 +118,20 @@ def open_storage(
     return SegmentStorage(_open_store(url, access, chosen.staging_prefix), chosen)
 
 
-def open_strays(
+def open_orphans(
     url: str,
     require_ours: Callable[[], None],
     access: StoreAccess = SDK_CHAIN,
     *,
     layout: str = AivenLayout.name,
     form: AivenForm = PLAIN,
-) -> StoredStrays:
-    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredStrays`. Its layout writes
+) -> StoredOrphans:
+    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredOrphans`. Its layout writes
     nothing, so it has no key pairs and may be sent to other processes.
     """
     chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, access, chosen.staging_prefix)
-    return StoredStrays(store, chosen, require_ours)
+    return StoredOrphans(store, chosen, require_ours)
 
 
 def open_listing(

@@ -18,7 +18,7 @@ from include.tiering.remote_storage.object_store import KeyFailure, ObjectStore,
 NO_VERSION: Final = ""
 
 
-class StrayKind(StrEnum):
+class OrphanKind(StrEnum):
     """What a removal does: the object under a key, one version of it for good, an upload that is no object."""
 
     OBJECT = "object"
@@ -27,24 +27,24 @@ class StrayKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class Orphan:
     """One thing to remove. `token`: the version's id or the upload's, empty for an object."""
 
-    kind: StrayKind
+    kind: OrphanKind
     key: str
     token: str = NO_VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class StrayFailure:
+class OrphanFailure:
     """One that was not removed; the others were."""
 
-    stray: Stray
+    orphan: Orphan
     message: str
     retriable: bool
 
 
-class StrayStorage(Protocol):
+class OrphanStorage(Protocol):
     """Every method may raise `RemoteStorageUnavailableError` (retriable), `RemoteStorageError`, and for a key that no
     segment has `ObjectKeyError`.
     """
@@ -62,7 +62,7 @@ class StrayStorage(Protocol):
         """
         ...
 
-    def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
+    def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
         """Remove them, uploads first, objects by the hundred in a request; absent ones are fine.
 
         Raises:
@@ -71,8 +71,8 @@ class StrayStorage(Protocol):
         ...
 
 
-class StoredStrays:
-    """`StrayStorage` over a store. `require_ours` raises ForeignStoreError if the marker is not the expected one."""
+class StoredOrphans:
+    """`OrphanStorage` over a store. `require_ours` raises ForeignStoreError if the marker is not the expected one."""
 
     def __init__(self, store: ObjectStore, layout: SegmentLayout, require_ours: Callable[[], None]) -> None:
         self._store = store
@@ -93,17 +93,17 @@ class StoredStrays:
                 raise RemoteStorageError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
         return content
 
-    def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
-        for stray in strays:
-            self.layout.parse_key(stray.key)
+    def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
+        for orphan in orphans:
+            self.layout.parse_key(orphan.key)
         self._require_ours()
-        failures = [failure for stray in strays if (failure := self._abort(stray)) is not None]
-        objects = {stray.key: stray for stray in strays if stray.kind is StrayKind.OBJECT}
+        failures = [failure for orphan in orphans if (failure := self._abort(orphan)) is not None]
+        objects = {orphan.key: orphan for orphan in orphans if orphan.kind is OrphanKind.OBJECT}
         failures += (_failure(objects[one.key], one) for one in self._store.delete(tuple(objects)))
-        versions = [stray for stray in strays if stray.kind is StrayKind.VERSION]
+        versions = [orphan for orphan in orphans if orphan.kind is OrphanKind.VERSION]
         if versions:
             failed = {one.key: one for one in self._store.delete_versions([(one.key, one.token) for one in versions])}
-            failures += (_failure(stray, failed[stray.key]) for stray in versions if stray.key in failed)
+            failures += (_failure(orphan, failed[orphan.key]) for orphan in versions if orphan.key in failed)
         return tuple(failures)
 
     def _siblings(self, key: str) -> tuple[str, ...]:
@@ -118,15 +118,15 @@ class StoredStrays:
         )
         return tuple(sibling for _, sibling in keys)
 
-    def _abort(self, stray: Stray) -> StrayFailure | None:
-        if stray.kind is not StrayKind.UPLOAD:
+    def _abort(self, orphan: Orphan) -> OrphanFailure | None:
+        if orphan.kind is not OrphanKind.UPLOAD:
             return None
         try:
-            self._store.abort_upload(OpenUpload(stray.key, stray.token))
+            self._store.abort_upload(OpenUpload(orphan.key, orphan.token))
         except RemoteStorageError as error:
-            return StrayFailure(stray, str(error), error.retriable)
+            return OrphanFailure(orphan, str(error), error.retriable)
         return None
 
 
-def _failure(stray: Stray, failure: KeyFailure) -> StrayFailure:
-    return StrayFailure(stray, failure.message, failure.retriable)
+def _failure(orphan: Orphan, failure: KeyFailure) -> OrphanFailure:
+    return OrphanFailure(orphan, failure.message, failure.retriable)

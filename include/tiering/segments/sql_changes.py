@@ -27,13 +27,13 @@ from sqlalchemy.sql.dml import ReturningInsert
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.transactions import (
     NowMs,
-    condemned_by,
     hold_fence,
     in_partition,
     insert_for,
     key_of,
     lock_or_create_partition,
     lock_partition,
+    marked_for_deletion_by,
     record_event,
 )
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
@@ -96,7 +96,7 @@ class SegmentChanges:
             raise IllegalTransitionError(f"{segment_id}: a new segment may not begin as {metadata.state.name}")
         holder = hold_fence(self._connection, self._cluster_id, fence)
         lock_or_create_partition(self._connection, self._cluster_id, metadata.topic_id_partition)
-        if (run_id := condemned_by(self._connection, self._cluster_id, segment_id)) is not None:
+        if (run_id := marked_for_deletion_by(self._connection, self._cluster_id, segment_id)) is not None:
             raise IllegalTransitionError(f"{segment_id}: run {run_id} removes what is stored under this id")
         values = (
             values_of(self._cluster_id, metadata)

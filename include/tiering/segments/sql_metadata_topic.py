@@ -53,9 +53,6 @@ _CHANGE_POSITION: Final = update(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")
 )
 _TOPIC: Final = select(metadata_topics).where(metadata_topics.c.cluster_id == bindparam("of_cluster"))
-_OWNER: Final = select(topics.c.owner).where(
-    topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
-)
 
 
 def topic_read(connection: Connection, cluster_id: str) -> MetadataTopicIdentity | None:
@@ -173,12 +170,11 @@ def begin_again(
         _begin(connection, cluster_id, number, seen, now_ms, rereading_to=seen.end)
 
 
-def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER, once anything was
-    read: their metadata partition was not read to the end that the cluster last named.
+def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
+    """Why what brokers recorded of a partition is not complete here, or None. Only once anything was read: its metadata
+    partition was not read to the end that the cluster last named.
     """
-    owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
-    topic = topic_read(connection, cluster_id) if owner == TopicOwner.BROKER else None
+    topic = topic_read(connection, cluster_id)
     if topic is None:
         return None
     number = metadata_partition_of(partition, topic.partition_count)

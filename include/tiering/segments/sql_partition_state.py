@@ -40,7 +40,7 @@ from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartiti
 from include.tiering.model.sizes import EpochSize, PartitionSize
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.segments.sql_divergences import require_history
-from include.tiering.segments.sql_metadata_topic import not_ready_reason
+from include.tiering.segments.sql_metadata_topic import why_not_read
 from include.tiering.segments.sql_rows import (
     highest_finished_offset,
     learn_leader_epochs,
@@ -51,6 +51,9 @@ from include.tiering.segments.sql_rows import (
     store_decision,
 )
 
+_OWNER: Final = select(topics.c.owner).where(
+    topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
+)
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _KIND: Final = "skipped-offsets"
 _FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(
@@ -209,6 +212,12 @@ class SqlPartitionState(ClusterStore):
             subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
             record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
             return decision
+
+
+def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
+    """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER; see `why_not_read`."""
+    owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
+    return why_not_read(connection, cluster_id, partition) if owner == TopicOwner.BROKER else None
 
 
 def _require_hole(

@@ -100,8 +100,8 @@ def compare_tiers(
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         rolled = next_segments(replica, highest, metadata)
-        doomed = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
-        lags.append(_lag(replica.topic_id_partition, rolled[len(doomed) :], now_ms))
+        past_retention = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
+        lags.append(_lag(replica.topic_id_partition, rolled[len(past_retention) :], now_ms))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
     return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)
 

@@ -49,7 +49,7 @@ class OffsetIndexEntries:
         entries, rows = self._by_offset.found_in(table.last_offsets)
         self._last_batches[entries] = table.positions[rows]
 
-    def strays(self) -> Faults:
+    def wrong_entries(self) -> Faults:
         """After the last batch."""
         offsets, positions = self._index.offsets, self._index.positions
         next_positions = np.append(positions[1:], _BEHIND_ALL)
@@ -84,7 +84,7 @@ class TimeIndexEntries:
         held = (base[rows] <= offsets) & (offsets <= last[rows])
         self._is_right[entries[held & (largest[rows + 1] == times) & (largest[rows] < times)]] = True
 
-    def strays(self) -> Faults:
+    def wrong_entries(self) -> Faults:
         """After the last batch."""
         offsets, times = self._index.offsets, self._index.timestamps_ms
         faults = Faults()
@@ -172,7 +172,7 @@ class SegmentTransactions:
         self.check_followed()
         return self._missing
 
-    def strays(self) -> Faults:
+    def wrong_entries(self) -> Faults:
         """Entries that no ABORT marker explains, after the last batch. Raises as `check_followed`."""
         self.check_followed()
         faults = Faults()
@@ -234,7 +234,7 @@ class SnapshotProducers:
         entries, rows = self._last_rows(producers, np.arange(len(table)))
         self._epochs[entries] = table.column("producer_epoch")[rows]
 
-    def strays(self) -> Faults:
+    def wrong_entries(self) -> Faults:
         """Producers that the batches contradict, after the last one; open transactions that the snapshot lacks.
 
         Raises:

@@ -278,23 +278,25 @@ class _Followers:
         metadata, start_offset = contents.metadata, contents.metadata.start_offset
         self.all: list[LogJudge] = []
         self._sheet = sheet
-        self._strays: dict[str, Callable[[], Faults]] = {}
+        self._wrong_entries: dict[str, Callable[[], Faults]] = {}
         offsets = sheet.attempt(
             (_OFFSETS,), lambda: OffsetIndexEntries(offset_entries(contents.index(IndexType.OFFSET), metadata))
         )
         if offsets is not None:
-            self._add(offsets, {_OFFSETS: offsets.strays})
+            self._add(offsets, {_OFFSETS: offsets.wrong_entries})
         times = sheet.attempt(
             (_TIMES,), lambda: TimeIndexEntries(time_entries(contents.index(IndexType.TIMESTAMP), metadata))
         )
         if times is not None:
-            self._add(times, {_TIMES: times.strays})
+            self._add(times, {_TIMES: times.wrong_entries})
         aborted = sheet.attempt(
             (_ABORTED, _NOT_ABORTED),
             lambda: SegmentTransactions(transaction_entries(contents.transaction_index(), metadata), start_offset),
         )
         transactions = aborted or SegmentTransactions(indexes.parse_transaction_index(b""), start_offset)
-        self._add(transactions, {} if aborted is None else {_ABORTED: aborted.strays, _NOT_ABORTED: aborted.missing})
+        self._add(
+            transactions, {} if aborted is None else {_ABORTED: aborted.wrong_entries, _NOT_ABORTED: aborted.missing}
+        )
         producers = sheet.attempt(
             (_PRODUCERS,),
             lambda: SnapshotProducers(
@@ -302,19 +304,19 @@ class _Followers:
             ),
         )
         if producers is not None:
-            self._add(producers, {_PRODUCERS: producers.strays})
+            self._add(producers, {_PRODUCERS: producers.wrong_entries})
 
-    def _add(self, judge: LogJudge, strays: Mapping[str, Callable[[], Faults]]) -> None:
+    def _add(self, judge: LogJudge, wrong_entries: Mapping[str, Callable[[], Faults]]) -> None:
         self.all.append(judge)
-        self._strays.update(strays)
+        self._wrong_entries.update(wrong_entries)
 
     def fill(self) -> None:
         """After the last batch."""
-        for column, probe in self._strays.items():
+        for column, probe in self._wrong_entries.items():
             faults = self._sheet.attempt((column,), probe)
             if faults is not None:
                 self._sheet.count(column, faults)
 
     def leave_out(self, reason: str) -> None:
         """Not all batches could be followed."""
-        self._sheet.leave_out(tuple(self._strays), reason)
+        self._sheet.leave_out(tuple(self._wrong_entries), reason)

@@ -36,9 +36,9 @@ class SegmentMeasure:
     for at this `depth` (the last two groups). Which, say the rules: one of another depth is not judged.
 
     Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes behind the
-    last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point out of the segment, `*_strays`
-    entries that say of the batches what is not so. What has no predecessor, no manifest or no transaction index by
-    right has no fault there.
+    last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point out of the segment,
+    `*_wrong_entries` entries that say of the batches what is not so. What has no predecessor, no manifest or no
+    transaction index by right has no fault there.
 
     Attributes:
         segment_size_bytes, log_crc32c: the source's, as metadata and check pass recorded them; a checksum that nobody

@@ -8,9 +8,9 @@ at a quota.
 `VerificationStore` keeps the plan. A plan only says what to read. It gives no right to anything and takes none: a
 segment that is deleted meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
 
-**Rolling sample.** `RollingSample` takes a share of all segments in each period, over time every one of them. Each segment
-has its place on a circle of 2^64 places, by its id alone. Periods are numbered; each is an arc as long as the share,
-and begins where the one before it ended:
+**Rolling sample.** `RollingSample` takes a share of all segments in each period, over time every one of them. Each
+segment has its place on a circle of 2^64 places, by its id alone. Periods are numbered; each is an arc as long as the
+share, and begins where the one before it ended:
 
     period 0 |---- 0.3 ----|
     period 1               |---- 0.3 ----|

@@ -14,17 +14,17 @@ from tests.simulation.world.remote_cache import FINISHED
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
-GUARDS: Final = {
+OVERRIDES: Final = {
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "retention.bytes": "-1",
     "retention.ms": "-1",
 }
 _TOTAL: Final = ("retention.bytes", "retention.ms")
-_DEFAULTS: Final = {**GUARDS, "retention.ms": "604800000"}
+_DEFAULTS: Final = {**OVERRIDES, "retention.ms": "604800000"}
 _ENABLE: Final = "remote.storage.enable"
 _STORED: Final = """
-    SELECT g.key, g.old_value FROM handover_guards g JOIN handovers h ON h.handover_id = g.handover_id
+    SELECT g.key, g.old_value FROM retention_overrides g JOIN handovers h ON h.handover_id = g.handover_id
     WHERE h.topic_id = ? AND h.open_topic_id IS NOT NULL AND g.restored = 0
 """
 _DRIVEN: Final = "SELECT topic_id FROM handovers WHERE driver = ? AND driven_until_ms > ?"
@@ -111,8 +111,8 @@ class HandingOver:
         elif not self._watch.foreign_history and self._named.get((process, topic), topic_id) == topic_id:
             # A topic that is created under the name between a look and the request is nobody's fault.
             for key in sorted(changed):
-                if key in GUARDS:
-                    self._guard(topic_id, topic, key, before, after, process)
+                if key in OVERRIDES:
+                    self._override(topic_id, topic, key, before, after, process)
             if _ENABLE in changed and after.get(_ENABLE) == "true":
                 self._switch(topic_id, topic, after, process)
         if _ENABLE in changed and after.get(_ENABLE) == "true":
@@ -124,11 +124,11 @@ class HandingOver:
 
     def _by_hand(self, topic_id: Uuid, changed: list[str], after: Mapping[str, str]) -> None:
         for key in changed:
-            if key in GUARDS:
+            if key in OVERRIDES:
                 self._touched[topic_id] = self._world.scheduler.steps
                 self._set_by_hand[topic_id, key].add(after.get(key))
 
-    def _guard(
+    def _override(
         self,
         topic_id: Uuid,
         topic: str,
@@ -139,19 +139,19 @@ class HandingOver:
     ) -> None:
         value, old = after.get(key), self._old[topic_id, key]
         _, read = self._read.get((process, topic), (0, {}))
-        if value == GUARDS[key] and (key in _TOTAL or topic_id not in self._switched):
+        if value == OVERRIDES[key] and (key in _TOTAL or topic_id not in self._switched):
             stored: dict[str, str | None] = dict(self._world.db.rows(_STORED, str(topic_id)))
             if key not in stored:
                 self._watch.broken("old values are stored before guards are set", f"{topic}: {key}={value}")
             elif read.get(key) not in {stored[key], value} and before.get(_ENABLE) == after.get(_ENABLE):
                 self._watch.broken(_LAST, f"{topic}: {key} was {read.get(key)}, stored is {stored[key]}")
-            old.update({before.get(key), read.get(key)} - {GUARDS[key]})
+            old.update({before.get(key), read.get(key)} - {OVERRIDES[key]})
             return
         if key in _TOTAL:
             known_values = old | self._set_by_hand[topic_id, key]
             if value not in known_values:
                 self._watch.broken("what is put back is what was there", f"{topic}: {key}={value}, was {known_values}")
-            if read.get(key) not in {value, GUARDS[key]}:
+            if read.get(key) not in {value, OVERRIDES[key]}:
                 self._watch.broken(_LAST, f"{topic}: {key}={value}, was {read.get(key)} by then")
             if topic_id in self._switched:
                 self._require_known(topic_id, topic, key, process)
@@ -179,7 +179,7 @@ class HandingOver:
 
     def _switch(self, topic_id: Uuid, topic: str, configs: Mapping[str, str], process: Process) -> None:
         read_at, _ = self._read.get((process, topic), (0, {}))
-        loose = [key for key, value in GUARDS.items() if configs.get(key, _DEFAULTS[key]) != value]
+        loose = [key for key, value in OVERRIDES.items() if configs.get(key, _DEFAULTS[key]) != value]
         if loose and self._touched.get(topic_id, -1) < read_at:
             self._watch.broken("the switch is made under guards", f"{topic}: {loose}")
         owner = self._world.db.rows(_OWNER, str(topic_id))
@@ -228,14 +228,14 @@ class HandingOver:
             self._watch.broken("who switches by hand is followed", f"{partition}: {process.name} goes on publishing")
 
     def copy_began(self, partition: TopicIdPartition, process: Process) -> None:
-        """By a hand-over: guards hold, unless a person lifted them, or another driver put them back."""
+        """By a hand-over: retention overrides hold, unless a person lifted them, or another driver put them back."""
         if not process.name.startswith(_DRIVERS[0]) or self._watch.foreign_history:
             return
         driven = self._world.db.rows(_DRIVEN, process.name, self._world.scheduler.database_ms)
         configs = self._world.cluster.configs.get(partition.topic_id)
         if configs is None or (str(partition.topic_id),) not in driven or partition.topic_id in self._touched:
             return
-        loose = [key for key, value in GUARDS.items() if configs.get(key, _DEFAULTS[key]) != value]
+        loose = [key for key, value in OVERRIDES.items() if configs.get(key, _DEFAULTS[key]) != value]
         if loose and partition.topic_id not in self._switched:
             self._watch.broken("a hand-over holds back before it copies", f"{partition}: {loose}")
 
@@ -267,7 +267,7 @@ class HandingOver:
             if not self._watch.foreign_history
             and any(
                 configs.get(key) == value and self._old.get((topic_id, key)) and topic_id not in self._touched
-                for key, value in GUARDS.items()
+                for key, value in OVERRIDES.items()
             )
         ]
 
@@ -282,7 +282,7 @@ class HandingOver:
         for topic_id, configs in self._world.cluster.configs.items():
             if str(topic_id) in held or self._watch.foreign_history:
                 continue
-            for key in GUARDS:
+            for key in OVERRIDES:
                 old = self._old.get((topic_id, key))
                 may_be = (old or set()) | self._set_by_hand[topic_id, key]
                 if key == "local.retention.bytes":

@@ -21,7 +21,7 @@ _RELEASE = """
 _MOST_AHEAD_MS = 90_000
 _CHANGING = frozenset({"metadata.add_segment", "metadata.update_segment", "metadata.advance_deletion"})
 
-_REMOVING = frozenset({"removals.condemn", "removals.record_outcomes"})
+_REMOVING = frozenset({"removals.mark_for_deletion", "removals.record_outcomes"})
 
 
 class Leases:

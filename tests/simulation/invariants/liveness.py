@@ -159,7 +159,7 @@ class Closing:
         # As in `store_comes_back`: what one of these sent elsewhere would be of a copy whose marker, which is read
         # behind its last object, is the store's again.
         for process in world.alive() if not world.places.may_come_back() else ():
-            if process in world.places.strayed:
+            if process in world.places.misdirected:
                 world.scheduler.kill(process)
         world.places.comes_back()
         world.places.settings = world.places.right

@@ -100,7 +100,12 @@ class OnlyCopy:
             return
         is_seen = row.key("log") in self._world.store.objects and row.key("log") not in self._world.store.hidden
         nowhere = self._nowhere(row)
-        if is_seen and nowhere and process not in self._world.places.strayed and not self._is_of_a_deleted_topic(row):
+        if (
+            is_seen
+            and nowhere
+            and process not in self._world.places.misdirected
+            and not self._is_of_a_deleted_topic(row)
+        ):
             who = "somebody" if process is None else process.name
             self._watch.broken(ABANDONED, f"{who} begins to delete {row}: nothing else has had offset {nowhere[0]}")
 

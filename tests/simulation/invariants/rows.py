@@ -206,7 +206,7 @@ class Rows:
             excused = self._watch.may_leave_objects | self._watch.wrote_late
             # What is deleted elsewhere stays where it is: an orphan. A directory is held open, so nothing of it is.
             places = self._world.places
-            is_elsewhere = not places.is_directory and process in places.strayed
+            is_elsewhere = not places.is_directory and process in places.misdirected
             if is_elsewhere:
                 self._watch.deleted_elsewhere.add(row.segment_id)
             if left and row.segment_id not in excused and not is_elsewhere:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from include.tiering.handover import contract, drive, guards, publish_and_switch, run_checks
+from include.tiering.handover import contract, drive, overrides, publish_and_switch, run_checks
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
@@ -20,8 +20,8 @@ def _order(**after: HandoverStep) -> list[Patch]:
     return [(drive, "following", instead)]
 
 
-def _guards_after_copy() -> list[Patch]:
-    return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.GUARDS, GUARDS=HandoverStep.GATE)
+def _overrides_after_copy() -> list[Patch]:
+    return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.OVERRIDES, OVERRIDES=HandoverStep.GATE)
 
 
 def _unpublished() -> list[Patch]:
@@ -47,49 +47,49 @@ def _watched_once() -> list[Patch]:
 
 
 def _unstored() -> list[Patch]:
-    def instead(_self: Any, _drive: Any, guards: Any) -> Any:
-        return guards
+    def instead(_self: Any, _drive: Any, overrides: Any) -> Any:
+        return overrides
 
-    return [(SqlHandoverStore, "save_guards", instead)]
+    return [(SqlHandoverStore, "save_overrides", instead)]
 
 
 def _unset() -> list[Patch]:
     """What was held back is set back to the default."""
 
     def instead(run: Any, keys: Any) -> None:
-        found = run.ports.handovers.guards(run.drive.handover_id)
+        found = run.ports.handovers.overrides(run.drive.handover_id)
         left = [one.key for one in found if not one.restored and one.key in keys]
         if left:
-            guards.change_configs(run, run.handover.topic, dict.fromkeys(left))
-            run.ports.handovers.guards_restored(run.drive, left)
+            overrides.change_configs(run, run.handover.topic, dict.fromkeys(left))
+            run.ports.handovers.overrides_restored(run.drive, left)
 
-    return [(drive, "restore_guards", instead), (publish_and_switch, "restore_guards", instead)]
+    return [(drive, "restore_overrides", instead), (publish_and_switch, "restore_overrides", instead)]
 
 
 def _first_value_stays() -> list[Patch]:
     """What somebody sets meanwhile is not stored."""
-    real = SqlHandoverStore.save_guards
+    real = SqlHandoverStore.save_overrides
 
     def instead(store: SqlHandoverStore, drive: Any, found: Any) -> Any:
-        known = {one.key for one in store.guards(drive.handover_id) if not one.restored}
+        known = {one.key for one in store.overrides(drive.handover_id) if not one.restored}
         return real(store, drive, [one for one in found if one.key not in known])
 
-    return [(SqlHandoverStore, "save_guards", instead)]
+    return [(SqlHandoverStore, "save_overrides", instead)]
 
 
 def _kept_by_undo() -> list[Patch]:
-    return [(drive, "restore_guards", nothing)]
+    return [(drive, "restore_overrides", nothing)]
 
 
-def _switched_unguarded() -> list[Patch]:
-    """Nobody looks at the guards once they are set, and the switch is a request of its own."""
+def _switched_without_overrides() -> list[Patch]:
+    """Nobody looks at the retention overrides once they are set, and the switch is a request of its own."""
     real = run_checks.results_of  # type: ignore[attr-defined]
 
     def instead(checks: Any, *args: Any) -> Any:
         return real([one for one in checks if not one.name.endswith("-is-guarded")], *args)
 
     def alone(run: Any, topic: str, changes: Any) -> None:
-        guards.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
+        overrides.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
 
     return [
         (publish_and_switch, "_is_limited", lambda *_: False),
@@ -107,13 +107,13 @@ def _asleep() -> list[Patch]:
 
 
 HANDING_OVER = (
-    Mutant("guards-late", "a hand-over holds back before it copies", "it copies first", _guards_after_copy),
+    Mutant("guards-late", "a hand-over holds back before it copies", "it copies first", _overrides_after_copy),
     Mutant("guards-unstored", "old values are stored before guards are set", "they are not", _unstored),
     Mutant("guards-unset", "what is put back is what was there", "the default is put back", _unset),
     Mutant("first-value-stays", "what is put back is what was there last", "what was stored first", _first_value_stays),
     Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
     Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
-    Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_unguarded),
+    Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_without_overrides),
     Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _never_watched),
     Mutant("old-leaders-knew", "the leaders of now know it", "those of before are believed", _watched_once),
     Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed),

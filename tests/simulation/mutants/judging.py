@@ -9,7 +9,7 @@ from include.tiering.audit.finding import AuditMoment
 from include.tiering.audit.service import AuditService
 from include.tiering.audit.sql_removals import SqlRemovalStore
 from include.tiering.errors import ForeignStoreError
-from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.segments import sql_verdicts
 from include.tiering.segments.topics import SeenOwners
 from include.tiering.segments.values import Look, QualityResult
@@ -26,7 +26,7 @@ from tests.simulation.mutants.mutant import (
     said_yes,
 )
 
-_removes = StoredStrays.remove
+_removes = StoredOrphans.remove
 
 
 def _all_pass() -> list[Patch]:
@@ -81,20 +81,20 @@ def _recorded_owners_alone() -> list[Patch]:
 
 
 def _marker_not_heeded() -> list[Patch]:
-    def instead(self: Any, strays: Any) -> Any:
+    def instead(self: Any, orphans: Any) -> Any:
         def read() -> None:
             with suppress(ForeignStoreError):
                 self._require_ours()
 
-        return _removes(StoredStrays(self._store, self.layout, read), strays)
+        return _removes(StoredOrphans(self._store, self.layout, read), orphans)
 
-    return [(StoredStrays, "remove", instead)]
+    return [(StoredOrphans, "remove", instead)]
 
 
 def _rows_not_asked() -> list[Patch]:
     """What is not a complete copy is an orphan, and condemned whatever metadata knows."""
 
-    def condemn(_self: Any, _lease: Any, segment_ids: Any) -> frozenset[Any]:
+    def mark_for_deletion(_self: Any, _lease: Any, segment_ids: Any) -> frozenset[Any]:
         return frozenset(one.id for one in segment_ids)
 
     def young(self: Any, _at_ms: int) -> bool:
@@ -102,7 +102,7 @@ def _rows_not_asked() -> list[Patch]:
 
     return [
         (AuditService, "_all_segments", lambda _self: iter(())),
-        (SqlRemovalStore, "condemn", condemn),
+        (SqlRemovalStore, "mark_for_deletion", mark_for_deletion),
         (AuditMoment, "is_young", young),
     ]
 

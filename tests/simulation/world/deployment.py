@@ -31,7 +31,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.contract import SegmentLayout
 from include.tiering.remote_storage.layouts.local_tiered_storage import LocalTieredStorageLayout
 from include.tiering.remote_storage.location import form_of
-from include.tiering.remote_storage.orphan_objects import StoredStrays
+from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
@@ -217,7 +217,7 @@ def deploy(world: Any, process: Process) -> App:
         world.step_reached(process, step, partition, offset)
         perform(scheduler, process, world, f"step {step}", f"{partition} {offset}", "step", lambda: None, error_of)
 
-    strays = StoredStrays(model_store, layout, lambda: app.ownership.require())
+    orphans = StoredOrphans(model_store, layout, lambda: app.ownership.require())
     metadata = Cached(memory, "metadata", _MigratedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms))
     app = App(settings, clock=process, random_bytes=world.choices.random_bytes, observe=observe)
     put(
@@ -231,7 +231,7 @@ def deploy(world: Any, process: Process) -> App:
         generations=Proxy(calls, "generations", StoreIdentities(db.engine, CLUSTER_ID, now_ms=now_ms), GENERATIONS),
         raised_by=lambda: RaisedBy(process.name, str(process.side), scheduler.now_ms),
         object_listing=ModelListing(model_store),
-        strays=strays,
+        orphans=orphans,
         metadata=Proxy(calls, "metadata", metadata, METADATA),
         registry=Proxy(calls, "registry", SqlTopicRegistry(db.engine, CLUSTER_ID, now_ms=now_ms), REGISTRY),
         failed_copies=Proxy(

@@ -9,9 +9,9 @@ from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.history_events import HistoryEvents
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.operator_events import OperatorEvents
+from tests.simulation.world.orphan_events import OrphanEvents
 from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
-from tests.simulation.world.stray_events import StrayEvents
 from tests.simulation.world.world import World
 
 
@@ -68,7 +68,7 @@ class Events(EventSource):
             (self._runs.start_gate, 14 * tempers.gates),
             (quality.rots, 5 * tempers.gates),
             (self._runs.start_audit, 16 * tempers.audits),
-            (StrayEvents(world, runs).appear, 12 * tempers.audits),
+            (OrphanEvents(world, runs).appear, 12 * tempers.audits),
             (quality.fails, 4 * tempers.judges),
             (quality.passes, tempers.judges),
             *((event, 0) for event in self._handovers.events()),

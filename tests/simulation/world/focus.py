@@ -111,7 +111,7 @@ AUDITS: Final = Focus(
     {"audits": 1},
     ("removals.claim", "removals.save_plan", "store.look"),
 )
-"""Strays come to light and are removed, while brokers write into the same bucket and the bucket changes hands."""
+"""FailingOrphans come to light and are removed, while brokers write into the same bucket and the bucket changes hands."""
 OWNERS: Final = Focus(
     "owners",
     {

@@ -35,7 +35,7 @@ _CONFIGS: Final = Menu(
 _MOST_HANDOVERS: Final = 3
 _PREPARED: Final = Menu(
     (None, 12),
-    (HandoverStep.GUARDS, 10),
+    (HandoverStep.OVERRIDES, 10),
     (HandoverStep.COPY, 12),
     (HandoverStep.APPROVAL, 16),
     (HandoverStep.FENCE, 14),

@@ -34,7 +34,7 @@ _TABLES_OF: Final = {
     "topic_deletions.all": ("topics",),
     "publications.journal": ("publications", "published_records", "topics"),
     "handovers.handover": ("handovers",),
-    "handovers.guards": ("handover_guards",),
+    "handovers.overrides": ("retention_overrides",),
     "handovers.seed": ("handover_partitions", "topics"),
 }
 """The one that writes now and then, `merge_leader_epochs`, writes nothing when it is asked the same again."""

@@ -39,7 +39,7 @@ class Places:
         """Of processes that start now."""
         self.instead: StoreState | None = None
         self._others: dict[str, StoreState] = {}
-        self.strayed: set[Process] = set()
+        self.misdirected: set[Process] = set()
         """They met another place than the store under the right URL."""
 
     @property
@@ -50,7 +50,7 @@ class Places:
         if url != self.right.url:
             return self._others.setdefault(url, self._empty())
         if self.instead is not None:
-            self.strayed.add(process)
+            self.misdirected.add(process)
             return self.instead
         return self.store
 
@@ -64,7 +64,7 @@ class Places:
         self.instead = None
 
     def may_come_back(self) -> bool:
-        return self.is_directory or not any(not one.dead and not one.finished for one in self.strayed)
+        return self.is_directory or not any(not one.dead and not one.finished for one in self.misdirected)
 
     def _empty(self) -> StoreState:
         return StoreState(self._choices, confirms=self.store.confirms)

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from include.tiering.database.schema import events
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.strays import plant_orphan
+from tests.doubles.orphans import plant_orphan
 from tests.doubles.tiny_deployment import TinyDeployment
 
 

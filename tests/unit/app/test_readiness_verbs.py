@@ -11,8 +11,8 @@ from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.operations.readiness import NotReady, PartitionReadiness
 from include.tiering.operations.service import CLUSTER_METADATA, LOG_DIRS, PAUSE
+from tests.doubles.orphans import TinyCopies
 from tests.doubles.segments import partition_of
-from tests.doubles.strays import TinyCopies
 from tests.doubles.tiny_deployment import PARTITION, TinyDeployment
 
 OF_BROKERS = partition_of("brokers-topic", 3)

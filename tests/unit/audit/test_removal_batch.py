@@ -1,8 +1,8 @@
-"""One batch that removes strays, against a real file store and a real SQLite database."""
+"""One batch that removes orphans, against a real file store and a real SQLite database."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,7 @@ from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalOutcome
-from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, RemovalStep, StrayRemover
-from include.tiering.audit.sql_removals import SqlRemovalStore
-from include.tiering.audit.store import SqlAuditStore
-from include.tiering.clock import SystemClock
+from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, RemovalStep
 from include.tiering.errors import (
     ApprovalRequiredError,
     ForeignStoreError,
@@ -27,17 +24,13 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import SeenObject
-from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayFailure
+from include.tiering.remote_storage.orphan_objects import Orphan, OrphanFailure, StoredOrphans
 from include.tiering.remote_storage.segment_storage import SegmentStorage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
-from include.tiering.runs.contract import BatchProgress
-from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
+from include.tiering.runs.batch import BatchEnd
 from tests.doubles.databases import database_kind, database_url, engine, migrated_engine
+from tests.doubles.deployment import LEASE_MS, Crash, Deployment
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
-    CLUSTER_ID,
     delete,
     fence_of,
     finish,
@@ -54,41 +47,32 @@ REMOVED, GONE, KEPT = RemovalOutcome.REMOVED, RemovalOutcome.GONE, RemovalOutcom
 FAILED, PLANNED = RemovalOutcome.FAILED, RemovalOutcome.PLANNED
 
 
-class Crash(BaseException):
-    """Ends the process as far as the code under test can tell."""
-
-
-class Strays(StoredStrays):
+class FailingOrphans(StoredOrphans):
     """Fails as it is told to."""
 
     refused: dict[str, bool]
     error: Exception | None = None
 
-    def remove(self, strays: Sequence[Stray]) -> tuple[StrayFailure, ...]:
+    def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
         if self.error is not None:
             raise self.error
-        done = super().remove([one for one in strays if one.key not in self.refused])
-        failures = [StrayFailure(one, "refused", self.refused[one.key]) for one in strays if one.key in self.refused]
+        done = super().remove([one for one in orphans if one.key not in self.refused])
+        failures = [OrphanFailure(one, "refused", self.refused[one.key]) for one in orphans if one.key in self.refused]
         return (*done, *failures)
 
 
-@dataclass
-class World:
-    """One deployment. `at` holds what happens once when a step is reached."""
+class World(Deployment):
+    """One deployment that removes orphan objects."""
 
-    root: Path
-    store: FileObjectStore
-    strays: Strays
-    metadata: SqlRemoteLogMetadata
-    registry: SqlTopicRegistry
-    work: SqlWorkStore
-    removals: SqlRemovalStore
-    audits: SqlAuditStore
-    engine: Engine
-    is_foreign: bool = False
-    at: dict[RemovalStep, Callable[[], None]] = field(default_factory=dict)
-    attempts_per_group: int = 333
-    number: int = 0
+    def __init__(self, engine: Engine, root: Path) -> None:
+        super().__init__(engine)
+        self.root = root
+        self.store = FileObjectStore(root)
+        self.strays = Strays(self.store, AivenLayout(), self.require_ours)
+        self.strays.refused = {}
+        self.is_foreign = False
+        self.attempts_per_group = 333
+        self.number = 0
 
     def require_ours(self) -> None:
         if self.is_foreign:
@@ -121,28 +105,17 @@ class World:
             self.removals.approve("run", run.plan_hash, author="me")
 
     def batch(self) -> RemovalResult:
-        clock = SystemClock()
-        gate = SendGate(clock)
-        identity = BatchProgress("run", "batch", None, "host", 1, "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
-        )
-        stop_conditions = StopConditions(self.work, gate, clock, batch_id="batch", pool=None, max_seconds=600.0)
         remover = StrayRemover(self.strays, self.removals, self.audits, self.registry, self.reached)
         return RemovalBatch(
             remover,
             SameLimiter(UnlimitedBytes()),
-            BatchLoop(self.work, gate, heartbeat, stop_conditions, clock),
-            clock,
+            self.loop("run", "batch"),
+            self.clock,
             run_id="run",
             batch_id="batch",
-            lease_ms=600_000,
+            lease_ms=LEASE_MS,
             attempts_per_group=self.attempts_per_group,
         ).run()
-
-    def reached(self, step: RemovalStep, partition: TopicIdPartition, number: int) -> None:
-        if step in self.at:
-            self.at.pop(step)()
 
     def outcomes(self) -> list[RemovalOutcome]:
         return [item.outcome for item in self.removals.items("run")]
@@ -153,22 +126,7 @@ class World:
 
 @pytest.fixture
 def world(engine: Engine, tmp_path: Path) -> World:
-    root = tmp_path / "remote"
-    store = FileObjectStore(root)
-    strays = Strays(store, AivenLayout(), lambda: made.require_ours())
-    strays.refused = {}
-    made = World(
-        root,
-        store,
-        strays,
-        SqlRemoteLogMetadata(engine, CLUSTER_ID),
-        SqlTopicRegistry(engine, CLUSTER_ID),
-        SqlWorkStore(engine, CLUSTER_ID),
-        SqlRemovalStore(engine, CLUSTER_ID),
-        SqlAuditStore(engine, CLUSTER_ID),
-        engine,
-    )
-    return made
+    return World(engine, tmp_path / "remote")
 
 
 def keys_of(*attempts: Sequence[PlannedRemoval]) -> set[str]:
@@ -278,7 +236,7 @@ class TestSecondLook:
         assert set(world.outcomes()) == {KEPT}
         assert world.stored_keys() == keys_of(planned)
 
-    def test_a_row_cannot_appear_after_the_id_was_condemned(self, world):
+    def test_a_row_cannot_appear_after_the_id_was_marked_for_deletion(self, world):
         """An adoption that comes too late is refused, and so leaves no reference to what goes."""
         segment = world.segment()
         planned = [world.removal(segment, key) for key in world.stored(segment)]
@@ -290,7 +248,7 @@ class TestSecondLook:
                 world.metadata.add_segment(segment, fence=fence)
             refused.append(segment)
 
-        world.at[RemovalStep.CONDEMNED] = adopt
+        world.at[RemovalStep.MARKED] = adopt
         world.plan(planned)
         world.batch()
         assert refused
@@ -348,7 +306,7 @@ class TestSecondLook:
 class TestFailures:
     def test_of_one_key(self, world):
         orphan, other = world.orphan(), world.orphan(PAYMENTS)
-        world.strays.refused = {orphan[0].key: False}
+        world.orphans.refused = {orphan[0].key: False}
         world.plan(orphan, other)
         result = world.batch()
         assert [item.planned.key for item in result.of(FAILED)] == [orphan[0].key]
@@ -357,11 +315,11 @@ class TestFailures:
 
     def test_that_may_pass_stay_planned_for_the_same_run(self, world):
         orphan, other = world.orphan(), world.orphan(PAYMENTS)
-        world.strays.refused = {orphan[0].key: True}
+        world.orphans.refused = {orphan[0].key: True}
         world.plan(orphan, other)
         assert [item.planned.key for item in world.batch().waiting] == [orphan[0].key]
         assert world.outcomes().count(PLANNED) == 1
-        world.strays.refused = {}
+        world.orphans.refused = {}
         assert [item.planned.key for item in world.batch().items] == [orphan[0].key]
         assert world.stored_keys() == set()
 
@@ -372,7 +330,7 @@ class TestFailures:
     def test_of_the_whole_request(self, world, error, outcome):
         orphan = world.orphan()
         world.plan(orphan)
-        world.strays.error = error
+        world.orphans.error = error
         result = world.batch()
         assert world.outcomes() == [outcome] * 3
         assert len(result.waiting) == (3 if outcome is PLANNED else 0)

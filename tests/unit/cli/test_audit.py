@@ -9,7 +9,7 @@ import pytest
 from include.tiering.audit.remove_orphans import RemovalResult
 from include.tiering.audit.service import AuditService
 from include.tiering.runs.batch import BatchEnd
-from tests.doubles.strays import TWO_DAYS_SECONDS, make_old, plant_orphan, stored_files
+from tests.doubles.orphans import TWO_DAYS_SECONDS, make_old, plant_orphan, stored_files
 from tests.doubles.tiny_deployment import TinyDeployment
 
 

@@ -20,7 +20,8 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
-from tests.doubles.copy_world import Crash, World, copy_world, crash
+from tests.doubles.copy_world import World, copy_world
+from tests.doubles.deployment import Crash, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.storage_decorators import StorageDecorator
 

@@ -12,7 +12,8 @@ from include.tiering.kafka.log_dirs.contract import LogSegment, ReplicaId
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Verdict
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
+from tests.doubles.copy_world import World, copy_world, lose_the_answer
+from tests.doubles.deployment import Crash, crash
 from tests.doubles.present import present
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

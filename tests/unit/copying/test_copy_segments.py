@@ -16,7 +16,8 @@ from include.tiering.model.segments import RemoteLogSegmentState, Uuid
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.copy_world import Crash, World, copy_world, crash, lose_the_answer
+from tests.doubles.copy_world import World, copy_world, lose_the_answer
+from tests.doubles.deployment import Crash, crash
 from tests.doubles.storage_decorators import Lies, LyingStorage, RecordingStorage
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -244,9 +245,9 @@ def test_a_batch_whose_time_is_over_leaves_the_rest_planned(world):
 
 def test_a_surplus_batch_ends_after_its_segment(world):
     orders = world.source.add("orders")
-    world.pools.record("remote_log_copier", 1, seen=None, author="test")
+    world.pool_mirror.record("remote_log_copier", 1, seen=None, author="test")
     world.plan()
-    world.at[CopyStep.FINISHED, 0] = lambda: world.pools.record("remote_log_copier", 0, seen=1, author="test")
+    world.at[CopyStep.FINISHED, 0] = lambda: world.pool_mirror.record("remote_log_copier", 0, seen=1, author="test")
     assert world.batch(pool="remote_log_copier").ended is BatchEnd.SURPLUS
     assert world.offsets(orders) == [(0, 9)]
 

@@ -4,30 +4,30 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from include.tiering.copying.plan import CopyPlan
 from include.tiering.copying.plan_copy import plan_copy
 from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import ScanReport
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
-from include.tiering.model.ownership import TopicOwner
-from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.sizes.compare import compare_tiers
+from tests.doubles.databases import migrated_database
+from tests.doubles.deployment import Deployment
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.segments import CLUSTER_ID, finish, lease_of, segment_of
 
 NOW_MS = 1_700_000_100_000
 
 
-class World:
+class World(Deployment):
     """A log dir with topic `orders`: rolled segments at 0 and 10, an empty active one at 20; nothing is remote."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, engine: Engine, tmp_path: Path) -> None:
+        super().__init__(engine)
         self.tmp_path = tmp_path
         log_dir = BrokerLogDir(tmp_path / "data")
         log_dir.create_topic()
@@ -35,23 +35,17 @@ class World:
         partition.filled(0, 10, 20)
         partition.segment(20, [])
         log_dir.all_current({"orders-0": 20})
-        self.engine = open_engine(f"sqlite:///{tmp_path / 'tiering.sqlite'}")
-        upgrade(self.engine)
         self.source = LogDirSource([LogDirLocation(None, log_dir.path)], MetadataLog([log_dir.path]))
         self.cluster_metadata = MetadataLog([log_dir.path])
-        self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
-        self.registry = SqlTopicRegistry(self.engine, CLUSTER_ID)
         self.report = self.source.scan()
         (self.replica,) = self.report.replicas
         self.partition = self.replica.topic_id_partition
-        self.registry.set_owner(
-            self.partition.topic_id, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
-        )
+        self.own(self.partition)
 
     def copied(self, base: int, end: int) -> None:
         lease = lease_of(self.engine, self.partition, f"copy-{base}")
         finish(self.metadata, segment_of(self.partition, base, base, end), lease.fence)
-        SqlWorkStore(self.engine, CLUSTER_ID).release(lease)
+        self.work.release(lease)
 
     def plan(self, report: ScanReport | None = None) -> CopyPlan:
         return plan_copy(
@@ -66,9 +60,8 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path):
-    made = World(tmp_path)
-    yield made
-    made.engine.dispose()
+    with migrated_database(tmp_path) as engine:
+        yield World(engine, tmp_path)
 
 
 def bases(plan: CopyPlan) -> list[int]:

@@ -1,11 +1,11 @@
 """Topic quotas from end to end: batches over a real database and a file store, other hosts beside them, one clock."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from include.tiering.configs.config_store import (
     ALL_BROKERS,
@@ -16,53 +16,40 @@ from include.tiering.configs.config_store import (
     FreshTopicQuotaConfigs,
 )
 from include.tiering.configs.rules import check_rules
-from include.tiering.configs.sql_configs import SqlConfigStore
-from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
-from include.tiering.copying.copy_segment import CopiedSegment, SegmentCopier
-from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.report import CopyRun, present_copy
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.errors import ConfigRefusedError
-from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
-from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.quotas.sql_topic_quotas import SqlTopicQuotas
 from include.tiering.quotas.topic_quotas import TOPIC_THRESHOLD, TOTAL_THRESHOLD, MeterKind
-from include.tiering.remote_storage.contract import RemoteStorage
-from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, SendGate
-from include.tiering.runs.contract import BatchProgress, SegmentOutcome
-from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
-from include.tiering.segments.topics import register_owners
+from include.tiering.runs.batch import BatchEnd
+from include.tiering.runs.contract import SegmentOutcome
+from tests.doubles.copy_world import World
+from tests.doubles.databases import migrated_database
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_source import MemorySource
-from tests.doubles.quotas import SameLimiter
+from tests.doubles.segments import CLUSTER_ID
 
-CLUSTER = "cluster"
 HOUR_MS = 3_600_000
-AT_ONCE = UnlimitedBytes()
 
 
 def _rules(_: ConfigValues, after: ConfigValues) -> None:
     check_rules(after)
 
 
-@dataclass
-class Deployment:
-    """The database has the same clock as the batch. `order` holds the topics of copied segments."""
+class Deployment(World):
+    """The database has the same clock as the batch."""
 
-    source: MemorySource
-    storage: RemoteStorage
-    metadata: SqlRemoteLogMetadata
-    registry: SqlTopicRegistry
-    work: SqlWorkStore
-    configs: SqlConfigStore
-    quotas: SqlTopicQuotas
     clock: ManualClock
-    order: list[str] = field(default_factory=list)
-    seed: int = 0
+
+    def __init__(self, engine: Engine, directory: Path) -> None:
+        clock = ManualClock()
+        super().__init__(engine, directory, clock=clock, now_ms=lambda _: clock.now_ms())
+        configs = FreshTopicQuotaConfigs(self.configs, clock, enabled=False)
+        self.topic_quotas = self.quotas = SqlTopicQuotas(engine, CLUSTER_ID, configs, now_ms=lambda _: clock.now_ms())
+
+    @property
+    def order(self) -> list[str]:
+        """The topics of copied segments."""
+        return [one.segment_id.topic_id_partition.topic for one in self.copied]
 
     def set_total(self, bytes_per_second: int) -> None:
         self.configs.alter(
@@ -82,40 +69,8 @@ class Deployment:
             self.quotas.accepted(self.quotas.admit(1, topic, size_bytes=5 * rate, records=rate))
         self.clock.advance(5)
 
-    def plan(self) -> None:
-        report = self.source.scan()
-        register_owners(report, self.registry)
-        known: dict[str, Any] = {
-            "metadata": self.metadata,
-            "registry": self.registry,
-            "cluster_metadata": UnknownClusterMetadata(),
-        }
-        self.work.save_plan("run", plan_copy("run", report, now_ms=0, **known).partitions)
-
-    def batch(
-        self, batch_id: str = "run/0", *, max_seconds: float = 1e6, limiter: ByteLimiter = AT_ONCE
-    ) -> BatchResult:
-        gate = SendGate(self.clock)
-        identity = BatchProgress("run", batch_id, None, "host", 1, "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, self.clock, identity=identity, lease_ms=HOUR_MS, parent_alive=lambda: True
-        )
-        copier = SegmentCopier(
-            self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, lambda *_: None
-        )
-        return CopyBatch(
-            copier,
-            self.work,
-            SameLimiter(limiter),
-            gate,
-            heartbeat,
-            self.clock,
-            run_id="run",
-            batch_id=batch_id,
-            limits=BatchLimits(max_seconds, HOUR_MS),
-            on_copied=self._on_copied,
-            topic_quotas=self.quotas,
-        ).run()
+    def fill(self, batch_id: str = "run/0", *, max_seconds: float = 1e6) -> BatchResult:
+        return self.batch(batch_id=batch_id, max_seconds=max_seconds, lease_ms=HOUR_MS, checks_ahead=False)
 
     def counts(self, topic: str | None = None) -> dict[MeterKind, int]:
         """Bytes ever, of a topic or of all."""
@@ -123,7 +78,7 @@ class Deployment:
         usage = broker if topic is None else next(one for one in broker.topics if one.topic == topic)
         return {kind: meter.bytes.count for kind, meter in usage.meters.kinds.items()}
 
-    def outcomes(self) -> dict[str, set[SegmentOutcome]]:
+    def outcomes_by_topic(self) -> dict[str, set[SegmentOutcome]]:
         found: dict[str, set[SegmentOutcome]] = {}
         for item in self.work.items("run"):
             found.setdefault(item.topic_id_partition.topic, set()).add(item.outcome)
@@ -137,37 +92,11 @@ class Deployment:
         topics = [self.counts(one.topic) for one in broker.topics]
         assert whole == {kind: sum(one[kind] for one in topics) for kind in MeterKind}
 
-    def _on_copied(self, copied: CopiedSegment) -> None:
-        self.order.append(copied.segment_id.topic_id_partition.topic)
-
-    def _random_bytes(self, size: int) -> bytes:
-        self.seed += 1
-        return self.seed.to_bytes(4, "big") * (size // 4)
-
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    engine = open_engine(f"sqlite:///{tmp_path}/metadata.sqlite")
-    upgrade(engine)
-    (tmp_path / "remote").mkdir()
-    clock = ManualClock()
-    configs = SqlConfigStore(engine, CLUSTER)
-    yield Deployment(
-        MemorySource(),
-        open_storage(f"file://{tmp_path}/remote"),
-        SqlRemoteLogMetadata(engine, CLUSTER),
-        SqlTopicRegistry(engine, CLUSTER),
-        SqlWorkStore(engine, CLUSTER, now_ms=lambda _: clock.now_ms()),
-        configs,
-        SqlTopicQuotas(
-            engine,
-            CLUSTER,
-            FreshTopicQuotaConfigs(configs, clock, enabled=False),
-            now_ms=lambda _: clock.now_ms(),
-        ),
-        clock,
-    )
-    engine.dispose()
+    with migrated_database(tmp_path) as engine:
+        yield Deployment(engine, tmp_path)
 
 
 def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_others(deployment):
@@ -177,7 +106,7 @@ def test_with_the_total_exceeded_topics_above_their_thresholds_wait_and_no_other
     deployment.set_threshold("orders", 500)
     deployment.plan()
     deployment.other_hosts_bring_in(clicks=3_000, orders=400, audit=200)
-    result = deployment.batch()
+    result = deployment.fill()
     # clicks and audit share 500: 250 each.
     assert deployment.order == ["audit"] * 3 + ["orders"] * 3 + ["clicks"] * 3
     assert (result.ended, result.failed, result.throttled) == (BatchEnd.NO_WORK, (), ())
@@ -201,7 +130,7 @@ def test_below_the_total_nothing_at_all_is_refused(deployment):
     deployment.set_threshold("clicks", 1)
     deployment.plan()
     deployment.other_hosts_bring_in(clicks=3_000, orders=1_000)
-    result = deployment.batch()
+    result = deployment.fill()
     assert (len(result.copied), result.throttled, deployment.clock.slept) == (6, (), [])
     assert deployment.counts()[MeterKind.THROTTLED] == 0
     deployment.require_sums()
@@ -215,7 +144,7 @@ def test_switched_off_nothing_is_refused_or_counted(deployment):
     before = deployment.counts()
     deployment.configs.alter(ALL_BROKERS, {TOPIC_QUOTAS_ENABLE: "false"}, author="ops")
     deployment.clock.advance(0.5)
-    assert len(deployment.batch().copied) == 3
+    assert len(deployment.fill().copied) == 3
     assert deployment.counts() == before
 
 
@@ -226,10 +155,10 @@ def test_what_is_left_when_the_time_is_over_stays_planned_and_says_why(deploymen
     deployment.set_total(1_000)
     deployment.plan()
     deployment.other_hosts_bring_in(clicks=3_000)
-    result = deployment.batch(max_seconds=20)
+    result = deployment.fill(max_seconds=20)
     assert (result.ended, result.failed, result.worth_retrying) == (BatchEnd.TIME_OVER, (), False)
     assert [(partition.topic, partition.partition) for partition in result.throttled] == [("clicks", 0), ("clicks", 1)]
-    assert deployment.outcomes() == {"clicks": {SegmentOutcome.PLANNED}, "orders": {SegmentOutcome.COPIED}}
+    assert deployment.outcomes_by_topic() == {"clicks": {SegmentOutcome.PLANNED}, "orders": {SegmentOutcome.COPIED}}
     # Of two partitions of a topic one asks: at 0, 1, 3, 7 and 15 s.
     assert deployment.counts("clicks")[MeterKind.THROTTLED] == 5 * 1_000
     presented = present_copy(CopyRun("run", deployment.work.items("run"), result.seconds))
@@ -237,7 +166,7 @@ def test_what_is_left_when_the_time_is_over_stays_planned_and_says_why(deploymen
     assert presented.summary.endswith("0 failed, 4 left (4 throttled by topic quota)")
     assert "topic clicks on broker 1 brings in" in presented.document()["left"][0]["message"]
     deployment.clock.advance(300)
-    assert len(deployment.batch("run/1").copied) == 4
+    assert len(deployment.fill("run/1").copied) == 4
     assert not present_copy(CopyRun("run", deployment.work.items("run"), 1.0)).summary.count("throttled")
     assert {item.error for item in deployment.work.items("run")} == {None}
     deployment.require_sums()
@@ -260,7 +189,8 @@ def test_a_topic_that_exceeds_its_share_in_the_middle_of_a_partition_lets_others
     deployment.source.add("orders", segments=1, size_bytes=1_000)
     deployment.set_total(1_000)
     deployment.plan()
-    result = deployment.batch(limiter=SlowLine(deployment.clock))
+    deployment.limiter = SlowLine(deployment.clock)
+    result = deployment.fill()
     assert deployment.order == ["clicks", "orders", "clicks", "clicks"]
     assert (result.ended, result.failed, result.throttled) == (BatchEnd.NO_WORK, (), ())
     assert deployment.counts("clicks")[MeterKind.ACCEPTED] == 60_000
@@ -273,7 +203,7 @@ def test_a_copy_that_fails_counts_as_an_error_and_once(deployment):
     deployment.source.corrupt.add((orders.topic_id_partition, 10))
     deployment.set_total(1_000)
     deployment.plan()
-    deployment.batch()
+    deployment.fill()
     assert deployment.counts("orders") == {
         MeterKind.IO: 2_000,
         MeterKind.ACCEPTED: 1_000,

@@ -1,7 +1,7 @@
 """One batch of an expiration run against a real file store and a real SQLite database."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Timer
@@ -10,7 +10,6 @@ from time import sleep
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.errors import (
@@ -22,18 +21,18 @@ from include.tiering.errors import (
 from include.tiering.expiration.checks import PlanCheck, StillPlanned
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, DeleteStep, SegmentDeleter
 from include.tiering.expiration.store import SqlDeletionStore
-from include.tiering.model.ownership import PartitionLease, TopicOwner
+from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UnlimitedBytes
 from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
-from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
-from include.tiering.runs.contract import BatchProgress
+from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
+from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
 from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
@@ -51,14 +50,6 @@ from tests.doubles.storage_decorators import RecordingStorage
 from tests.doubles.storage_segments import some_segment
 
 ORDERS, PAYMENTS = partition_of("orders"), partition_of("payments")
-
-
-class Crash(BaseException):
-    """Ends the process as far as the code under test can tell."""
-
-
-def crash() -> None:
-    raise Crash
 
 
 class FailingDeletes(RecordingStorage):
@@ -93,34 +84,23 @@ class CountingUnits(UnlimitedBytes):
         return wanted_bytes
 
 
-@dataclass
-class World:
-    """One deployment. `at` holds what happens once when a step is reached."""
+class World(Deployment):
+    """One deployment that deletes."""
 
-    storage: FailingDeletes
-    metadata: SqlRemoteLogMetadata
-    registry: SqlTopicRegistry
-    work: SqlWorkStore
-    deletions: SqlDeletionStore
-    engine: Engine
-    limiter: CountingUnits = field(default_factory=CountingUnits)
-    at: dict[DeleteStep, Callable[[], None]] = field(default_factory=dict)
-    segments_per_group: int = 333
-    number: int = 0
-    check: PlanCheck = StillPlanned
-    remote: Path = Path()
+    def __init__(self, engine: Engine, storage: FailingDeletes, remote: Path) -> None:
+        super().__init__(engine)
+        self.storage = storage
+        self.remote = remote
+        self.limiter = CountingUnits()
+        self.segments_per_group = 333
+        self.number = 0
+        self.check: PlanCheck = StillPlanned
 
     def copied(
         self, partition: TopicIdPartition, count: int = 3, *, state: RemoteLogSegmentState = FINISHED
     ) -> list[RemoteLogSegmentMetadata]:
         """Segments of ten offsets with their objects, under the platform's ownership."""
-        self.registry.set_owner(
-            partition.topic_id,
-            partition.topic,
-            TopicOwner.PLATFORM,
-            expected=self.registry.owner(partition.topic_id),
-            author="test",
-        )
+        self.own(partition)
         fence = lease_of(self.engine, partition, f"copy-{self.number}").fence
         segments = []
         for _ in range(count):
@@ -132,11 +112,8 @@ class World:
             if state is FINISHED:
                 segment = self.metadata.update_segment(update_of(segment, FINISHED), expected=STARTED, fence=fence)
             segments.append(segment)
-        self.give_back(fence)
+        self.release(fence)
         return segments
-
-    def give_back(self, fence) -> None:
-        self.work.release(PartitionLease(run_id="", batch_id="", fence=fence, expires_at_ms=0))
 
     def plan(self, *groups: Sequence[RemoteLogSegmentMetadata], run_id: str = "run", released: bool = True) -> None:
         expirations = [
@@ -153,27 +130,18 @@ class World:
             self.deletions.record_limit_check(run_id, needs_approval=False, detail="", author="test")
 
     def batch(self, run_id: str = "run", *, max_seconds: float = 600.0) -> DeleteResult:
-        clock = SystemClock()
-        gate = SendGate(clock)
-        identity = BatchProgress(run_id, f"{run_id}/0", None, "host", 1, "", 0, 0, 0.0, False)
-        heartbeat = BatchHeartbeat(
-            self.work, gate, clock, identity=identity, lease_ms=600_000, parent_alive=lambda: True
-        )
-        stop_conditions = StopConditions(
-            self.work, gate, clock, batch_id=f"{run_id}/0", pool=None, max_seconds=max_seconds
-        )
         deleter = SegmentDeleter(
-            self.storage, self.metadata, self.registry, self.deletions, self.work, clock, self._reached
+            self.storage, self.metadata, self.registry, self.deletions, self.work, self.clock, self.reached
         )
         return DeleteBatch(
             deleter,
             SameLimiter(self.limiter),
-            BatchLoop(self.work, gate, heartbeat, stop_conditions, clock),
+            self.loop(run_id, f"{run_id}/0", max_seconds=max_seconds),
             self.check,
             lambda: None,
             run_id=run_id,
             batch_id=f"{run_id}/0",
-            lease_ms=600_000,
+            lease_ms=LEASE_MS,
             segments_per_group=self.segments_per_group,
         ).run()
 
@@ -186,9 +154,6 @@ class World:
     def objects(self) -> int:
         return sum(1 for _ in self.storage.list_objects())
 
-    def _reached(self, step: DeleteStep, partition: object, offset: int) -> None:
-        self.at.pop(step, lambda: None)()
-
 
 def supersede(world: World, old: RemoteLogSegmentMetadata, number: int = 900) -> RemoteLogSegmentMetadata:
     """As a copy does that runs beside. The new copy is not verified yet."""
@@ -200,7 +165,7 @@ def supersede(world: World, old: RemoteLogSegmentMetadata, number: int = 900) ->
     world.storage.copy_log_segment(again, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
     old_id = old.remote_log_segment_id
     again = world.metadata.update_segment(update_of(again, FINISHED), expected=STARTED, fence=fence, supersedes=old_id)
-    world.give_back(fence)
+    world.release(fence)
     return again
 
 
@@ -242,19 +207,10 @@ def run_once(action: Callable[[], object]) -> Callable[[], object]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    engine = open_engine(f"sqlite:///{tmp_path}/metadata.sqlite")
-    upgrade(engine)
-    (tmp_path / "remote").mkdir()
-    yield World(
-        FailingDeletes(open_storage(f"file://{tmp_path}/remote")),
-        SqlRemoteLogMetadata(engine, CLUSTER_ID),
-        SqlTopicRegistry(engine, CLUSTER_ID),
-        SqlWorkStore(engine, CLUSTER_ID),
-        SqlDeletionStore(engine, CLUSTER_ID),
-        engine,
-        remote=tmp_path / "remote",
-    )
-    engine.dispose()
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    with migrated_database(tmp_path) as engine:
+        yield World(engine, FailingDeletes(open_storage(remote.as_uri())), remote)
 
 
 DELETED, FAILED, PLANNED, SKIPPED = (
@@ -531,7 +487,7 @@ class TestWhatGoes:
             event_timestamp_ms=0,
             fence=fence,
         )
-        world.give_back(fence)
+        world.release(fence)
         plan_superseded(world, old)
         assert "the log start has not passed its offsets" in world.batch().held[0].message
 
@@ -620,7 +576,7 @@ def test_what_was_begun_goes_first(world):
     world.plan(segments)
     fence = world.deletions.claim("run", "earlier", lease_ms=600_000).fence
     world.metadata.advance_deletion(segments[2:], DELETE_STARTED, event_timestamp_ms=0, fence=fence)
-    world.give_back(fence)
+    world.release(fence)
     world.at[DeleteStep.RECORDED] = crash
     with pytest.raises(Crash):
         world.batch()

@@ -1,14 +1,12 @@
 """What a plan rests on: owners, retention state, configs, local bytes, live copies. Decisions have their own tests."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.expiration.plan import ExpirationPlan, ExpirationPlanner, HeldSegments, Waits
 from include.tiering.kafka.log_dirs.contract import Replica, ScanReport
 from include.tiering.kafka.log_dirs.rules import local_only_bytes
@@ -17,32 +15,22 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Uuid, Verdict
 from include.tiering.runs.contract import Lease
-from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.segments.topics import TopicLifecycleState
+from tests.doubles.databases import migrated_database
+from tests.doubles.deployment import Deployment
 from tests.doubles.memory_source import MemorySource
-from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, finish, lease_of, partition_of, segment_of, update_of
+from tests.doubles.segments import FINISHED, STARTED, finish, lease_of, partition_of, segment_of, update_of
 
 ORDERS, OTHERS = partition_of("orders"), partition_of("others")
 NOW_MS = 1_600_000_000_000 + 1_000
 DAY_MS = 86_400_000
 
 
-@dataclass
-class World:
-    engine: Engine
-    retentions: dict[str, TopicRetention] = field(default_factory=dict)
-    lifecycle_states: dict[Uuid, TopicLifecycleState] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.metadata = SqlRemoteLogMetadata(self.engine, CLUSTER_ID)
-        self.registry = SqlTopicRegistry(self.engine, CLUSTER_ID)
-        self.work = SqlWorkStore(self.engine, CLUSTER_ID)
-
-    def own(self, partition: TopicIdPartition, owner: TopicOwner = TopicOwner.PLATFORM) -> None:
-        before = self.registry.owner(partition.topic_id)
-        self.registry.set_owner(partition.topic_id, partition.topic, owner, expected=before, author="test")
+class World(Deployment):
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.retentions: dict[str, TopicRetention] = {}
+        self.lifecycle_states: dict[Uuid, TopicLifecycleState] = {}
 
     def copied(self, partition: TopicIdPartition, count: int = 3) -> list[RemoteLogSegmentMetadata]:
         """Segments of 100 offsets and 1,000 bytes, whose timestamps are their end offsets after 1.6e12."""
@@ -71,13 +59,11 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    engine = open_engine("sqlite://")
-    upgrade(engine)
-    world = World(engine)
-    world.own(ORDERS)
-    world.copied(ORDERS)
-    yield world
-    engine.dispose()
+    with migrated_database() as engine:
+        world = World(engine)
+        world.own(ORDERS)
+        world.copied(ORDERS)
+        yield world
 
 
 def bases(plan: ExpirationPlan) -> list[tuple[str, list[int]]]:

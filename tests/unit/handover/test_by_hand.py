@@ -14,7 +14,13 @@ from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
-BEFORE_PUBLISH = [HandoverStep.GUARDS, HandoverStep.COPY, HandoverStep.GATE, HandoverStep.FENCE, HandoverStep.RECHECK]
+BEFORE_PUBLISH = [
+    HandoverStep.OVERRIDES,
+    HandoverStep.COPY,
+    HandoverStep.GATE,
+    HandoverStep.FENCE,
+    HandoverStep.RECHECK,
+]
 
 
 @pytest.fixture
@@ -41,10 +47,10 @@ def test_before_anything_is_published_the_topic_is_the_brokers_and_nothing_of_ou
     assert world.owner is TopicOwner.BROKER
     assert any("set by hand" in line and "nothing was published" in line for line in world.told)
     assert [published_end(world.publications, one) for one in PARTITIONS] == [None, None]
-    assert world.configs.get("retention.bytes") == ("900000" if step is HandoverStep.GUARDS else "-1")
+    assert world.configs.get("retention.bytes") == ("900000" if step is HandoverStep.OVERRIDES else "-1")
 
 
-def test_guards_are_put_back_once_the_brokers_know_their_own_copies(world):
+def test_overrides_are_put_back_once_the_brokers_know_their_own_copies(world):
     go_to(world, HandoverStep.GATE)
     world.switch_by_hand()
     assert "brokers-know-their-copies" in world.carry_on().detail

@@ -15,7 +15,7 @@ def world(tmp_path):
         yield made
 
 
-def test_it_waits_for_an_approval_with_everything_copied_and_guarded(world):
+def test_it_waits_for_an_approval_with_everything_copied_and_overridden(world):
     waiting = world.carry_on()
     assert (waiting.step, waiting.state) == (HandoverStep.APPROVAL, HandoverState.ACTIVE)
     assert waiting.plan_hash in waiting.detail
@@ -32,7 +32,7 @@ def test_it_ends_with_the_brokers_and_the_configs_that_were(world):
     assert (ended.state, ended.detail) == (HandoverState.DONE, "the brokers copy, expire and serve the topic")
     assert world.owner is TopicOwner.BROKER
     assert world.configs == {**OLD_RETENTION, "remote.storage.enable": "true"}
-    assert all(guard.restored for guard in world.handovers.guards(ended.handover_id))
+    assert all(override.restored for override in world.handovers.overrides(ended.handover_id))
 
 
 def test_local_retention_goes_down_in_steps_and_every_segment_is_compared(tmp_path):

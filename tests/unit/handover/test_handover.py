@@ -29,19 +29,19 @@ def test_steps_follow_each_other_to_the_end():
 
 def test_without_the_fence_configs_are_all_that_is_undone():
     undo = undo_of(is_fenced=False, is_published=False, is_enabled=False)
-    assert (undo.actions, undo.ends_as, undo.reason) == ((UndoAction.RESTORE_GUARDS,), HandoverState.UNDONE, None)
+    assert (undo.actions, undo.ends_as, undo.reason) == ((UndoAction.RESTORE_OVERRIDES,), HandoverState.UNDONE, None)
 
 
 def test_behind_the_fence_the_topic_is_given_back_too():
     undo = undo_of(is_fenced=True, is_published=False, is_enabled=False)
-    assert undo.actions == (UndoAction.RESTORE_GUARDS, UndoAction.OWNER_TO_PLATFORM)
+    assert undo.actions == (UndoAction.RESTORE_OVERRIDES, UndoAction.OWNER_TO_PLATFORM)
     assert undo.ends_as is HandoverState.UNDONE
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
 def test_what_was_published_is_not_taken_back(is_fenced):
     undo = undo_of(is_fenced=is_fenced, is_published=True, is_enabled=False)
-    assert undo.actions == (UndoAction.RESTORE_GUARDS,)
+    assert undo.actions == (UndoAction.RESTORE_OVERRIDES,)
     assert undo.ends_as is HandoverState.PARKED
     assert "never lower the highest offset" in present(undo.reason)
 
@@ -70,7 +70,7 @@ def test_from_the_switch_on_it_is_ours(step):
 
 def test_only_an_ended_hand_over_leaves_nothing_to_put_back():
     assert [state for state in HandoverState if state.has_ended] == [HandoverState.UNDONE, HandoverState.DONE]
-    assert {state for state in HandoverState if state.holds_guards} == {
+    assert {state for state in HandoverState if state.holds_overrides} == {
         HandoverState.ACTIVE,
         HandoverState.STOPPED,
         HandoverState.UNDOING,

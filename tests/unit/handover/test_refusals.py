@@ -236,7 +236,7 @@ def _hold(world, partition):
     return PartitionLease(run_id="r", batch_id="b", fence=present(fence), expires_at_ms=now_ms + 600_000)
 
 
-def test_a_loose_guard_stops_before_the_switch(world):
+def test_a_missing_override_stops_before_the_switch(world):
     world.up_to(HandoverStep.SWITCH)
     world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "900000"})
     stopped = world.carry_on()
@@ -252,7 +252,7 @@ def test_a_log_start_that_moves_before_the_switch_is_looked_at_again(world):
     assert [one.log_start_offset for one in world.handovers.seed(HANDOVER_ID)] == [4, 0]
 
 
-def test_a_log_start_that_rises_after_the_switch_stops_with_the_guards_in_place(world):
+def test_a_log_start_that_rises_after_the_switch_stops_with_the_overrides_in_place(world):
     world.up_to(HandoverStep.WATCH)
     world.brokers.partition(TOPIC_ID, 1).earliest = 10
     stopped = world.carry_on()
@@ -289,13 +289,13 @@ def test_configs_that_brokers_took_and_do_not_show_are_waited_for(world):
     real = world.brokers.alter_topic_configs
     world.brokers.alter_topic_configs = lambda *_, **__: None
     waiting = world.carry_on()
-    assert (waiting.step, waiting.state) == (HandoverStep.GUARDS, HandoverState.ACTIVE)
+    assert (waiting.step, waiting.state) == (HandoverStep.OVERRIDES, HandoverState.ACTIVE)
     assert "do not show it" in waiting.detail
     world.brokers.alter_topic_configs = real
     assert world.carry_on().step is HandoverStep.APPROVAL
 
 
-def test_a_parked_one_begins_again_with_its_guards_and_publishes_nothing_twice(world):
+def test_a_parked_handover_begins_again_with_its_overrides_and_publishes_nothing_twice(world):
     world.up_to(HandoverStep.SWITCH)
     before = [world.publications.journal(one).records for one in world.partitions]
     assert "never lower the highest offset" in world.undo().reason
@@ -333,7 +333,7 @@ def test_two_drivers_do_not_drive_at_once(world):
 
 
 def test_a_forgotten_one_is_named_after_a_while_and_one_that_waits_for_a_person_after_a_day(world):
-    world.carry_on(until=HandoverStep.GUARDS)
+    world.carry_on(until=HandoverStep.OVERRIDES)
     now_ms = world.handover.updated_at_ms
     assert forgotten_handovers([world.handover], now_ms + ALONE_MS) == []
     (found,) = forgotten_handovers([world.handover], now_ms + ALONE_MS + 1)

@@ -54,7 +54,7 @@ def test_a_retention_that_comes_back_behind_the_last_look_is_held_back_by_the_sw
     assert {(configs["retention.bytes"], configs["retention.ms"]) for configs in on} == {("-1", "-1")}
 
 
-def test_guards_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(world):
+def test_overrides_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(world):
     world.up_to(HandoverStep.SWITCH)
     world.forgetful = True
     world.carry_on(until=HandoverStep.SWITCH)
@@ -171,7 +171,7 @@ def test_a_topic_that_was_created_again_is_left_alone(world):
     world.carry_on(until=HandoverStep.PRECONDITIONS)
     world.brokers.create_topic(TOPIC, configs={"retention.bytes": "7"})
     stopped = world.carry_on()
-    assert (stopped.step, stopped.state) == (HandoverStep.GUARDS, HandoverState.STOPPED)
+    assert (stopped.step, stopped.state) == (HandoverStep.OVERRIDES, HandoverState.STOPPED)
     assert stopped.detail.startswith(f"{UnknownTopicError.__name__}: topic orders with id {TOPIC_ID}")
     assert world.configs == {"retention.bytes": "7"}
     world.undo()
@@ -179,7 +179,7 @@ def test_a_topic_that_was_created_again_is_left_alone(world):
 
 
 def test_remote_storage_of_a_topic_that_was_created_again_is_no_switch_of_this_one(world):
-    world.carry_on(until=HandoverStep.GUARDS)
+    world.carry_on(until=HandoverStep.OVERRIDES)
     world.forgetful = True
     world.brokers.create_topic(TOPIC, configs=SWITCHED)
     world.carry_on()
@@ -248,8 +248,8 @@ def test_local_retention_goes_down_in_steps_to_brokers_own_default_too(tmp_path)
         assert [one.compared_offset for one in world.handovers.seed(HANDOVER_ID)] == [70]
 
 
-def test_what_somebody_sets_while_guards_are_set_is_what_comes_back(world):
-    away_when_guards_are_set(world)
+def test_a_value_set_while_overrides_are_set_is_what_comes_back(world):
+    away_when_overrides_are_set(world)
     world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000", "local.retention.bytes": None})
     world.carry_on()
     world.approve()
@@ -257,24 +257,24 @@ def test_what_somebody_sets_while_guards_are_set_is_what_comes_back(world):
     assert world.configs == {**SWITCHED, "retention.bytes": "700000"}
 
 
-def test_what_somebody_sets_while_guards_are_set_is_left_by_an_undo(world):
-    away_when_guards_are_set(world)
+def test_a_value_set_while_overrides_are_set_is_left_by_an_undo(world):
+    away_when_overrides_are_set(world)
     world.brokers.alter_topic_configs(TOPIC, {"retention.bytes": "700000"})
     world.undo()
     assert world.configs == {**OLD_RETENTION, "retention.bytes": "700000"}
 
 
-def away_when_guards_are_set(world):
-    """The controller is away when old values are stored, and guards are not set yet."""
+def away_when_overrides_are_set(world):
+    """The controller is away when old values are stored, and retention overrides are not set yet."""
 
     def at(name):
-        if name == "alter_topic_configs" and world.handover.step is HandoverStep.GUARDS:
+        if name == "alter_topic_configs" and world.handover.step is HandoverStep.OVERRIDES:
             raise BrokersUnavailableError("away")
 
     world.at = at
     world.carry_on()
     world.at = lambda _: None
-    assert world.handovers.guards(HANDOVER_ID)
+    assert world.handovers.overrides(HANDOVER_ID)
     assert world.configs == OLD_RETENTION
 
 
@@ -324,7 +324,7 @@ def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(wo
     stopped = world.carry_on()
     assert stopped.state is HandoverState.STOPPED
     assert says in stopped.detail
-    assert {one.old_value for one in world.handovers.guards(HANDOVER_ID)} == {"900000", "5000", None}
+    assert {one.old_value for one in world.handovers.overrides(HANDOVER_ID)} == {"900000", "5000", None}
 
 
 def lead_anew(world):

@@ -21,9 +21,9 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.file.store import FileListing
 from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_PREFIX, LocalTieredStorageLayout
-from include.tiering.remote_storage.location import open_listing, open_storage, open_strays
+from include.tiering.remote_storage.location import open_listing, open_orphans, open_storage
 from include.tiering.remote_storage.object_store import checked_key
-from include.tiering.remote_storage.orphan_objects import Stray, StrayKind
+from include.tiering.remote_storage.orphan_objects import Orphan, OrphanKind
 from tests.doubles.storage_segments import CountingLimiter, some_metadata, some_segment
 
 LAYOUT = LocalTieredStorageLayout()
@@ -158,14 +158,14 @@ def test_what_no_metadata_knows_is_looked_at_and_removed(tmp_path: Path) -> None
     sent = storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
     left = tmp_path / STAGING_PREFIX / f"{sent[0].key}.~0123456789abcdef"
     left.write_bytes(b"half")
-    strays = open_strays(tmp_path.as_uri(), lambda: None, layout=NAME)
-    assert {key: seen.size_bytes for key, seen in strays.attempt(sent[3].key).items()} == {
+    orphans = open_orphans(tmp_path.as_uri(), lambda: None, layout=NAME)
+    assert {key: seen.size_bytes for key, seen in orphans.attempt(sent[3].key).items()} == {
         one.key: one.size_bytes for one in sent
     }
     with pytest.raises(ObjectKeyError, match="no manifest"):
-        strays.manifest(sent[0].key)
-    doomed = [Stray(StrayKind.UPLOAD, sent[0].key, left.name), *(Stray(StrayKind.OBJECT, one.key) for one in sent)]
-    assert strays.remove(doomed) == ()
+        orphans.manifest(sent[0].key)
+    pending = [Orphan(OrphanKind.UPLOAD, sent[0].key, left.name), *(Orphan(OrphanKind.OBJECT, one.key) for one in sent)]
+    assert orphans.remove(pending) == ()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -202,7 +202,7 @@ def test_a_stopped_copy_leaves_no_name_of_what_was_not_whole(tmp_path: Path) -> 
 def test_it_is_for_directories_only() -> None:
     for opening in (
         lambda: open_storage("s3://bucket-1/p", layout=NAME),
-        lambda: open_strays("s3://bucket-1/p", lambda: None, layout=NAME),
+        lambda: open_orphans("s3://bucket-1/p", lambda: None, layout=NAME),
     ):
         with pytest.raises(SettingError, match="file:///"):
             opening()

@@ -214,7 +214,7 @@ def create_runs() -> None:
         column("token", TEXT, "version id or upload id; empty: the object itself"),
         column("size_bytes", LONG),
         column("last_modified_ms", LONG, "as the plan saw it; by the store's clock"),
-        column("condemned_at_ms", LONG, "from then on no segment may begin under this id", null=True),
+        column("marked_for_deletion_at_ms", LONG, "from then on no segment may begin under this id", null=True),
         column("outcome", TEXT, "planned, removed, gone, kept, failed"),
         column("message", TEXT, null=True),
         column("recorded_at_ms", LONG, null=True),
@@ -344,7 +344,7 @@ def create_handovers() -> None:
         sa.UniqueConstraint("cluster_id", "open_topic_id", name="uq_handovers_open_topic"),
     )
     create(
-        "handover_guards",
+        "retention_overrides",
         "stored before the config is changed",
         f"{HANDOVER} key",
         column("cluster_id", TEXT),
@@ -353,7 +353,7 @@ def create_handovers() -> None:
         column("old_value", TEXT, "null: the topic had none of its own", null=True),
         column("set_value", TEXT),
         column("restored", FLAG),
-        refers("handover_guards", "handovers", HANDOVER),
+        refers("retention_overrides", "handovers", HANDOVER),
     )
     create(
         "handover_partitions",

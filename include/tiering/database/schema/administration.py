@@ -143,8 +143,8 @@ handovers: Final = Table(
     comment="its row is locked before anything of the hand-over changes",
 )
 
-handover_guards: Final = Table(
-    "handover_guards",
+retention_overrides: Final = Table(
+    "retention_overrides",
     metadata,
     cluster_key(),
     Column("handover_id", UUID_TEXT, primary_key=True),

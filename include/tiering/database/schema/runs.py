@@ -299,7 +299,7 @@ planned_removals: Final = Table(
     Column("token", Text, nullable=False, comment="version id or upload id; empty: the object itself"),
     Column("size_bytes", BigInteger, nullable=False),
     Column("last_modified_ms", BigInteger, nullable=False, comment="as the plan saw it; by the store's clock"),
-    Column("condemned_at_ms", BigInteger, comment="from then on no segment may begin under this id"),
+    Column("marked_for_deletion_at_ms", BigInteger, comment="from then on no segment may begin under this id"),
     Column("outcome", Text, nullable=False, comment="planned, removed, gone, kept, failed"),
     Column("message", Text),
     Column("recorded_at_ms", BigInteger),

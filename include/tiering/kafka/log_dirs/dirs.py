@@ -192,7 +192,8 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
 
 @contextmanager
 def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
-    """PartitionScheduler a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the file.
+    """Turn a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the
+    file.
 
     An OldMagicError passes: such bytes are not damaged.
     """

@@ -221,7 +221,7 @@ _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
 
 @contextlib.contextmanager
 def translated(root: Path, key: str, verb: str) -> Iterator[None]:
-    """PartitionScheduler an OSError into the storage error that names the object and the way out."""
+    """Turn an OSError into the storage error that names the object and the way out."""
     try:
         yield
     except OSError as error:

@@ -274,7 +274,7 @@ def is_retriable_code(code: str) -> bool:
 
 @contextlib.contextmanager
 def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
-    """PartitionScheduler what botocore raises into the storage error that names the object and the way out."""
+    """Turn what botocore raises into the storage error that names the object and the way out."""
     place = f"cannot {verb} s3://{bucket}/{printable(key)}"
     try:
         yield

@@ -246,11 +246,11 @@ class S3ObjectStore:
                     return None
                 raise
 
-    def _delete(self, doomed: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
+    def _delete(self, versioned_keys: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
         """Keys, each with what else its entry in the request has."""
         failures = []
         accepted = []
-        for key, version in doomed:
+        for key, version in versioned_keys:
             try:
                 accepted.append((checked_key(key), version))
             except ObjectKeyError as error:
@@ -260,9 +260,12 @@ class S3ObjectStore:
             failures.extend(self._delete_batch(batch))
         return tuple(failures)
 
-    def _delete_batch(self, doomed: list[tuple[str, dict[str, str]]]) -> list[KeyFailure]:
-        keys = [key for key, _ in doomed]
-        request = {"Objects": [{"Key": self._prefix + key, **version} for key, version in doomed], "Quiet": True}
+    def _delete_batch(self, versioned_keys: list[tuple[str, dict[str, str]]]) -> list[KeyFailure]:
+        keys = [key for key, _ in versioned_keys]
+        request = {
+            "Objects": [{"Key": self._prefix + key, **version} for key, version in versioned_keys],
+            "Quiet": True,
+        }
         try:
             with translated("delete", self._bucket, self._prefix + keys[0]):
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete=request)

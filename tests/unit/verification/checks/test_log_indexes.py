@@ -29,39 +29,39 @@ def time_index(entries: list[tuple[int, int]]) -> TimeIndex:
     return TimeIndex(0, columns[:, 0], columns[:, 1])
 
 
-def offset_strays(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
+def wrong_offset_entries(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
     judge = OffsetIndexEntries(offset_index(entries))
     shown(judge, batches, table_batches)
-    return judge.strays().count
+    return judge.wrong_entries().count
 
 
-def time_strays(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
+def wrong_time_entries(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
     judge = TimeIndexEntries(time_index(entries))
     shown(judge, batches, table_batches)
-    return judge.strays().count
+    return judge.wrong_entries().count
 
 
-def plain_offset_strays(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
+def plainly_wrong_offset_entries(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
     by_position = {number * BATCH_BYTES: each.header for number, each in enumerate(batches)}
     by_last = {each.header.last_offset: number * BATCH_BYTES for number, each in enumerate(batches)}
-    strays = 0
+    wrong_entries = 0
     for number, (offset, position) in enumerate(entries):
         following = entries[number + 1][1] if number + 1 < len(entries) else 2**62
         begins = position in by_position and by_position[position].base_offset <= offset
-        strays += not (begins and offset in by_last and position <= by_last[offset] < following)
-    return strays
+        wrong_entries += not (begins and offset in by_last and position <= by_last[offset] < following)
+    return wrong_entries
 
 
-def plain_time_strays(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
-    strays = 0
+def plainly_wrong_time_entries(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
+    wrong_entries = 0
     for timestamp, offset in entries:
         largest, is_right = -1, False
         for header, _ in batches:
             if header.base_offset <= offset <= header.last_offset:
                 is_right = header.max_timestamp == timestamp > largest
             largest = max(largest, header.max_timestamp)
-        strays += not is_right
-    return strays
+        wrong_entries += not is_right
+    return wrong_entries
 
 
 @given(logs(), st.data(), st.integers(1, 4))
@@ -69,14 +69,14 @@ def test_any_offset_entries(batches: list[Batch], data: st.DataObject, table_bat
     end = batches[-1].header.last_offset
     positions = st.one_of(st.integers(0, len(batches)).map(lambda n: n * BATCH_BYTES), st.integers(-5, 1000))
     entries = data.draw(st.lists(st.tuples(st.integers(-2, end + 2), positions), max_size=8))
-    assert offset_strays(entries, batches, table_batches) == plain_offset_strays(entries, batches)
+    assert wrong_offset_entries(entries, batches, table_batches) == plainly_wrong_offset_entries(entries, batches)
 
 
 @given(logs(), st.data(), st.integers(1, 4))
 def test_any_time_entries(batches: list[Batch], data: st.DataObject, table_batches: int) -> None:
     end = batches[-1].header.last_offset
     entries = data.draw(st.lists(st.tuples(st.integers(-1, 10), st.integers(-2, end + 2)), max_size=8))
-    assert time_strays(entries, batches, table_batches) == plain_time_strays(entries, batches)
+    assert wrong_time_entries(entries, batches, table_batches) == plainly_wrong_time_entries(entries, batches)
 
 
 @given(logs(), st.data(), st.integers(1, 4))
@@ -94,16 +94,16 @@ def test_entries_that_a_broker_writes_are_right(batches: list[Batch], data: st.D
             if newer:
                 times.append((best.max_timestamp, best.last_offset))
         at = behind
-    assert offset_strays(offsets, batches, table_batches) == 0
-    assert time_strays(times, batches, table_batches) == 0
+    assert wrong_offset_entries(offsets, batches, table_batches) == 0
+    assert wrong_time_entries(times, batches, table_batches) == 0
 
 
-def test_what_strays_is_named() -> None:
+def test_a_wrong_entry_is_named() -> None:
     batches = [batch(0, 4), batch(5, 9, max_timestamp=1500)]
     offsets = OffsetIndexEntries(offset_index([(9, 100), (12, 150)]))
     times = TimeIndexEntries(time_index([(1000, 4), (1400, 9)]))
     for judge in (offsets, times):
         shown(judge, batches)
-    assert offsets.strays().first == "entry 1 says that offset 12 is at byte 150"
-    assert times.strays().first == "entry 1 says that offset 9 is the first with timestamp 1400"
-    assert offset_strays([], batches) == time_strays([], batches) == 0
+    assert offsets.wrong_entries().first == "entry 1 says that offset 12 is at byte 150"
+    assert times.wrong_entries().first == "entry 1 says that offset 9 is the first with timestamp 1400"
+    assert wrong_offset_entries([], batches) == wrong_time_entries([], batches) == 0

@@ -127,14 +127,14 @@ def segments(draw: st.DrawFn) -> Segment:
 @given(segments(), st.integers(1, 4))
 def test_what_a_broker_knows_breaks_nothing(segment: Segment, table_batches: int) -> None:
     transactions, producers = segment.follow(size=table_batches)
-    assert transactions.strays().first == ""
+    assert transactions.wrong_entries().first == ""
     assert transactions.missing().first == ""
-    assert producers.strays().first == ""
+    assert producers.wrong_entries().first == ""
 
 
 @settings(max_examples=30)
 @given(segments(), st.data())
-def test_an_entry_that_says_something_else_strays(segment: Segment, choice: st.DataObject) -> None:
+def test_an_entry_that_says_something_else_is_wrong(segment: Segment, choice: st.DataObject) -> None:
     number = choice.draw(st.integers(0, len(segment.aborted) - 1))
     true = segment.aborted[number]
     false = choice.draw(
@@ -150,7 +150,7 @@ def test_an_entry_that_says_something_else_strays(segment: Segment, choice: st.D
         )
     )
     transactions, _ = segment.follow([*segment.aborted[:number], false, *segment.aborted[number + 1 :]])
-    assert transactions.strays().count == 1
+    assert transactions.wrong_entries().count == 1
 
 
 @given(segments(), st.data())
@@ -167,13 +167,13 @@ def test_an_entry_that_lacks_is_missed_if_the_transaction_shows(segment: Segment
     assert transactions.missing().count == shows
 
 
-def test_an_entry_twice_strays_once() -> None:
+def test_an_entry_twice_is_wrong_once() -> None:
     log = PlainLog()
     log.data(1, 2, transactional=True)
     log.end(1, ABORT, bump=False)
     entry = AbortedTxn(1, 0, 2, 3)
     segment = Segment(log.batches, 0, [entry, entry], [])
-    assert segment.follow()[0].strays().count == 1
+    assert segment.follow()[0].wrong_entries().count == 1
 
 
 def test_after_a_marker_nothing_began_before_the_segment() -> None:
@@ -181,14 +181,14 @@ def test_after_a_marker_nothing_began_before_the_segment() -> None:
     log.end(1, COMMIT, bump=False)
     log.data(1, 2, transactional=True)
     log.end(1, ABORT, bump=False)
-    for first, strays in ((101, 0), (50, 1)):
+    for first, wrong_entries in ((101, 0), (50, 1)):
         segment = Segment(log.batches, 100, [AbortedTxn(1, first, 103, 104)], [])
-        assert segment.follow()[0].strays().count == strays
+        assert segment.follow()[0].wrong_entries().count == wrong_entries
 
 
 @settings(max_examples=30)
 @given(segments(), st.data())
-def test_a_producer_that_says_something_else_strays(segment: Segment, choice: st.DataObject) -> None:
+def test_a_producer_that_says_something_else_is_wrong(segment: Segment, choice: st.DataObject) -> None:
     told = [each for each in segment.entries if each.last_offset >= segment.start]
     true = choice.draw(st.sampled_from(told))
     false = choice.draw(
@@ -204,9 +204,9 @@ def test_a_producer_that_says_something_else_strays(segment: Segment, choice: st
         )
     )
     _, producers = segment.follow(entries=[false if e is true else e for e in segment.entries])
-    assert producers.strays().count >= 1
+    assert producers.wrong_entries().count >= 1
     _, producers = segment.follow(entries=[*segment.entries, true])
-    assert producers.strays().count >= 1
+    assert producers.wrong_entries().count >= 1
 
 
 def test_an_open_transaction_may_not_be_forgotten_an_idle_producer_may() -> None:
@@ -214,17 +214,17 @@ def test_an_open_transaction_may_not_be_forgotten_an_idle_producer_may() -> None
     log.data(1, 1, transactional=True)
     log.data(11, 1, transactional=False)
     _, producers = Segment(log.batches, 0, [], []).follow()
-    assert producers.strays().first == "producer 1 is not there, its transaction began at offset 0"
-    assert producers.strays().count == 1
+    assert producers.wrong_entries().first == "producer 1 is not there, its transaction began at offset 0"
+    assert producers.wrong_entries().count == 1
 
 
 def test_a_producer_that_did_not_write_here_was_last_seen_before() -> None:
     quiet = ProducerEntry(7, 0, 3, 90, 0, 0, -1, 80)
     log = PlainLog(offset=100)
     log.plain(5)
-    assert Segment(log.batches, 100, [], [quiet]).follow()[1].strays().count == 0
+    assert Segment(log.batches, 100, [], [quiet]).follow()[1].wrong_entries().count == 0
     for lie in (replace(quiet, last_offset=102), replace(quiet, current_txn_first_offset=101)):
-        assert Segment(log.batches, 100, [], [lie]).follow()[1].strays().count == 1
+        assert Segment(log.batches, 100, [], [lie]).follow()[1].wrong_entries().count == 1
 
 
 def test_sequences_wrap_around() -> None:
@@ -234,7 +234,7 @@ def test_sequences_wrap_around() -> None:
     entry = log.producers[1].entry
     assert entry is not None
     assert entry.last_sequence == 2
-    assert Segment(log.batches, 0, [], [entry]).follow()[1].strays().count == 0
+    assert Segment(log.batches, 0, [], [entry]).follow()[1].wrong_entries().count == 0
 
 
 def test_more_producers_than_any_broker_keeps_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_more_producers_than_any_broker_keeps_are_not_followed(monkeypatch: pyte
         log.data(producer_id, 1, transactional=True)
     log.data(6, 1, transactional=True)
     transactions, producers = Segment(log.batches, 0, [], []).follow(size=6)
-    for ask in (transactions.strays, transactions.missing, producers.strays):
+    for ask in (transactions.wrong_entries, transactions.missing, producers.wrong_entries):
         with pytest.raises(FormatError, match="more than 5 producers"):
             ask()
     assert not transactions.open
@@ -253,5 +253,5 @@ def test_more_producers_than_any_broker_keeps_are_not_followed(monkeypatch: pyte
 def test_an_index_without_entries_is_an_array_without_rows() -> None:
     transactions, producers = Segment([batch(0)], 0, [], []).follow()
     assert np.array_equal(
-        [transactions.strays().count, transactions.missing().count, producers.strays().count], [0] * 3
+        [transactions.wrong_entries().count, transactions.missing().count, producers.wrong_entries().count], [0] * 3
     )

@@ -13,7 +13,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BytesSource, ObjectStore, crc32c_of
-from include.tiering.remote_storage.orphan_objects import StoredStrays, Stray, StrayKind
+from include.tiering.remote_storage.orphan_objects import Orphan, OrphanKind, StoredOrphans
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
 from tests.doubles.storage_segments import some_metadata
@@ -54,8 +54,8 @@ def versioned(server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> tuple[S3Ob
     return S3ObjectStore(bucket, "", endpoint_url=server.endpoint_url), versions
 
 
-def strays_of(store: ObjectStore, require_ours: Callable[[], None] = lambda: None) -> StoredStrays:
-    return StoredStrays(store, AivenLayout(), require_ours)
+def orphans_of(store: ObjectStore, require_ours: Callable[[], None] = lambda: None) -> StoredOrphans:
+    return StoredOrphans(store, AivenLayout(), require_ours)
 
 
 def put(store: ObjectStore, key: str, content: bytes = b"x") -> None:
@@ -81,28 +81,28 @@ def test_an_attempt_is_all_that_its_keys_name(store: ObjectStore) -> None:
     for key, content in ((LOG, b"log"), (MANIFEST, b"manifest"), (other, b"")):
         put(store, key, content)
     for key in (LOG, INDEXES, MANIFEST):
-        found = strays_of(store).attempt(key)
+        found = orphans_of(store).attempt(key)
         assert {sibling: seen.size_bytes for sibling, seen in found.items()} == {LOG: 3, MANIFEST: 8}
-    assert strays_of(store).manifest(MANIFEST) == b"manifest"
+    assert orphans_of(store).manifest(MANIFEST) == b"manifest"
 
 
 def test_objects_go_and_absent_ones_are_fine(store: ObjectStore) -> None:
     put(store, LOG)
     put(store, MANIFEST)
-    strays = strays_of(store)
-    assert strays.remove([Stray(StrayKind.OBJECT, LOG), Stray(StrayKind.OBJECT, INDEXES)]) == ()
+    orphans = orphans_of(store)
+    assert orphans.remove([Orphan(OrphanKind.OBJECT, LOG), Orphan(OrphanKind.OBJECT, INDEXES)]) == ()
     assert keys(store) == {MANIFEST}
-    assert strays.remove([]) == ()
+    assert orphans.remove([]) == ()
 
 
 def test_an_open_upload_goes(store: ObjectStore) -> None:
     begin_upload(store, LOG)
     begin_upload(store, INDEXES)
     (upload, other) = sorted(store.list_open_uploads(), key=lambda one: one.key, reverse=True)
-    strays = strays_of(store)
-    assert strays.remove([Stray(StrayKind.UPLOAD, upload.key, upload.token)]) == ()
+    orphans = orphans_of(store)
+    assert orphans.remove([Orphan(OrphanKind.UPLOAD, upload.key, upload.token)]) == ()
     assert [left.key for left in store.list_open_uploads()] == [other.key]
-    assert strays.remove([Stray(StrayKind.UPLOAD, upload.key, upload.token)]) == ()
+    assert orphans.remove([Orphan(OrphanKind.UPLOAD, upload.key, upload.token)]) == ()
 
 
 def test_nothing_goes_from_a_store_that_is_not_ours(store: ObjectStore) -> None:
@@ -111,7 +111,7 @@ def test_nothing_goes_from_a_store_that_is_not_ours(store: ObjectStore) -> None:
 
     put(store, LOG)
     with pytest.raises(ForeignStoreError):
-        strays_of(store, refuse).remove([Stray(StrayKind.OBJECT, LOG)])
+        orphans_of(store, refuse).remove([Orphan(OrphanKind.OBJECT, LOG)])
     assert keys(store) == {LOG}
 
 
@@ -119,25 +119,25 @@ def test_nothing_goes_from_a_store_that_is_not_ours(store: ObjectStore) -> None:
 def test_a_key_that_no_segment_has_is_refused_with_all_others(store: ObjectStore, key: str) -> None:
     put(store, LOG)
     with pytest.raises(ObjectKeyError):
-        strays_of(store).remove([Stray(StrayKind.OBJECT, LOG), Stray(StrayKind.OBJECT, key)])
+        orphans_of(store).remove([Orphan(OrphanKind.OBJECT, LOG), Orphan(OrphanKind.OBJECT, key)])
     assert keys(store) == {LOG}
     with pytest.raises(ObjectKeyError):
-        strays_of(store).attempt(key)
+        orphans_of(store).attempt(key)
 
 
 def test_only_a_manifest_is_read_whole(store: ObjectStore) -> None:
     put(store, LOG)
     with pytest.raises(ObjectKeyError):
-        strays_of(store).manifest(LOG)
+        orphans_of(store).manifest(LOG)
     with pytest.raises(RemoteResourceNotFoundError):
-        strays_of(store).manifest(MANIFEST)
+        orphans_of(store).manifest(MANIFEST)
 
 
 def test_a_directory_keeps_no_versions(tmp_path: Any) -> None:
     store = FileObjectStore(tmp_path / "store")
     put(store, LOG)
-    (failure,) = strays_of(store).remove([Stray(StrayKind.VERSION, LOG, "v")])
-    assert (failure.stray.key, failure.retriable) == (LOG, False)
+    (failure,) = orphans_of(store).remove([Orphan(OrphanKind.VERSION, LOG, "v")])
+    assert (failure.orphan.key, failure.retriable) == (LOG, False)
     assert keys(store) == {LOG}
 
 
@@ -148,11 +148,11 @@ def test_an_object_goes_behind_a_marker_and_a_version_for_good(versioned: Any) -
     seen = store.look(LOG)
     assert seen is not None
     assert seen.version_id == version
-    strays = strays_of(store)
-    strays.remove([Stray(StrayKind.OBJECT, LOG)])
+    orphans = orphans_of(store)
+    orphans.remove([Orphan(OrphanKind.OBJECT, LOG)])
     (marker,) = (found for found in versions() if found[2])
     assert versions() == {(LOG, version, False), marker}
-    assert strays.remove([Stray(StrayKind.VERSION, LOG, version)]) == ()
+    assert orphans.remove([Orphan(OrphanKind.VERSION, LOG, version)]) == ()
     assert versions() == {marker}
-    assert strays.remove([Stray(StrayKind.VERSION, LOG, marker[1])]) == ()
+    assert orphans.remove([Orphan(OrphanKind.VERSION, LOG, marker[1])]) == ()
     assert versions() == set()

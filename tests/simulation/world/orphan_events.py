@@ -12,7 +12,7 @@ _LEFT: Final = (("log",), ("log", "indexes"), ("indexes", "rsm-manifest"), ())
 """Never all three: that would be a complete copy. Of the last one an upload alone."""
 
 
-class StrayEvents(EventSource):
+class OrphanEvents(EventSource):
     """Of one world."""
 
     def __init__(self, world: World, runs: Runs) -> None:
@@ -34,4 +34,4 @@ class StrayEvents(EventSource):
             store.written_ms[f"{place}.{suffix}"] = began_ms
         if not left:
             store.begin(f"{place}.log", self._nobody, listed=True, now_ms=began_ms)
-        self._tell("strays come to light", partition, ", ".join(left) or "an upload")
+        self._tell("orphans come to light", partition, ", ".join(left) or "an upload")

@@ -32,9 +32,9 @@ def test_exactly_one_wins(engine: Engine, metadata: RemoteLogMetadata) -> None:
     lease, fence, together = store.claim("run", "batch", lease_ms=600_000), fence_of(engine, A), Barrier(2)
     assert lease is not None
 
-    def condemn(number: int) -> bool:
+    def mark_for_deletion(number: int) -> bool:
         together.wait()
-        return bool(store.condemn(lease, [segments[number].remote_log_segment_id]))
+        return bool(store.mark_for_deletion(lease, [segments[number].remote_log_segment_id]))
 
     def begin(number: int) -> bool:
         together.wait()
@@ -46,5 +46,5 @@ def test_exactly_one_wins(engine: Engine, metadata: RemoteLogMetadata) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         for number in range(RACES):
-            both = threads.submit(condemn, number), threads.submit(begin, number)
+            both = threads.submit(mark_for_deletion, number), threads.submit(begin, number)
             assert sorted(one.result() for one in both) == [False, True]

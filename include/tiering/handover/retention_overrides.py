@@ -2,8 +2,8 @@
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     stored      old values are in the database           rows that say so                    the next try keeps them
-    set         the controller took all of them at once  guards that hold                    A
-    read back   the brokers say the new values           guards that hold                    A
+    set         the controller took all of them at once  overrides that hold                 A
+    read back   the brokers say the new values           overrides that hold                 A
 
     restoring
     put back    the controller took the old values       rows that say: not restored         the next try
@@ -11,7 +11,7 @@
 
 A: whoever goes on, or an undo; the watchdog names it until then.
 What is put back is what the topic had last: a value that somebody sets meanwhile is held back like the first one, and
-stored in its place. Nothing of the topic is deleted while the guards hold, on any tier: retention is unlimited, and
+stored in its place. Nothing of the topic is deleted while the overrides hold, on any tier: retention is unlimited, and
 local retention follows it.
 """
 
@@ -20,29 +20,29 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.errors import BrokersUnavailableError, StateConflictError, UnknownTopicError
-from include.tiering.handover.contract import GuardValue
+from include.tiering.handover.contract import RetentionOverride
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE, HandoverRun, StepResult
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.kafka.cluster.contract import BrokerConfig, ConfigSource
 
-RETENTION_GUARDS: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
+RETENTION_OVERRIDES: Final = {"retention.bytes": "-1", "retention.ms": "-1"}
 LOCAL_BYTES: Final = "local.retention.bytes"
 LOCAL_MS: Final = "local.retention.ms"
-LOCAL_GUARDS: Final = {LOCAL_BYTES: "-2", LOCAL_MS: "-2"}
-GUARDS: Final = RETENTION_GUARDS | LOCAL_GUARDS
+LOCAL_OVERRIDES: Final = {LOCAL_BYTES: "-2", LOCAL_MS: "-2"}
+OVERRIDES: Final = RETENTION_OVERRIDES | LOCAL_OVERRIDES
 
 
-def wanted_guards(configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+def wanted_overrides(configs: Mapping[str, BrokerConfig]) -> list[RetentionOverride]:
     """What has to be changed, each with the value that the topic itself has now, if any. By key."""
-    guards = []
-    for key, value in sorted(GUARDS.items()):
+    overrides = []
+    for key, value in sorted(OVERRIDES.items()):
         config = configs.get(key)
         if config is None or config.value != value:
-            guards.append(GuardValue(key, _own_value(configs, key), value))
-    return guards
+            overrides.append(RetentionOverride(key, _own_value(configs, key), value))
+    return overrides
 
 
-def set_guards(run: HandoverRun) -> StepResult:
+def set_overrides(run: HandoverRun) -> StepResult:
     """Store old values, then set, then read back.
 
     Raises:
@@ -51,20 +51,20 @@ def set_guards(run: HandoverRun) -> StepResult:
     topic = run.handover.topic
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
-    held = _held(run, GUARDS)
+    held = _held(run, OVERRIDES)
     found = [*_changed_since(held, configs), *_loose(configs, {one.key for one in held})]
-    guards = run.ports.handovers.save_guards(run.drive, found)
-    values = {guard.key: guard.set_value for guard in guards if not guard.restored}
+    overrides = run.ports.handovers.save_overrides(run.drive, found)
+    values = {override.key: override.set_value for override in overrides if not override.restored}
     if values:
         change_configs(run, topic, values)
-        for guard in guards:
-            run.told(f"{guard.key}: {guard.old_value or 'unset'} -> {guard.set_value}")
+        for override in overrides:
+            run.told(f"{override.key}: {override.old_value or 'unset'} -> {override.set_value}")
     return DONE
 
 
-def hold_guards(run: HandoverRun) -> None:
+def hold_overrides(run: HandoverRun) -> None:
     """Set again what somebody, or something that keeps configs as they were, changed since; store what it was. What was
-    restored is let go, what needed no guard until now gets one; where none was ever set, because somebody switched
+    restored is let go, what needed no override until now gets one; where none was ever set, because somebody switched
     before that, none is.
 
     One broker is believed: one that lags far behind brings back the value before the last one.
@@ -76,15 +76,15 @@ def hold_guards(run: HandoverRun) -> None:
     topic = run.handover.topic
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
-    known = {one.key for one in run.ports.handovers.guards(run.drive.handover_id)}
-    found = [*_changed_since(_held(run, GUARDS), configs), *_loose(configs, known)]
+    known = {one.key for one in run.ports.handovers.overrides(run.drive.handover_id)}
+    found = [*_changed_since(_held(run, OVERRIDES), configs), *_loose(configs, known)]
     if known and found:
-        run.ports.handovers.save_guards(run.drive, found)
+        run.ports.handovers.save_overrides(run.drive, found)
         change_configs(run, topic, {one.key: one.set_value for one in found})
         run.told(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
 
 
-def restore_guards(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
+def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
     """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so, and
     what somebody has set since, too.
 
@@ -108,27 +108,27 @@ def restore_guards(run: HandoverRun, keys: Collection[str], *, is_off: bool = Fa
         raise StateConflictError(f"{run.handover.topic}: remote storage was switched on meanwhile; --resume follows it")
     changed = _changed_since(may_be_theirs, configs)
     if changed:
-        run.ports.handovers.save_guards(run.drive, changed)
+        run.ports.handovers.save_overrides(run.drive, changed)
         left = _held(run, keys)
-    change_configs(run, run.handover.topic, {guard.key: guard.old_value for guard in left})
-    run.ports.handovers.guards_restored(run.drive, [guard.key for guard in left])
-    for guard in left:
-        run.told(f"{guard.key} is {'unset' if guard.old_value is None else guard.old_value} again")
+    change_configs(run, run.handover.topic, {override.key: override.old_value for override in left})
+    run.ports.handovers.overrides_restored(run.drive, [override.key for override in left])
+    for override in left:
+        run.told(f"{override.key} is {'unset' if override.old_value is None else override.old_value} again")
 
 
-def _held(run: HandoverRun, keys: Collection[str]) -> list[GuardValue]:
-    guards = run.ports.handovers.guards(run.drive.handover_id)
-    return [one for one in guards if not one.restored and one.key in keys]
+def _held(run: HandoverRun, keys: Collection[str]) -> list[RetentionOverride]:
+    overrides = run.ports.handovers.overrides(run.drive.handover_id)
+    return [one for one in overrides if not one.restored and one.key in keys]
 
 
-def _changed_since(held: Sequence[GuardValue], configs: Mapping[str, BrokerConfig]) -> list[GuardValue]:
+def _changed_since(held: Sequence[RetentionOverride], configs: Mapping[str, BrokerConfig]) -> list[RetentionOverride]:
     """Those that are not held any more, each with what somebody has set."""
     own = {one.key: _own_value(configs, one.key) for one in held}
     return [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
 
 
-def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[GuardValue]:
-    return [one for one in wanted_guards(configs) if one.key not in known]
+def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[RetentionOverride]:
+    return [one for one in wanted_overrides(configs) if one.key not in known]
 
 
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:

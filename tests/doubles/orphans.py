@@ -53,7 +53,7 @@ def stored_files(store: Path) -> set[str]:
     return {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()} - {MARKER}
 
 
-def remove_strays(app: App, run_id: str) -> RemovalResult:
+def remove_all_orphans(app: App, run_id: str) -> RemovalResult:
     """Audit, plan, approve the plan, remove."""
     app.audit.run(run_id)
     plan = app.audit.plan_removals(f"{run_id}-remove", run_id)

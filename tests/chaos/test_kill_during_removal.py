@@ -64,7 +64,7 @@ class TestKill:
             assert outcomes <= {RemovalOutcome.REMOVED, RemovalOutcome.GONE}
 
     def test_in_the_middle_of_the_objects_another_audit_goes_on(self):
-        """The first run is never started again; its ids are condemned, its lease runs out."""
+        """The first run is never started again; its ids are marked for deletion, its lease runs out."""
         kill_worker("one", "--kill-after-objects", "3", worker=WORKER)
         with open_app(load_settings()) as app:
             assert len(orphans(app)) == OBJECTS - 3

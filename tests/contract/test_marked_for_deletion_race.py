@@ -1,4 +1,4 @@
-"""Of one who condemns an id and one who begins a segment under it exactly one wins, on databases that many may use."""
+"""Of marking an id for deletion and beginning a segment under it exactly one succeeds, on shared databases."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

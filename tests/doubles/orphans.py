@@ -113,4 +113,4 @@ def missing_objects(app: App) -> list[str]:
 
 
 def _id(number: int) -> Uuid:
-    return Uuid(b"stray" + number.to_bytes(11, "big"))
+    return Uuid(b"orphan" + number.to_bytes(10, "big"))

@@ -1,7 +1,7 @@
 """Whether indexes, transactions and the producer snapshot of a segment agree with its batches. Deep measures alone.
 
 **Index entries.** Not whether the indexes are those that a broker would build: how densely it writes them depends on
-settings, restarts and its version. An entry is a stray if a reader who believes it would be led astray.
+settings, restarts and its version. An entry is wrong if it points a reader to a wrong place.
 
 **Transactions.** What began before the segment is known only by its end here. So a first offset, and a last stable
 offset, is either the one that the segment's own batches give, or lies before the segment. A producer's transaction that

@@ -41,7 +41,7 @@ from include.tiering.verification.segment_contents import (
 _T = TypeVar("_T")
 
 
-class Sheet:
+class Measurements:
     """`values` by column, None where it could not be measured; `remarks` explain what a number alone does not.
 
     `is_refused`: something could not be measured because the store has it and does not give it.
@@ -107,7 +107,7 @@ class BatchJudges:
         return self.order, self.epochs, self.headers, self.times
 
 
-def fill_time_index_end(sheet: Sheet, contents: SegmentContents, largest_ms: int) -> None:
+def fill_time_index_end(measurements: Measurements, contents: SegmentContents, largest_ms: int) -> None:
     """The last entry of a rolled segment's time index has its largest timestamp; only without any it has no entry.
 
     `largest_ms` is the largest that was seen in batches, -1 if none was.
@@ -118,10 +118,10 @@ def fill_time_index_end(sheet: Sheet, contents: SegmentContents, largest_ms: int
         wanted_ms = contents.metadata.max_timestamp_ms if len(index) or largest_ms != NO_TIMESTAMP else NO_TIMESTAMP
         if index.largest_timestamp_ms == wanted_ms:
             return [0]
-        sheet.remark(_TIME_INDEX_END, f"the time index ends at {index.largest_timestamp_ms}, not {wanted_ms}")
+        measurements.remark(_TIME_INDEX_END, f"the time index ends at {index.largest_timestamp_ms}, not {wanted_ms}")
         return [1]
 
-    sheet.fill((_TIME_INDEX_END,), unlike_maximum)
+    measurements.fill((_TIME_INDEX_END,), unlike_maximum)
 
 
 _BLOCK_BYTES: Final = 64 * KIB
@@ -149,19 +149,19 @@ class _Part(NamedTuple):
         ]
 
 
-def fill_ends(sheet: Sheet, contents: SegmentContents) -> None:
+def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
     """Fills the columns of both ends, and that of the time index's."""
     largest_ms = NO_TIMESTAMP
     not_opened: dict[int, Faults] = {}
     for column, probe in (("first_batch_faults", _first_batch), ("last_batch_faults", _last_batches)):
-        part = sheet.attempt((column,), partial(probe, contents))
+        part = measurements.attempt((column,), partial(probe, contents))
         if part is not None:
-            sheet.count(column, *part.faults)
+            measurements.count(column, *part.faults)
             largest_ms = max(largest_ms, part.judges.times.largest_ms)
             # The last batches are all of them, the first one included, where the offset index is empty.
             not_opened[part.first] = part.walk.not_opened
-    sheet.count("batches_not_opened", *not_opened.values())
-    fill_time_index_end(sheet, contents, largest_ms)
+    measurements.count("batches_not_opened", *not_opened.values())
+    fill_time_index_end(measurements, contents, largest_ms)
 
 
 def _first_batch(contents: SegmentContents) -> _Part:
@@ -215,35 +215,35 @@ _OF_BATCHES: Final = (
 )
 
 
-def fill_whole(sheet: Sheet, contents: SegmentContents) -> None:
+def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
     """Fills every column that speaks about all batches. Reads the log once, front to back."""
-    judges, followers = BatchJudges(contents.metadata), _Followers(sheet, contents)
+    judges, followers = BatchJudges(contents.metadata), _Followers(measurements, contents)
     walk = LogWalk((*judges.all, *followers.all))
-    crc32c = sheet.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
+    crc32c = measurements.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
     if crc32c is None:
         followers.leave_out("the log could not be read")
-        fill_time_index_end(sheet, contents, NO_TIMESTAMP)
+        fill_time_index_end(measurements, contents, NO_TIMESTAMP)
         return
-    sheet.values[_CHECKSUM] = crc32c
-    sheet.count("batches_not_opened", walk.not_opened)
+    measurements.values[_CHECKSUM] = crc32c
+    measurements.count("batches_not_opened", walk.not_opened)
     judges.order.end()
     columns = zip(_OF_BATCHES, _faults_of_batches(walk, judges), strict=True)
     if walk.unreadable.count:
         reason = f"the batches end early: {walk.unreadable.first}"
         for column, faults in columns:
             if faults.count:
-                sheet.count(column, faults)
+                measurements.count(column, faults)
             else:
-                sheet.leave_out((column,), reason)
-        sheet.leave_out((_LARGEST,), reason)
+                measurements.leave_out((column,), reason)
+        measurements.leave_out((_LARGEST,), reason)
         followers.leave_out(reason)
     else:
         for column, faults in columns:
-            sheet.count(column, faults)
+            measurements.count(column, faults)
         largest_ms = judges.times.largest_ms
-        sheet.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
+        measurements.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
         followers.fill()
-    fill_time_index_end(sheet, contents, judges.times.largest_ms)
+    fill_time_index_end(measurements, contents, judges.times.largest_ms)
 
 
 def _read(walk: LogWalk, contents: SegmentContents) -> int:
@@ -274,22 +274,22 @@ def _faults_of_batches(walk: LogWalk, judges: BatchJudges) -> tuple[Faults, ...]
 class _Followers:
     """What the segment's other objects say, followed through the batches: as many of them as can be read."""
 
-    def __init__(self, sheet: Sheet, contents: SegmentContents) -> None:
+    def __init__(self, measurements: Measurements, contents: SegmentContents) -> None:
         metadata, start_offset = contents.metadata, contents.metadata.start_offset
         self.all: list[LogJudge] = []
-        self._sheet = sheet
+        self._measurements = measurements
         self._wrong_entries: dict[str, Callable[[], Faults]] = {}
-        offsets = sheet.attempt(
+        offsets = measurements.attempt(
             (_OFFSETS,), lambda: OffsetIndexEntries(offset_entries(contents.index(IndexType.OFFSET), metadata))
         )
         if offsets is not None:
             self._add(offsets, {_OFFSETS: offsets.wrong_entries})
-        times = sheet.attempt(
+        times = measurements.attempt(
             (_TIMES,), lambda: TimeIndexEntries(time_entries(contents.index(IndexType.TIMESTAMP), metadata))
         )
         if times is not None:
             self._add(times, {_TIMES: times.wrong_entries})
-        aborted = sheet.attempt(
+        aborted = measurements.attempt(
             (_ABORTED, _NOT_ABORTED),
             lambda: SegmentTransactions(transaction_entries(contents.transaction_index(), metadata), start_offset),
         )
@@ -297,7 +297,7 @@ class _Followers:
         self._add(
             transactions, {} if aborted is None else {_ABORTED: aborted.wrong_entries, _NOT_ABORTED: aborted.missing}
         )
-        producers = sheet.attempt(
+        producers = measurements.attempt(
             (_PRODUCERS,),
             lambda: SnapshotProducers(
                 indexes.producer_entries_of(contents.index(IndexType.PRODUCER_SNAPSHOT)), transactions, start_offset
@@ -313,10 +313,10 @@ class _Followers:
     def fill(self) -> None:
         """After the last batch."""
         for column, probe in self._wrong_entries.items():
-            faults = self._sheet.attempt((column,), probe)
+            faults = self._measurements.attempt((column,), probe)
             if faults is not None:
-                self._sheet.count(column, faults)
+                self._measurements.count(column, faults)
 
     def leave_out(self, reason: str) -> None:
         """Not all batches could be followed."""
-        self._sheet.leave_out(tuple(self._wrong_entries), reason)
+        self._measurements.leave_out(tuple(self._wrong_entries), reason)

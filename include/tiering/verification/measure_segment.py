@@ -15,7 +15,7 @@ from include.tiering.quotas.contract import ByteLimiter
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification import segment_contents
-from include.tiering.verification.measure_log import Sheet, fill_ends, fill_whole
+from include.tiering.verification.measure_log import Measurements, fill_ends, fill_whole
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.segment_contents import SegmentContents
 
@@ -47,21 +47,21 @@ def measure_segment(
     """
     metadata = row.metadata
     contents = SegmentContents(metadata, storage, limiter, depth)
-    sheet = Sheet()
-    sheet.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
-    _fill_indexes(sheet, contents, row)
-    sheet.fill(("manifest_differences",), lambda: _manifest_differences(sheet, contents, metadata))
-    sheet.fill(("objects_unlike_contents",), lambda: [_objects_unlike_contents(sheet, contents)])
-    sheet.fill(("leader_epochs_outside",), lambda: [segment_contents.leader_epochs_outside(metadata)])
-    sheet.fill(
+    measurements = Measurements()
+    measurements.fill(("stored_log_size_bytes", "stored_log_crc32c"), contents.log_size_and_crc32c)
+    _fill_indexes(measurements, contents, row)
+    measurements.fill(("manifest_differences",), lambda: _manifest_differences(measurements, contents, metadata))
+    measurements.fill(("objects_unlike_contents",), lambda: [_objects_unlike_contents(measurements, contents)])
+    measurements.fill(("leader_epochs_outside",), lambda: [segment_contents.leader_epochs_outside(metadata)])
+    measurements.fill(
         ("missing_offsets", "unexplained_overlap", "leader_epochs_back"),
         lambda: [
-            _missing_offsets(sheet, previous, metadata, decisions),
+            _missing_offsets(measurements, previous, metadata, decisions),
             histories.unexplained_overlap(previous, metadata),
             histories.leader_epochs_back(previous, metadata),
         ],
     )
-    sheet.fill(
+    measurements.fill(
         ("leader_epochs_unlike_previous",),
         lambda: [
             segment_contents.epochs_unlike_previous(
@@ -70,13 +70,13 @@ def measure_segment(
         ],
     )
     if depth is Depth.DEEP:
-        fill_whole(sheet, contents)
-        _take_read_checksum_where_none_is_kept(sheet)
+        fill_whole(measurements, contents)
+        _take_read_checksum_where_none_is_kept(measurements)
     else:
-        fill_ends(sheet, contents)
-        _take_source_checksum_of_a_transformed_log(sheet, row)
-    sheet.fill(("objects_missing",), lambda: [_objects_missing(sheet, contents)])
-    source_crc32c = sheet.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
+        fill_ends(measurements, contents)
+        _take_source_checksum_of_a_transformed_log(measurements, row)
+    measurements.fill(("objects_missing",), lambda: [_objects_missing(measurements, contents)])
+    source_crc32c = measurements.values.get("read_log_crc32c") if row.log_crc32c is None else row.log_crc32c
     partition = metadata.topic_id_partition
     return SegmentMeasure(
         topic=partition.topic,
@@ -90,26 +90,26 @@ def measure_segment(
         max_timestamp_ms=metadata.max_timestamp_ms,
         depth=depth,
         bytes_read=contents.bytes_read,
-        remarks=tuple(sheet.remarks),
-        **sheet.values,
+        remarks=tuple(measurements.remarks),
+        **measurements.values,
     )
 
 
-def _take_read_checksum_where_none_is_kept(sheet: Sheet) -> None:
+def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
     """A store that keeps no checksum has what is read from it."""
-    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
-        sheet.values["stored_log_crc32c"] = sheet.values["read_log_crc32c"]
+    if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
+        measurements.values["stored_log_crc32c"] = measurements.values["read_log_crc32c"]
 
 
-def _take_source_checksum_of_a_transformed_log(sheet: Sheet, row: SegmentRow) -> None:
+def _take_source_checksum_of_a_transformed_log(measurements: Measurements, row: SegmentRow) -> None:
     """What the store keeps is a checksum of other bytes: it was compared when they were sent, and a deep measure
     compares what comes out of them.
     """
-    if sheet.values["stored_log_size_bytes"] is not None and sheet.values["stored_log_crc32c"] is None:
-        sheet.values["stored_log_crc32c"] = row.log_crc32c
+    if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
+        measurements.values["stored_log_crc32c"] = row.log_crc32c
 
 
-def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> None:
+def _fill_indexes(measurements: Measurements, contents: SegmentContents, row: SegmentRow) -> None:
     metadata = row.metadata
     for prefix, read, faults in (
         ("offset_index", partial(contents.index, IndexType.OFFSET), segment_contents.offset_index_faults),
@@ -117,16 +117,16 @@ def _fill_indexes(sheet: Sheet, contents: SegmentContents, row: SegmentRow) -> N
         ("transaction_index", contents.transaction_index, segment_contents.transaction_index_faults),
     ):
         columns = [f"{prefix}_{kind}" for kind in segment_contents.IndexFaults._fields]
-        sheet.fill(columns, partial(_faults_of, read, faults, metadata))
-    sheet.fill(
+        measurements.fill(columns, partial(_faults_of, read, faults, metadata))
+    measurements.fill(
         ("transaction_index_contradictions",),
         lambda: [_transaction_index_contradictions(contents.transaction_index(), row)],
     )
-    sheet.fill(
+    measurements.fill(
         ("producer_snapshot_beyond_end",),
         lambda: [segment_contents.producers_beyond_end(contents.index(IndexType.PRODUCER_SNAPSHOT), metadata)],
     )
-    sheet.fill(
+    measurements.fill(
         ("leader_epoch_differences",),
         lambda: [segment_contents.leader_epoch_differences(contents.index(IndexType.LEADER_EPOCH), metadata)],
     )
@@ -149,7 +149,7 @@ def _faults_of(
 
 
 def _missing_offsets(
-    sheet: Sheet,
+    measurements: Measurements,
     previous: RemoteLogSegmentMetadata | None,
     metadata: RemoteLogSegmentMetadata,
     decisions: Sequence[SkippedOffsets],
@@ -158,7 +158,7 @@ def _missing_offsets(
     total = sum(part.size for part in missing)
     if missing:
         skipped = f"; skipped by decision are {_named(one.offsets for one in decisions)}" if decisions else ""
-        sheet.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
+        measurements.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
     return total
 
 
@@ -166,15 +166,17 @@ def _named(ranges: Iterable[OffsetRange]) -> str:
     return ", ".join(map(str, ranges))
 
 
-def _manifest_differences(sheet: Sheet, contents: SegmentContents, metadata: RemoteLogSegmentMetadata) -> list[int]:
+def _manifest_differences(
+    measurements: Measurements, contents: SegmentContents, metadata: RemoteLogSegmentMetadata
+) -> list[int]:
     manifest = contents.manifest()
     differing = [] if manifest is None else segment_contents.manifest_differences(manifest, metadata)
     if differing:
-        sheet.remark("manifest_differences", f"manifest and metadata differ in {', '.join(differing)}")
+        measurements.remark("manifest_differences", f"manifest and metadata differ in {', '.join(differing)}")
     return [len(differing)]
 
 
-def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int | None:
+def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
     """None where the store refused to give some of them: an archive tier shows length and checksum of an object, and
     does not let it be read.
 
@@ -182,27 +184,29 @@ def _objects_missing(sheet: Sheet, contents: SegmentContents) -> int | None:
     beside the batches and the metadata.
     """
     absent = list(contents.absent_kinds())
-    if sheet.is_refused:
-        sheet.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
+    if measurements.is_refused:
+        measurements.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
         return None
     if contents.indexes_are_objects:
         sizes = {one.kind: one.size_bytes for one in contents.stored_objects()}
         absent += [
             kind
             for kind, column in _SHOULD_HAVE_ENTRIES.items()
-            if not sizes.get(kind) and kind not in absent and sheet.values.get(column) == 1
+            if not sizes.get(kind) and kind not in absent and measurements.values.get(column) == 1
         ]
     if absent:
-        sheet.remark("objects_missing", f"not in the store, or without their bytes: {', '.join(absent)}")
+        measurements.remark("objects_missing", f"not in the store, or without their bytes: {', '.join(absent)}")
     return len(absent)
 
 
-def _objects_unlike_contents(sheet: Sheet, contents: SegmentContents) -> int:
+def _objects_unlike_contents(measurements: Measurements, contents: SegmentContents) -> int:
     unlike = [
         stored.key
         for stored in contents.stored_objects()
         if stored.kind is not ObjectKind.LOG and not contents.holds_what_is_read(stored)
     ]
     if unlike:
-        sheet.remark("objects_unlike_contents", f"length or checksum differs from what is read: {', '.join(unlike)}")
+        measurements.remark(
+            "objects_unlike_contents", f"length or checksum differs from what is read: {', '.join(unlike)}"
+        )
     return len(unlike)

@@ -37,7 +37,7 @@ class SegmentMeasure:
 
     Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes behind the
     last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point out of the segment,
-    `*_wrong_entries` entries that say of the batches what is not so. What has no predecessor, no manifest or no
+    `*_strays` entries that say of the batches what is not so. What has no predecessor, no manifest or no
     transaction index by right has no fault there.
 
     Attributes:
@@ -206,25 +206,25 @@ def measure_partition(
     them where they are not the first; `leader_epochs` is the merged history. `log_start_offset` (inclusive) is ours,
     `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
     """
-    sheet = _Sheet()
+    measurements = _PartitionMeasurements()
     held = sorted(
         _held(segments, histories, divergences), key=lambda one: (one.history, one.segment.end_offset, one.part.first)
     )
-    _fill_missing(sheet, held, decisions, log_start_offset)
+    _fill_missing(measurements, held, decisions, log_start_offset)
     for before, after in pairwise(held):
         if before.history == after.history:
-            _fill_succession(sheet, before.segment, after.segment)
+            _fill_succession(measurements, before.segment, after.segment)
     for one in held:
         if one.part.last >= log_start_offset:
-            _fill_other_history(sheet, one, divergences, leader_epochs)
+            _fill_other_history(measurements, one, divergences, leader_epochs)
     finished = [one.segment for one in sorted(held, key=lambda one: one.segment.end_offset)]
     for segment in finished:
         if log_end_offset is not None and segment.end_offset >= log_end_offset:
             text = f"ends at offset {segment.end_offset}, and the log before offset {log_end_offset}"
-            sheet.add("segments_above_log_end", 1, segment, text)
+            measurements.add("segments_above_log_end", 1, segment, text)
         if segment.end_offset < log_start_offset:
             text = f"ends at offset {segment.end_offset}, below the log start {log_start_offset}"
-            sheet.add("segments_below_log_start", 1, segment, text)
+            measurements.add("segments_below_log_start", 1, segment, text)
     return PartitionMeasure(
         topic=partition.topic,
         topic_id=str(partition.topic_id),
@@ -232,8 +232,8 @@ def measure_partition(
         segments=len(finished),
         start_offset=min((s.start_offset for s in finished), default=None),
         end_offset=finished[-1].end_offset if finished else None,
-        faults=tuple(sheet.faults()),
-        **{column: sheet.counts[column] for column in _COUNTED},
+        faults=tuple(measurements.faults()),
+        **{column: measurements.counts[column] for column in _COUNTED},
     )
 
 
@@ -268,7 +268,7 @@ def _held(
             yield _Held(segment, history, part)
 
 
-class _Sheet:
+class _PartitionMeasurements:
     def __init__(self) -> None:
         self.counts: dict[str, int] = defaultdict(int)
         self._faults: dict[str, list[SegmentFault]] = defaultdict(list)
@@ -285,7 +285,7 @@ class _Sheet:
 
 
 def _fill_missing(
-    sheet: _Sheet,
+    measurements: _PartitionMeasurements,
     held: Sequence[_Held],
     decisions: Sequence[SkippedOffsets],
     log_start_offset: int,
@@ -296,26 +296,30 @@ def _fill_missing(
         if position:
             for hole in not_skipped(held_up_to + 1, one.part.first - 1, decisions):
                 text = f"follows the offsets {hole}, which no segment holds"
-                sheet.add("missing_offsets", hole.size, one.segment, text)
+                measurements.add("missing_offsets", hole.size, one.segment, text)
         held_up_to = max(held_up_to, one.part.last)
 
 
 def _fill_other_history(
-    sheet: _Sheet, held: _Held, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
+    measurements: _PartitionMeasurements, held: _Held, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
 ) -> None:
     for offsets in unexplained(held.segment, held.history, divergences, leader_epochs):
         text = f"holds the offsets {offsets} under other leader epochs than the partition's history has there"
-        sheet.add("other_history", offsets.size, held.segment, text)
+        measurements.add("other_history", offsets.size, held.segment, text)
 
 
-def _fill_succession(sheet: _Sheet, before: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata) -> None:
+def _fill_succession(
+    measurements: _PartitionMeasurements, before: RemoteLogSegmentMetadata, after: RemoteLogSegmentMetadata
+) -> None:
     other = before.remote_log_segment_id.id
     if (before.start_offset, before.end_offset) == (after.start_offset, after.end_offset):
         offsets = OffsetRange(after.start_offset, after.end_offset)
-        sheet.add("duplicate_segments", 1, after, f"has the offsets {offsets}, as segment {other} has")
+        measurements.add("duplicate_segments", 1, after, f"has the offsets {offsets}, as segment {other} has")
         return
     if overlap := unexplained_overlap(before, after):
-        sheet.add("unexplained_overlap", overlap, after, f"shares {overlap} offsets with segment {other}")
+        measurements.add("unexplained_overlap", overlap, after, f"shares {overlap} offsets with segment {other}")
     if back := leader_epochs_back(before, after):
         epoch = before.segment_leader_epochs.entries[-1].epoch
-        sheet.add("leader_epoch_regressions", 1, after, f"begins {back} below leader epoch {epoch} of segment {other}")
+        measurements.add(
+            "leader_epoch_regressions", 1, after, f"begins {back} below leader epoch {epoch} of segment {other}"
+        )

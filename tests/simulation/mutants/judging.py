@@ -92,7 +92,7 @@ def _marker_not_heeded() -> list[Patch]:
 
 
 def _rows_not_asked() -> list[Patch]:
-    """What is not a complete copy is an orphan, and condemned whatever metadata knows."""
+    """What is not a complete copy is an orphan, and marked for deletion whatever the metadata says."""
 
     def mark_for_deletion(_self: Any, _lease: Any, segment_ids: Any) -> frozenset[Any]:
         return frozenset(one.id for one in segment_ids)

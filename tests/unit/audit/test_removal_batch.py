@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from include.tiering.audit.finding import FindingKind
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalOutcome
-from include.tiering.audit.remove_orphans import RemovalBatch, RemovalResult, RemovalStep
+from include.tiering.audit.remove_orphans import OrphanRemover, RemovalBatch, RemovalResult, RemovalStep
 from include.tiering.errors import (
     ApprovalRequiredError,
     ForeignStoreError,
@@ -28,7 +28,7 @@ from include.tiering.remote_storage.orphan_objects import Orphan, OrphanFailure,
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.runs.batch import BatchEnd
 from tests.doubles.databases import database_kind, database_url, engine, migrated_engine
-from tests.doubles.deployment import LEASE_MS, Crash, Deployment
+from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
     delete,
@@ -68,8 +68,8 @@ class World(Deployment):
         super().__init__(engine)
         self.root = root
         self.store = FileObjectStore(root)
-        self.strays = Strays(self.store, AivenLayout(), self.require_ours)
-        self.strays.refused = {}
+        self.orphans = FailingOrphans(self.store, AivenLayout(), self.require_ours)
+        self.orphans.refused = {}
         self.is_foreign = False
         self.attempts_per_group = 333
         self.number = 0
@@ -105,7 +105,7 @@ class World(Deployment):
             self.removals.approve("run", run.plan_hash, author="me")
 
     def batch(self) -> RemovalResult:
-        remover = StrayRemover(self.strays, self.removals, self.audits, self.registry, self.reached)
+        remover = OrphanRemover(self.orphans, self.removals, self.audits, self.registry, self.reached)
         return RemovalBatch(
             remover,
             SameLimiter(UnlimitedBytes()),
@@ -338,10 +338,6 @@ class TestFailures:
     @pytest.mark.parametrize("step", RemovalStep)
     def test_a_crash_at_each_step_is_completed_by_the_same_run(self, world, step):
         orphan, spared = world.orphan(), world.orphan()
-
-        def crash() -> None:
-            raise Crash
-
         world.at[step] = crash
         world.plan(orphan)
         with pytest.raises(Crash):

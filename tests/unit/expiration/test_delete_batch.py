@@ -10,8 +10,6 @@ from time import sleep
 import pytest
 from sqlalchemy import Engine
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.errors import (
     ApprovalRequiredError,
     RemoteStorageUnavailableError,
@@ -20,7 +18,6 @@ from include.tiering.errors import (
 )
 from include.tiering.expiration.checks import PlanCheck, StillPlanned
 from include.tiering.expiration.delete_segments import DeleteBatch, DeleteResult, DeleteStep, SegmentDeleter
-from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
@@ -29,14 +26,10 @@ from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
-from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.sql import SqlRemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
 from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
-    CLUSTER_ID,
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,

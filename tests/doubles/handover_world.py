@@ -97,7 +97,7 @@ class HandoverWorld:
     questions: SqlPlanQuestions
     clock: ManualClock
     at: Callable[[str], None] = lambda _: None
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     verdict: Verdict = Verdict.PASSED
     verified: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     lost: set[tuple[int, int]] = field(default_factory=set)
@@ -147,7 +147,7 @@ class HandoverWorld:
         self.handovers.begin(HANDOVER_ID, TOPIC_ID, TOPIC, wanted, author="ada")
 
     def carry_on(self, driver: str = "driver", **how: Any) -> Handover:
-        return carry_on(self.ports, HANDOVER_ID, driver, told=self.told.append, **how)
+        return carry_on(self.ports, HANDOVER_ID, driver, on_message=self.messages.append, **how)
 
     def approve(self) -> None:
         self.handovers.approve(HANDOVER_ID, present(self.handover.plan_hash), author="grace")
@@ -160,7 +160,7 @@ class HandoverWorld:
         return self.carry_on(until=before)
 
     def undo(self) -> Any:
-        return undo_handover(self.ports, HANDOVER_ID, "driver", told=self.told.append)
+        return undo_handover(self.ports, HANDOVER_ID, "driver", on_message=self.messages.append)
 
     def evidence(self) -> Any:
         return gather(self.ports, TOPIC, TOPIC_ID, self.handover)

@@ -51,7 +51,7 @@ def _histories(draw: st.DrawFn) -> list[bytes]:
     return records
 
 
-def _told(cluster_metadata: MetadataLog) -> list[tuple[TopicMetadata | None, bool]]:
+def _answers(cluster_metadata: MetadataLog) -> list[tuple[TopicMetadata | None, bool]]:
     return [(cluster_metadata.topic(topic_id), cluster_metadata.is_removed(topic_id)) for topic_id in IDS]
 
 
@@ -81,7 +81,7 @@ def test_followed_or_read_at_once(history: list[bytes], data: st.DataObject) -> 
                 segment.touch()
         followed.refresh()
         fresh = MetadataLog([log_dir.path])
-        assert _told(followed) == _told(fresh)
+        assert _answers(followed) == _answers(fresh)
         assert followed.log_end_offset == fresh.log_end_offset == len(history)
 
 
@@ -99,5 +99,5 @@ def test_a_snapshot_and_the_rest_say_the_same_as_the_log(history: list[bytes], d
         batches = [metadata_batch(offset, [record]) for offset, record in enumerate(history)]
         (folder / f"{cut:020d}.log").write_bytes(b"".join(batches[cut:]))
         from_whole, from_cleaned = MetadataLog([whole.path]), MetadataLog([cleaned.path])
-        assert [told[0] for told in _told(from_cleaned)] == [told[0] for told in _told(from_whole)]
+        assert [append[0] for append in _answers(from_cleaned)] == [append[0] for append in _answers(from_whole)]
         assert from_cleaned.log_end_offset == from_whole.log_end_offset

@@ -24,7 +24,7 @@ def cluster(tmp_path: Path) -> TwoBrokers:
     return TwoBrokers(tmp_path)
 
 
-def told(cluster: TwoBrokers, *values: bytes) -> None:
+def append(cluster: TwoBrokers, *values: bytes) -> None:
     """The metadata log goes on, in every directory that has one."""
     for log_dir in cluster.dirs.values():
         log_dir.append_metadata(*values)
@@ -37,7 +37,7 @@ def waiting(items: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
 def elsewhere(cluster: TwoBrokers) -> None:
     """`audit` is on broker 3 alone, of which no directory is named."""
     cluster.include = ["orders", "au*"]
-    told(cluster, topic_record("audit", AUDIT), partition_record(AUDIT, replicas=(3,), leader=3))
+    append(cluster, topic_record("audit", AUDIT), partition_record(AUDIT, replicas=(3,), leader=3))
 
 
 def test_a_topic_that_lies_on_brokers_that_log_dirs_does_not_name_is_said_to_wait(cluster: TwoBrokers) -> None:
@@ -58,7 +58,7 @@ def test_a_topic_that_lies_on_brokers_that_log_dirs_does_not_name_is_said_to_wai
 
 def test_a_partition_whose_leader_is_not_named_is_said_to_wait(cluster: TwoBrokers) -> None:
     assert cluster.run("copy")[0] == 0
-    told(cluster, partition_change(ORDERS, replicas=(3, 1, 2), leader=3))
+    append(cluster, partition_change(ORDERS, replicas=(3, 1, 2), leader=3))
     for command in ("plan", "copy"):
         code, said = cluster.run(command)
         assert (code, waiting(said["held_back"])) == (1, [("orders", 0, NO_LEADER)])
@@ -70,7 +70,7 @@ def test_topics_that_nobody_asked_for_or_that_are_never_tiered_wait_for_nothing(
     cluster.include = ["*"]
     ids = {name: Uuid(name.encode()[-16:].ljust(16, b"-")) for name in ("__consumer_offsets", "table", "theirs")}
     for name, topic_id in ids.items():
-        told(cluster, topic_record(name, topic_id), partition_record(topic_id, replicas=(3,), leader=3))
+        append(cluster, topic_record(name, topic_id), partition_record(topic_id, replicas=(3,), leader=3))
     cluster.configured("table", "cleanup.policy", "compact,delete")
     cluster.configured("theirs", "remote.storage.enable", "true")
     code, planned = cluster.run("plan")
@@ -117,7 +117,7 @@ def test_a_source_that_is_damaged_is_not_ready(cluster: TwoBrokers) -> None:
 def made_again(cluster: TwoBrokers, new: Uuid | None) -> None:
     """The topic is archived, deleted and, with a new id, created again and archived again."""
     assert cluster.run("copy")[0] == 0
-    told(cluster, remove_topic(ORDERS))
+    append(cluster, remove_topic(ORDERS))
     for log_dir in cluster.dirs.values():
         shutil.rmtree(log_dir.path / "orders-0")
         log_dir.all_current({})
@@ -159,12 +159,12 @@ def test_a_topic_that_is_gone_is_no_finding(cluster: TwoBrokers) -> None:
 
 def test_the_broken_file_of_another_partition_is_nobodys_reason(cluster: TwoBrokers) -> None:
     cluster.include = ["*"]
-    told(cluster, topic_record("audit", AUDIT), partition_record(AUDIT, replicas=(1, 2)))
+    append(cluster, topic_record("audit", AUDIT), partition_record(AUDIT, replicas=(1, 2)))
     for log_dir in cluster.dirs.values():
         directory = log_dir.partition("audit-0", AUDIT)
         directory.filled(0, 10)
         directory.file(0, "timeindex").write_bytes(b"damaged")
-    told(cluster, partition_change(ORDERS, replicas=(3, 1), leader=3))
+    append(cluster, partition_change(ORDERS, replicas=(3, 1), leader=3))
     ready = cluster.run("ready")[1]
     (orders,) = [one for one in ready["partitions"] if one["topic"] == "orders"]
     assert orders["detail"] == "broker 3 leads it; only followers of it are found, on broker 1, 2"

@@ -17,7 +17,7 @@ from tests.simulation.mutants.all import MUTANTS
 from tests.simulation.runner import by_version, run, say, version
 from tests.simulation.schedule import run_schedule
 from tests.simulation.shrink import shrink
-from tests.simulation.story import told
+from tests.simulation.story import story_of
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def _story(seed: int, mutant_name: str | None, *, whole: bool) -> int:
         if found.violation is None:
             say(f"seed {seed}: every invariant held in {found.steps} steps")
         short = None if whole or found.violation is None else shrink(found)
-        say(told(run_schedule(seed, replay=short, tracing=True)))
+        say(story_of(run_schedule(seed, replay=short, tracing=True)))
     return 0 if found.violation is None else 1
 
 
@@ -80,7 +80,7 @@ def _mutants(names: list[str], most: int, processes: int, *, write: bool) -> int
         caught.append(one)
         say(f"{one.name}: {one.invariant or 'survives'} after {one.schedules} schedules, run in {one.bitten} of them")
         if names and one.seed is not None:
-            say(told(shortest(mutant_named(one.name), one.seed)))
+            say(story_of(shortest(mutant_named(one.name), one.seed)))
     most_schedules = max(one.schedules for one in caught)
     summary = (
         f"{len(caught)} mutants in one run over sources `{sources}`, the last one after {most_schedules} schedules."

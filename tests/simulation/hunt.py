@@ -60,13 +60,13 @@ def hunt(mutant: Mutant, most: int) -> Caught:
 
 
 def hunted(
-    names: Sequence[str], most: int, processes: int, told: Callable[[Chunk], None] = lambda _chunk: None
+    names: Sequence[str], most: int, processes: int, on_chunk: Callable[[Chunk], None] = lambda _chunk: None
 ) -> Iterator[Caught]:
-    """As they are caught, then those that survive. Seeds from 1 on; `told` gets what each few of them came to."""
+    """As they are caught, then those that survive. Seeds from 1 on; `on_chunk` gets what each few of them came to."""
     at_large = dict.fromkeys(names)
     bitten: Counter[str] = Counter()
     for chunk in _chunks(at_large, most, processes):
-        told(chunk)
+        on_chunk(chunk)
         bitten += chunk.bitten
         for name in [one for one in at_large if one in chunk.found]:
             del at_large[name]

@@ -25,7 +25,7 @@ def _raised(detail: str) -> str:
     return f"raises our log start of {partition} to {offset}"
 
 
-_TOLD: dict[str, Callable[[str], str]] = {
+_TEXTS: dict[str, Callable[[str], str]] = {
     "source.scan": lambda _: "scans the brokers",
     "registry.set_owner": lambda _: "records the topic's owner",
     "work.save_plan": lambda detail: f"stores the plan {_first(detail)}",
@@ -48,7 +48,7 @@ _TOLD: dict[str, Callable[[str], str]] = {
 }
 
 
-def told(outcome: Outcome) -> str:
+def story_of(outcome: Outcome) -> str:
     """Numbered sentences with the time in seconds, and what broke in the end."""
     sentences = list(_sentences(outcome.trace))
     lines = [f"{number:3}. {sentence}" for number, sentence in enumerate(sentences, start=1)]
@@ -65,8 +65,8 @@ def _sentences(trace: Iterable[TraceLine]) -> Iterable[str]:
             yield f"{at}{what}{': ' + detail if detail else ''}"
         elif actor == "store":
             yield f"{at}the store {what}: {_short(detail)}"
-        elif what in _TOLD:
-            yield f"{at}{actor} {_short(_TOLD[what](detail))}{' -> ' + outcome if outcome else ''}"
+        elif what in _TEXTS:
+            yield f"{at}{actor} {_short(_TEXTS[what](detail))}{' -> ' + outcome if outcome else ''}"
         elif outcome and what not in ("ended", "because"):
             yield f"{at}{actor} {what} {_short(detail)[:60]} -> {outcome}"
 

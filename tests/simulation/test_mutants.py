@@ -9,7 +9,7 @@ from tests.simulation.mutants.all import MUTANTS
 from tests.simulation.mutants.mutant import always
 from tests.simulation.schedule import run_schedule
 from tests.simulation.shrink import shrink
-from tests.simulation.story import told
+from tests.simulation.story import story_of
 
 QUICK = {
     "finished-first": "FINISHED has its exact bytes",
@@ -34,7 +34,7 @@ def test_a_failure_becomes_a_short_story() -> None:
     with mutant.active():
         found = run_schedule(seed)
         choices = shrink(found, runs=40)
-        story = told(run_schedule(seed, replay=choices, tracing=True))
+        story = story_of(run_schedule(seed, replay=choices, tracing=True))
     assert len(choices) < len(found.taken)
     lines = story.splitlines()
     assert lines[0].lstrip().startswith("1.")

@@ -72,7 +72,7 @@ class Counting(Protocol):
 class Watcher:
     """Who is told what happens."""
 
-    told: Callable[[str], None]
+    on_message: Callable[[str], None]
     on_step: Callable[[Handover], None]
     counting: Counting
 
@@ -162,7 +162,7 @@ class _Run:
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
             handover = self._app.handover.carry_on(
-                handover.handover_id, until=until, on_step=self._once, told=self._watcher.told
+                handover.handover_id, until=until, on_step=self._once, on_message=self._watcher.on_message
             )
             if handover.state is not HandoverState.ACTIVE or (until is not None and _is_behind(handover, until)):
                 return handover
@@ -215,7 +215,7 @@ class _Run:
             self._digests(sample, isolation, offsets.earliest, end, on_bytes) for isolation, end in ends.items()
         )
         records, stable = (sum(one.records for one in digests.values()) for digests in (plain, committed))
-        self._watcher.told(
+        self._watcher.on_message(
             f"{sample.replica_id.topic_id_partition}: {records:,} records read, {stable:,} by read_committed"
         )
         return _Read(offsets, plain, committed)
@@ -272,7 +272,7 @@ def rehearse(
     parent = _parent(app)
     require_free_space(size_bytes, shutil.disk_usage(parent).free, parent)
     with _directory(parent, keep=keep) as root:
-        watcher.told(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
+        watcher.on_message(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
         with watcher.counting("copying", size_bytes) as on_bytes:
             broker = prepared_broker(
                 root,
@@ -284,7 +284,7 @@ def rehearse(
                 on_bytes=on_bytes,
             )
         with broker.running():
-            watcher.told(f"Kafka {kafka.version} runs at {broker.process.bootstrap}, pid {broker.process.pid}")
+            watcher.on_message(f"Kafka {kafka.version} runs at {broker.process.bootstrap}, pid {broker.process.pid}")
             rehearsal = rehearse_on(broker, samples, configs, watcher, kafka.version)
         return replace(rehearsal, kept=root) if keep else rehearsal
 

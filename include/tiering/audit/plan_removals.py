@@ -9,9 +9,9 @@ A run has one plan each, and is released only by an approval of exactly that pla
 is. The rules of expiration are asked as well (share of a topic, with a floor, within 24 hours); what they say is shown
 with the question. A plan that names segments which metadata knows by now is said to be stale: it would remove less.
 
-An id whose objects are about to go is condemned first: from then on no segment may begin under it, neither a copy nor
-an adoption. Condemning and beginning exclude each other in one transaction of the database, so whoever was stopped in
-between finds out, however late it goes on.
+An id whose objects are about to be removed is first marked for deletion: from then on no segment may begin under it,
+neither a copy nor an adoption. Marking an id and beginning a segment exclude each other in one transaction of the
+database, so a process that was stopped in between is refused, however late it continues.
 """
 
 from collections import Counter, defaultdict
@@ -111,8 +111,8 @@ class RemovalTotals:
 class RemovalStore(DeletionRuns, Protocol):
     """Runs of one cluster that remove what has no metadata.
 
-    What is still PLANNED becomes KEPT by a withdrawal; where its id is condemned already, FAILED, as somebody may be
-    removing it. No id is pardoned by it.
+    A withdrawal sets what is still PLANNED to KEPT; to FAILED where the id is marked for deletion already, as a batch may
+    be removing it. A withdrawal clears no mark.
     """
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
@@ -130,7 +130,7 @@ class RemovalStore(DeletionRuns, Protocol):
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
         """Decide, for each of these ids of the leased partition, that no segment begins under it any more.
 
-        Returns those for which that holds now. The others are in the metadata in some state that is not a tombstone:
+        Returns those that are marked now. The others are in the metadata in some state that is not a tombstone:
         nothing of theirs may be removed. One transaction.
 
         Raises:
@@ -152,7 +152,7 @@ class RemovalStore(DeletionRuns, Protocol):
 
     def forget(self, older_than_ms: int) -> int:
         """Remove planned removals that were settled longer ago, by the database's clock; returns how many. Their ids
-        are condemned no more, as those of tombstones that are forgotten.
+        are no longer marked for deletion, as those of tombstones that are forgotten.
         """
         ...
 

@@ -1,14 +1,15 @@
 """Remove what no metadata knows, of one partition, group by group: the protocol and its crash table, and the batch.
 
 A copy writes its row before its first object, and an adoption its row under a lease. So an object whose id has no row,
-or a tombstone, belongs to nobody, and after its id was marked nobody begins it any more.
+or a tombstone, belongs to no segment, and once its id is marked for deletion, no segment can begin under it.
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
     LOOKED      the store asked again, key by key: all that    nothing                                -
                 is there was planned, and is as it was seen
-    MARKED   in one transaction, under the lease: no row    ids that no segment can have, all      A
-                in any state but a tombstone; ids marked for deletion    objects
-    REMOVED     uploads, objects, then old versions, then      marked ids without objects; the     A
+    MARKED      in one transaction, under the lease: no row    ids that no segment can have, all      A
+                in any state but a tombstone; ids marked       objects
+                for deletion
+    REMOVED     uploads, objects, then old versions, then      marked ids without objects; the        A
                 delete markers                                 plan says PLANNED
     RECORDED    outcomes stored with the plan and the finding  nothing                                -
 

@@ -187,7 +187,7 @@ def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
                 handover.handover_id,
                 resume=resume,
                 on_step=lambda one: typer.echo(step_line(one), err=True),
-                told=lambda line: typer.echo(f"    {line}", err=True),
+                on_message=lambda line: typer.echo(f"    {line}", err=True),
             )
         except LeaseLostError:
             if app.adapters.clock.monotonic() > deadline:
@@ -234,7 +234,7 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
             raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
         if not agrees(f"{sentence}. Go back?"):
             raise typer.Exit(ExitCode.FINDINGS)
-    app.handover.undo(found.handover_id, told=lambda line: typer.echo(f"    {line}", err=True))
+    app.handover.undo(found.handover_id, on_message=lambda line: typer.echo(f"    {line}", err=True))
     from include.tiering.handover.report import present_handover
 
     finish(
@@ -283,14 +283,14 @@ def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None
     from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
     from include.tiering.cli.progress import counted_bytes
 
-    watcher = Watcher(_told, _step, counted_bytes)
+    watcher = Watcher(_echo, _step, counted_bytes)
     with _ended_once(keep=keep):
         java()
         kafka = kafka_by_maven(os.environ) if kafka_home is None else kafka_in(kafka_home)
         return rehearse(app, topic, kafka, watcher, max_bytes=max_bytes, keep=keep)
 
 
-def _told(line: str) -> None:
+def _echo(line: str) -> None:
     typer.echo(f"    {line}", err=True)
 
 

@@ -73,7 +73,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         left = _left(evidence_of(run).partitions)
         words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
         if words != said:
-            run.told(said := words)
+            run.on_message(said := words)
         if not left:
             return DONE
         if done.copied_segments:
@@ -146,7 +146,7 @@ def verified(run: HandoverRun) -> HandoverEvidence:
     if not wanted:
         return evidence
     if deep:
-        run.told(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
+        run.on_message(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
     run.ports.verbs.verify(wanted)
     return evidence_of(run)
 
@@ -237,7 +237,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     ports.handovers.save_seed(run.drive, seed_of(evidence))
     for one in run.seed:
         offsets = "nothing" if one.is_empty else f"offsets {one.start_offset}..{one.end_offset}"
-        run.told(f"{one.topic_id_partition}: {offsets}")
+        run.on_message(f"{one.topic_id_partition}: {offsets}")
     return DONE
 
 

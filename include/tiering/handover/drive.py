@@ -98,7 +98,7 @@ def carry_on(
     until: HandoverStep | None = None,
     resume: bool = False,
     on_step: Callable[[Handover], None] = lambda _: None,
-    told: Callable[[str], None] = _silent,
+    on_message: Callable[[str], None] = _silent,
 ) -> Handover:
     """Do what is to be done, at most up to `until` (inclusive); returns the hand-over as it is then.
 
@@ -110,7 +110,7 @@ def carry_on(
         BrokersError: it was resumed, and they do not say from which log starts on.
         MetadataUnavailableError
     """
-    with _driving(ports, handover_id, driver, told) as run:
+    with _driving(ports, handover_id, driver, on_message) as run:
         if run.handover.state is HandoverState.UNDOING:
             undo(run)
         elif resume:
@@ -124,7 +124,7 @@ def carry_on(
 
 
 def undo_handover(
-    ports: HandoverPorts, handover_id: Uuid, driver: str, *, told: Callable[[str], None] = _silent
+    ports: HandoverPorts, handover_id: Uuid, driver: str, *, on_message: Callable[[str], None] = _silent
 ) -> Undo:
     """Go back as far as possible.
 
@@ -133,7 +133,7 @@ def undo_handover(
         StateConflictError: it has ended, or nothing can be undone any more; the text says what can be done instead.
         BrokersError
     """
-    with _driving(ports, handover_id, driver, told) as run:
+    with _driving(ports, handover_id, driver, on_message) as run:
         return undo(run)
 
 
@@ -182,7 +182,7 @@ def _set_going(run: HandoverRun) -> None:
 
 @contextmanager
 def _driving(
-    ports: HandoverPorts, handover_id: Uuid, driver: str, told: Callable[[str], None]
+    ports: HandoverPorts, handover_id: Uuid, driver: str, on_message: Callable[[str], None]
 ) -> Iterator[HandoverRun]:
     drive = ports.handovers.drive(handover_id, driver, lease_ms=ports.limits.lease_ms)
     if drive is None:
@@ -190,7 +190,7 @@ def _driving(
         raise LeaseLostError(f"{holder.driver} drives hand-over {handover_id} of {holder.topic}")
     try:
         with ports.keep_alive(drive):
-            yield HandoverRun(ports, drive, told)
+            yield HandoverRun(ports, drive, on_message)
     finally:
         ports.handovers.release(drive)
 
@@ -256,7 +256,7 @@ def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> 
     registry, handover = run.ports.registry, run.handover
     if registry.owner(handover.topic_id) is expected:
         registry.set_owner(handover.topic_id, handover.topic, owner, expected=expected, author=run.drive.driver)
-        run.told(f"owner: {owner}")
+        run.on_message(f"owner: {owner}")
 
 
 def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:

@@ -36,14 +36,16 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
     if any(key in final for key in LOCAL_OVERRIDES):
         for level in _levels(run, final):
             change_configs(run, run.handover.topic, {LOCAL_BYTES: str(level)})
-            run.told(f"{LOCAL_BYTES}={level} ({format_bytes(level)})")
+            run.on_message(f"{LOCAL_BYTES}={level} ({format_bytes(level)})")
             if (difference := _settle_and_compare(run, level)) is not None:
                 return difference
         change_configs(run, run.handover.topic, final)
         if (difference := _settle_and_compare(run, None)) is not None:
             return difference
         run.ports.handovers.overrides_restored(run.drive, list(LOCAL_OVERRIDES))
-        run.told(", ".join(f"{key}={'unset' if value is None else value}" for key, value in sorted(final.items())))
+        run.on_message(
+            ", ".join(f"{key}={'unset' if value is None else value}" for key, value in sorted(final.items()))
+        )
     return DONE
 
 
@@ -133,9 +135,13 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
         if stored.digest != served:
             return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
         for left_out in stored.not_opened:
-            run.told(f"{partition}: offsets {left_out} are in a batch too large to be opened, and were not compared")
+            run.on_message(
+                f"{partition}: offsets {left_out} are in a batch too large to be opened, and were not compared"
+            )
         run.ports.handovers.note_compared(run.drive, partition.partition, segment.end_offset + 1)
-        run.told(f"{partition}: offsets {start}..{segment.end_offset} are remote only, {served.records} records equal")
+        run.on_message(
+            f"{partition}: offsets {start}..{segment.end_offset} are remote only, {served.records} records equal"
+        )
     return None
 
 

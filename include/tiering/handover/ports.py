@@ -275,11 +275,11 @@ DONE: StepResult = StepResult(StepEnd.DONE)
 
 @dataclass(frozen=True, slots=True)
 class HandoverRun:
-    """One drive of one hand-over. `told` gets a line for each thing that a person would want to see."""
+    """One drive of one hand-over. `on_message` gets a line for each thing that a person would want to see."""
 
     ports: HandoverPorts
     drive: Drive
-    told: Callable[[str], None]
+    on_message: Callable[[str], None]
 
     @property
     def handover(self) -> Handover:

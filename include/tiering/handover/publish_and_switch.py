@@ -82,7 +82,7 @@ def publish_seed(run: HandoverRun) -> StepResult:
             raise PublicationRefusedError(
                 f"{one.topic_id_partition}: published up to {end}, to be handed over is what ends at {one.end_offset}"
             )
-        run.told(f"{one.topic_id_partition}: published up to offset {end}")
+        run.on_message(f"{one.topic_id_partition}: published up to offset {end}")
     return DONE
 
 
@@ -106,7 +106,7 @@ def switch_on(run: HandoverRun) -> StepResult:
         overrides = run.ports.handovers.overrides(run.handover.handover_id)
         held = {one.key: one.set_value for one in overrides if not one.restored}
         change_configs(run, topic, held | {REMOTE_STORAGE: "true"})
-        run.told(f"{REMOTE_STORAGE}=true")
+        run.on_message(f"{REMOTE_STORAGE}=true")
     return DONE
 
 
@@ -151,7 +151,7 @@ def accept_log_starts(run: HandoverRun) -> None:
     accepted = [replace(one, log_start_offset=answer.of(one.topic_id_partition).earliest) for one in run.seed]
     for before, after in zip(run.seed, accepted, strict=True):
         if after.log_start_offset != before.log_start_offset:
-            run.told(
+            run.on_message(
                 f"{after.topic_id_partition}: the log start was {before.log_start_offset} and is"
                 f" {after.log_start_offset}: accepted by whoever resumed"
             )
@@ -168,7 +168,7 @@ def take_over(run: HandoverRun) -> StepResult:
         expected=TopicOwner.HANDING_OVER,
         author=run.drive.driver,
     )
-    run.told("owner: broker")
+    run.on_message("owner: broker")
     return DONE
 
 
@@ -207,7 +207,7 @@ def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
         handover.topic_id, handover.topic, TopicOwner.BROKER, expected=owner, author=run.drive.driver
     )
     detail = f"remote.storage.enable=true was set by hand at {step}: {by_hand.meaning}"
-    run.told(detail)
+    run.on_message(detail)
     return StepResult(StepEnd.DONE, detail, by_hand.goes_to)
 
 

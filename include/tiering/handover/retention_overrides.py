@@ -58,7 +58,7 @@ def set_overrides(run: HandoverRun) -> StepResult:
     if values:
         change_configs(run, topic, values)
         for override in overrides:
-            run.told(f"{override.key}: {override.old_value or 'unset'} -> {override.set_value}")
+            run.on_message(f"{override.key}: {override.old_value or 'unset'} -> {override.set_value}")
     return DONE
 
 
@@ -81,7 +81,7 @@ def hold_overrides(run: HandoverRun) -> None:
     if known and found:
         run.ports.handovers.save_overrides(run.drive, found)
         change_configs(run, topic, {one.key: one.set_value for one in found})
-        run.told(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
+        run.on_message(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
 
 
 def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
@@ -113,7 +113,7 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
     change_configs(run, run.handover.topic, {override.key: override.old_value for override in left})
     run.ports.handovers.overrides_restored(run.drive, [override.key for override in left])
     for override in left:
-        run.told(f"{override.key} is {'unset' if override.old_value is None else override.old_value} again")
+        run.on_message(f"{override.key} is {'unset' if override.old_value is None else override.old_value} again")
 
 
 def _held(run: HandoverRun, keys: Collection[str]) -> list[RetentionOverride]:

@@ -101,7 +101,7 @@ class HandoverService:
         resume: bool = False,
         driver: str | None = None,
         on_step: Callable[[Handover], None] = ignore,
-        told: Callable[[str], None] = ignore,
+        on_message: Callable[[str], None] = ignore,
     ) -> Handover:
         """See `drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
         store is not this database's.
@@ -114,7 +114,7 @@ class HandoverService:
             until=until,
             resume=resume,
             on_step=on_step,
-            told=told,
+            on_message=on_message,
         )
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
@@ -122,9 +122,9 @@ class HandoverService:
         self._ownership.claim()
         return self._handovers.approve(handover_id, plan_hash, author=author)
 
-    def undo(self, handover_id: Uuid, *, told: Callable[[str], None] = ignore) -> Undo:
+    def undo(self, handover_id: Uuid, *, on_message: Callable[[str], None] = ignore) -> Undo:
         """See `drive.possible_undo`. Raises StateConflictError: nothing can be undone any more."""
-        return undo_handover(self._ports(), handover_id, _this_process(), told=told)
+        return undo_handover(self._ports(), handover_id, _this_process(), on_message=on_message)
 
     def possible_undo(self, handover: Handover) -> Undo:
         """What an undo would do now. Changes nothing."""

@@ -281,7 +281,7 @@ class _Reading:
         return None if result.stopped is None else f"{result.stopped}: {_WHAT_BROKERS_DO}"
 
     def _stop(self, offset: int, reason: str) -> str:
-        told = f"{reason}: {_WHAT_BROKERS_DO}"
-        self._ingester.ingestion.stop(self._number, offset, told)
+        reason = f"{reason}: {_WHAT_BROKERS_DO}"
+        self._ingester.ingestion.stop(self._number, offset, reason)
         self._ingester.observe(IngestStep.STOPPED, self._number)
-        return told
+        return reason

@@ -172,7 +172,7 @@ def apply_in_memory(page: IngestPage, caches: Mapping[TopicIdPartition, BrokerCa
             break
         effects.outcomes[outcome] += 1
         if outcome.is_finding:
-            effects.findings.append((where, f"offset {offset}: {_told(event, outcome)}"))
+            effects.findings.append((where, f"offset {offset}: {_finding_text(event, outcome)}"))
     effects.partitions = {
         partition: AppliedPartition(part.before, part.cache.state(), part.last, part.times_ms)
         for partition, part in parts.items()
@@ -193,7 +193,7 @@ def _apply(event: MetadataEvent, part: _Partition | None) -> RecordOutcome:
             return RecordOutcome.APPLIED
 
 
-def _told(event: MetadataEvent, outcome: RecordOutcome) -> str:
+def _finding_text(event: MetadataEvent, outcome: RecordOutcome) -> str:
     match event:
         case UnusableRecord():
             return f"{outcome}: {event.message}"

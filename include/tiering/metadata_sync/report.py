@@ -48,11 +48,11 @@ def question(
 
 def _ingest_summary(report: "IngestReport") -> str:
     read = f"{count(report.records, 'record')} of {count(len(report.partitions), 'partition')} read"
-    told = [read, f"{report.lag_records:,} to go" if report.lag_records else "all there is"]
-    told += [f"{count(len(report.stopped), 'partition')} stopped"] if report.stopped else []
-    told += [f"{len(report.failed)} to be tried again"] if report.failed else []
-    told += [count(len(report.findings), "finding")] if report.findings else []
-    return ", ".join(told)
+    parts = [read, f"{report.lag_records:,} to go" if report.lag_records else "all there is"]
+    parts += [f"{count(len(report.stopped), 'partition')} stopped"] if report.stopped else []
+    parts += [f"{len(report.failed)} to be tried again"] if report.failed else []
+    parts += [count(len(report.findings), "finding")] if report.findings else []
+    return ", ".join(parts)
 
 
 def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None) -> Document:
@@ -184,7 +184,7 @@ def _publication_row(one: "PublishedPartition", *, dry_run: bool) -> tuple[str, 
 
 def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> str:
     records = sum(len(one.plan.steps) if dry_run and one.plan is not None else one.records for one in partitions)
-    told = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
+    parts = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
     troubles = sum(1 for one in partitions if _trouble(one))
-    what = f"{told} would be sent" if dry_run else f"{told} sent and read back"
+    what = f"{parts} would be sent" if dry_run else f"{parts} sent and read back"
     return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what

@@ -224,18 +224,18 @@ class BrokerRows:
         gone: list[RemoteLogSegmentMetadata] = []
         come: list[RemoteLogSegmentMetadata] = []
         rewritten: set[RemoteLogSegmentId] = set()
-        for segment_id, told in applied.last.items():
+        for segment_id, published in applied.last.items():
             row = self._loaded.rows.get(segment_id)
             if row is None:
-                fresh.append(told)
+                fresh.append(published)
             elif row.origin is SegmentOrigin.PLATFORM:
-                self._connection.execute(_CHANGE, self._key(segment_id) | {"broker_state": int(told.state)})
-                yield from _differences(row, told)
+                self._connection.execute(_CHANGE, self._key(segment_id) | {"broker_state": int(published.state)})
+                yield from _differences(row, published)
             else:
-                if self._change(row, told, applied):
+                if self._change(row, published, applied):
                     rewritten.add(segment_id)
                 gone.append(row.metadata)
-                come.append(told)
+                come.append(published)
         self._insert(fresh, applied)
         self._refer(applied, rewritten | {one.remote_log_segment_id for one in fresh})
         self._store_highest(applied)
@@ -272,11 +272,15 @@ class BrokerRows:
         ]
         self._connection.execute(insert(segment_epochs), rows)
 
-    def _change(self, row: SegmentRow, told: RemoteLogSegmentMetadata, applied: AppliedPartition) -> bool:
+    def _change(self, row: SegmentRow, published: RemoteLogSegmentMetadata, applied: AppliedPartition) -> bool:
         """Whether its leader epochs were written anew."""
-        was, segment_id = row.metadata, told.remote_log_segment_id
-        values = values_of(self._cluster_id, told) | self._times(told, applied) | {"broker_state": int(told.state)}
-        is_another = _shape(was) != _shape(told)
+        was, segment_id = row.metadata, published.remote_log_segment_id
+        values = (
+            values_of(self._cluster_id, published)
+            | self._times(published, applied)
+            | {"broker_state": int(published.state)}
+        )
+        is_another = _shape(was) != _shape(published)
         if is_another or (was.state is _TOMBSTONE and row.broker_state is _TOMBSTONE):
             values = _NO_TIMES | values | _NEVER_JUDGED | NOTHING_LOST
             key = key_of(self._cluster_id, self._partition)
@@ -284,14 +288,14 @@ class BrokerRows:
         self._connection.execute(_CHANGE, self._key(segment_id) | values)
         if is_another:
             self._connection.execute(_FORGET_EPOCHS, self._key(segment_id))
-            self._insert_epochs([told], applied)
+            self._insert_epochs([published], applied)
         return is_another
 
     def _times(self, one: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
         """Columns of the times at which brokers say it entered its states; no clock of theirs leads into the future."""
         now_ms = self._now_ms(self._connection)
-        told = applied.times_ms[one.remote_log_segment_id]
-        times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in told.items()}
+        published = applied.times_ms[one.remote_log_segment_id]
+        times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in published.items()}
         return times if one.remote_log_segment_id in self._loaded.rows else {"started_at_ms": now_ms} | times
 
     def _refer(self, applied: AppliedPartition, written: set[RemoteLogSegmentId]) -> None:
@@ -370,15 +374,15 @@ def _shape(metadata: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
     )
 
 
-def _differences(row: SegmentRow, told: RemoteLogSegmentMetadata) -> Iterator[str]:
+def _differences(row: SegmentRow, published: RemoteLogSegmentMetadata) -> Iterator[str]:
     """What brokers were told about a segment of ours that we do not say ourselves."""
     ours = row.metadata
     segment = f"our segment {ours.remote_log_segment_id.id}"
-    if _shape(ours) != _shape(told):
-        theirs = f"{told.start_offset}..{told.end_offset}, {told.segment_size_bytes} bytes"
+    if _shape(ours) != _shape(published):
+        theirs = f"{published.start_offset}..{published.end_offset}, {published.segment_size_bytes} bytes"
         yield (
             f"{segment} ({ours.start_offset}..{ours.end_offset}, {ours.segment_size_bytes} bytes) is known to brokers"
             f" with other values ({theirs})"
         )
-    if told.state is _FINISHED and ours.state is not _FINISHED:
+    if published.state is _FINISHED and ours.state is not _FINISHED:
         yield f"{segment} is {ours.state.name} here and COPY_SEGMENT_FINISHED to brokers"

@@ -200,14 +200,14 @@ class SqlMetadataIngestion(ClusterStore):
         self, connection: Connection, effects: PageEffects, loaded: Mapping[TopicIdPartition, LoadedCache]
     ) -> list[str]:
         now_ms = self._now_ms(connection)
-        told = list(effects.findings)
+        findings = list(effects.findings)
         for partition, applied in effects.partitions.items():
             rows = BrokerRows(connection, self._cluster_id, partition, loaded[partition], self._now_ms)
-            told += [(partition, difference) for difference in rows.write(applied)]
-        for where, finding in told:
+            findings += [(partition, difference) for difference in rows.write(applied)]
+        for where, finding in findings:
             subject = METADATA_TOPIC if where is None else f"{where} ({where.topic_id})"
             sql_metadata_topic.say(connection, self._cluster_id, subject, finding, now_ms)
-        return [finding if where is None else f"{where}: {finding}" for where, finding in told]
+        return [finding if where is None else f"{where}: {finding}" for where, finding in findings]
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:
         number = position.metadata_partition
@@ -225,6 +225,6 @@ class SqlMetadataIngestion(ClusterStore):
         topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
         count = 0 if topic is None else topic.partition_count
         now_ms = self._now_ms(connection)
-        gone = sql_metadata_topic.forget_untold(connection, self._cluster_id, number, count, now_ms) if count else []
+        gone = sql_metadata_topic.forget_unread(connection, self._cluster_id, number, count, now_ms) if count else []
         sql_metadata_topic.end_rereading(connection, self._cluster_id, number)
         return gone

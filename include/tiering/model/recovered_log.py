@@ -270,24 +270,24 @@ class StoredHistories:
 
     def diverging(self) -> SeenDivergence | None:
         """What of the known segments is replaced by a history of which the store has copies."""
-        told = recovered_histories([*self.known, *self.copies], self.carried)
-        later = [one for one in self.copies if one not in told.copies.get(FIRST_HISTORY, ())]
+        histories = recovered_histories([*self.known, *self.copies], self.carried)
+        later = [one for one in self.copies if one not in histories.copies.get(FIRST_HISTORY, ())]
         found = recovered_histories([*self.known, *later], self.carried)
         return _replaced(found, self.known, later)
 
     def mixes(self, taken: _Segments) -> bool:
         """Whether some of what is taken is replaced by what else is taken."""
-        told = recovered_histories([*self.known, *self.copies], self.carried)
-        numbers = _numbers(told)
+        histories = recovered_histories([*self.known, *self.copies], self.carried)
+        numbers = _numbers(histories)
         return any(
-            _gone(told, numbers, each, taken) and any(numbers[one] >= each.number for one in taken)
-            for each in told.decided
+            _gone(histories, numbers, each, taken) and any(numbers[one] >= each.number for one in taken)
+            for each in histories.decided
         )
 
     def of_first_history(self) -> _Segments:
         """The copies that no later history has to be followed for."""
-        told = recovered_histories([*self.known, *self.copies], self.carried)
-        first = set(told.copies.get(FIRST_HISTORY, ()))
+        histories = recovered_histories([*self.known, *self.copies], self.carried)
+        first = set(histories.copies.get(FIRST_HISTORY, ()))
         return [one for one in self.copies if one in first]
 
 

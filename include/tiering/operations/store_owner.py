@@ -134,10 +134,10 @@ def relocation_question(planned: Relocation) -> str:
 
 def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> str:
     by = "" if planned.found.raised_by is None else f", raised by {planned.found.raised_by}"
-    told = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
+    remedies = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
     if planned.lacks_everything:
-        told.append("nothing that this database knows is there: is it the right place, and is its disk mounted?")
-    found = "; ".join(told) or "the audit found nothing that this database does not know"
+        remedies.append("nothing that this database knows is there: is it the right place, and is its disk mounted?")
+    found = "; ".join(remedies) or "the audit found nothing that this database does not know"
     found = f"{found}; {_not_known(planned.deletes_by)}"
     sides = f"the store is at generation {planned.found.generation}{by}; this database is at {planned.ours.generation}"
     if refusal is not None:

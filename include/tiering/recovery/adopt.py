@@ -48,8 +48,8 @@ from include.tiering.recovery.stored_attempts import (
     examine,
     examined,
     found_attempts,
+    separated,
     stored_histories,
-    told_apart,
 )
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment, SegmentOutcome, WorkItem, WorkStore
@@ -197,7 +197,7 @@ def _adoptable(
     rows: Sequence[SegmentRow],
     unknown: Sequence[FoundAttempt],
 ) -> tuple[PartitionAdoption, list[RefusedAttempt]]:
-    stored, faulty = told_apart(examined(storage, unknown))
+    stored, faulty = separated(examined(storage, unknown))
     divergences, highest = metadata.divergences(partition), metadata.highest_copied_offset(partition)
     history, decision = newest_history(divergences), newest_decision(divergences)
     log_start = metadata.retention_state(partition).log_start_offset
@@ -209,8 +209,8 @@ def _adoptable(
         for one in faulty
     ]
     copies, left_out = _of_history([one.metadata for one in stored.values()], decision)
-    told, odd = stored_histories(storage, [one for one in finished if one.end_offset >= log_start], copies)
-    diverging = told.diverging()
+    histories, odd = stored_histories(storage, [one for one in finished if one.end_offset >= log_start], copies)
+    diverging = histories.diverging()
     if diverging is not None:
         objection = StateConflictError(
             f"the store has copies of a later history: {diverging}; nobody decided about it: see ./tiering skip"
@@ -229,10 +229,10 @@ def _adoptable(
         if finished or decision is None or decision.followed is None
         else decision.followed.from_offset,
     )
-    log = continued(told.copies)
-    if told.mixes(log.segments):
-        first = told.of_first_history()
-        left_out += [LeftOut(one, Obstacle.LATER_HISTORY) for one in told.copies if one not in first]
+    log = continued(histories.copies)
+    if histories.mixes(log.segments):
+        first = histories.of_first_history()
+        left_out += [LeftOut(one, Obstacle.LATER_HISTORY) for one in histories.copies if one not in first]
         log = continued(first)
     left_out += [*log.left_out, *(LeftOut(one, Obstacle.ODD_EPOCHS) for one in odd)]
     refused += [

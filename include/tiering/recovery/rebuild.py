@@ -47,12 +47,12 @@ from include.tiering.recovery.stored_attempts import (
     examined,
     found_attempts,
     leader_epochs_of,
-    told_apart,
+    separated,
 )
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 
-_TOLD_EACH: Final = 1_000
+_REPORT_EVERY: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ def _listed(
     """Partitions by the name that most objects of their topic id have, and the other names."""
     topics: dict[Uuid, _Count] = {}
     for number, found in enumerate(storage.list_segment_objects(), start=1):
-        if not number % _TOLD_EACH:
-            on_listed(_TOLD_EACH)
+        if not number % _REPORT_EVERY:
+            on_listed(_REPORT_EVERY)
         partition = found.segment_id.topic_id_partition
         count = topics.setdefault(partition.topic_id, _Count())
         count.names[partition.topic] += 1
@@ -316,7 +316,7 @@ class Rebuild:
             yield from found_attempts(self.storage.list_segment_objects(partition))
 
     def _add(self, partition: TopicIdPartition, found: Sequence[StoredSegment | FaultyAttempt]) -> RebuiltPartition:
-        stored, faulty = told_apart(found)
+        stored, faulty = separated(found)
         log, carried = self._log([one.metadata for one in stored.values()])
         if not log.segments:
             return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))

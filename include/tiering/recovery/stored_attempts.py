@@ -117,7 +117,7 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
         return FaultyAttempt(attempt, type(error).__name__, str(error))
 
 
-def told_apart(
+def separated(
     found: Iterable[StoredSegment | FaultyAttempt],
 ) -> tuple[dict[RemoteLogSegmentId, StoredSegment], tuple[FaultyAttempt, ...]]:
     """Complete copies by id, and all others. An id belongs to one attempt: the first that comes has it."""
@@ -220,7 +220,7 @@ def stored_histories(
         found = [one for one in contradicting if is_odd(one, leader_epochs_of(storage, one))]
         if not found:
             believed = [one for one in known if one in left]
-            told = StoredHistories(believed, [one for one in copies if one in left], carried)
-            return told, tuple(one for one in copies if one in odd)
+            histories = StoredHistories(believed, [one for one in copies if one in left], carried)
+            return histories, tuple(one for one in copies if one in odd)
         odd += found
         left = [one for one in left if one not in found]

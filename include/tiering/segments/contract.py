@@ -113,7 +113,7 @@ class RemoteLogMetadata(Divergences, Protocol):
 
         Raises:
             IllegalTransitionError: another state, or an id that is known with other values, was deleted, or is
-                condemned by an audit.
+                marked for deletion by an audit.
             LeaseLostError: the fence is not the newest, or was given back.
         """
         ...

@@ -294,24 +294,24 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
         lock_partition(connection, cluster_id, partition)
         followed = [(row.segment_key, segment_row_of(row)) for row in group]
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
-        told = f"brokers delete {len(followed)} of our segments"
-        say(connection, cluster_id, f"{partition} ({partition.topic_id})", told, now_ms(connection), author)
-        yield f"{partition}: {told}"
+        detail = f"brokers delete {len(followed)} of our segments"
+        say(connection, cluster_id, f"{partition} ({partition.topic_id})", detail, now_ms(connection), author)
+        yield f"{partition}: {detail}"
 
 
-def forget_untold(
+def forget_unread(
     connection: Connection, cluster_id: str, metadata_partition: int, partition_count: int, now_ms: int
 ) -> list[str]:
     """Remove segments of brokers that no record told of since the topic was read again, of the user partitions that
     belong to a metadata partition.
     """
-    untold = (
+    unread = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
         .where(_OF_BROKERS, segments.c.cluster_id == cluster_id, segments.c.broker_state.is_(None))
         .order_by(*_IN_ORDER)
     )
-    rows = connection.execute(untold).all()
+    rows = connection.execute(unread).all()
     findings = []
     for key, group in groupby(rows, key=lambda row: (row.topic_id, row.partition, row.name)):
         partition = partition_from(*key)
@@ -322,9 +322,9 @@ def forget_untold(
         live = [row for row in gone if row.state != _TOMBSTONE]
         if live:
             count_out(connection, cluster_id, *(segment_row_of(row).metadata for row in live))
-            told = f"{len(live)} segments of brokers are told of no more, and were removed from the metadata"
-            say(connection, cluster_id, f"{partition} ({partition.topic_id})", told, now_ms)
-            findings.append(f"{partition}: {told}")
+            detail = f"{len(live)} segments of brokers are told of no more, and were removed from the metadata"
+            say(connection, cluster_id, f"{partition} ({partition.topic_id})", detail, now_ms)
+            findings.append(f"{partition}: {detail}")
         for first in range(0, len(gone), _AT_ONCE):
             _forget(connection, cluster_id, partition, gone[first : first + _AT_ONCE])
         refresh_stop(connection, cluster_id, partition)
@@ -333,9 +333,9 @@ def forget_untold(
 
 def forget_brokers_word(connection: Connection, cluster_id: str) -> None:
     """What brokers said of any segment: it is read again."""
-    told = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
+    detail = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
     referred = and_(segment_epochs.c.cluster_id == cluster_id, segment_epochs.c.broker_reference.is_not(None))
-    connection.execute(update(segments).where(told).values(broker_state=None))
+    connection.execute(update(segments).where(detail).values(broker_state=None))
     connection.execute(update(segment_epochs).where(referred).values(broker_reference=None))
     connection.execute(delete(broker_epochs).where(broker_epochs.c.cluster_id == cluster_id))
 

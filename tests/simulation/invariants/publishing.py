@@ -98,21 +98,23 @@ class Publishing:
             self._watch.broken("no record stops a broker", str(error))
             return
         if not is_taken and process is not None:
-            self._watch.broken("every record is a next state", f"{_told(said)} was dropped")
+            self._watch.broken("every record is a next state", f"{_described(said)} was dropped")
 
     def _came_again(self, record: MetadataTopicRecord, said: Any, place: Place, cache: RemoteCache) -> None:
         """A request that was believed to be lost."""
         before = cache.shown()
         cache.take(said, is_brokers=False)
         if cache.shown() != before:
-            self._watch.broken("what comes once more says nothing new", f"{place} {_told(said)} at {record.offset}")
+            self._watch.broken(
+                "what comes once more says nothing new", f"{place} {_described(said)} at {record.offset}"
+            )
 
     def _sent(self, record: MetadataTopicRecord, said: Any, place: Place, cache: RemoteCache, process: Process) -> None:
         partition = TopicIdPartition(Uuid.parse(place[0]), place[1], said.segment_id.partition.topic)
         if not self._watch.foreign_history:
             last = self._world.db.rows(_LAST, *place)
             if not last or bytes(last[0][0]) != record.value:
-                self._watch.broken("a record is written down before it is sent", f"{partition} {_told(said)}")
+                self._watch.broken("a record is written down before it is sent", f"{partition} {_described(said)}")
         foreign = self._foreign.get(place)
         if foreign is not None and foreign < self._read_to.get((process, record.partition), 0):
             self._watch.broken("what others wrote stops a publisher", f"{partition}: at offset {foreign}")
@@ -133,26 +135,26 @@ class Publishing:
     def _begins(self, said: SegmentRecord, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:
         segment_id, place = str(said.segment_id.id), _place(partition)
         if segment_id not in self._passed.get((process, place), frozenset()):
-            self._watch.broken("what is published passed the gate", f"{partition} {_told(said)}")
+            self._watch.broken("what is published passed the gate", f"{partition} {_described(said)}")
         live = [one for one in cache.live() if not one.is_brokers]
         second = [one for one in live if (one.start_offset, one.end_offset) == (said.start_offset, said.end_offset)]
         if second:
-            self._watch.broken("a range has one id", f"{partition} {_told(said)} beside {second[0].segment_id}")
+            self._watch.broken("a range has one id", f"{partition} {_described(said)} beside {second[0].segment_id}")
         if any(one.state == STARTED for one in live):
-            self._watch.broken("one segment is published at a time", f"{partition} {_told(said)}")
+            self._watch.broken("one segment is published at a time", f"{partition} {_described(said)}")
         if live and said.end_offset <= max(one.end_offset for one in live):
-            self._watch.broken("what is published ascends", f"{partition} {_told(said)}")
+            self._watch.broken("what is published ascends", f"{partition} {_described(said)}")
         log = self._watch.log_of(partition)
         log_start = 0 if log is None or log.leading is None else log.leading.log_start
         if said.start_offset > max(log_start, covered_to(log_start, live)):
             self._watch.broken(
-                "what is published has no gap", f"{partition} {_told(said)}, log start {log_start}, live {live}"
+                "what is published has no gap", f"{partition} {_described(said)}, log start {log_start}, live {live}"
             )
 
     def _goes_on(self, said: Any, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:
         known, state = cache.known.get(str(said.segment_id.id)), int(said.state)
         if known is None:
-            self._watch.broken("STARTED before FINISHED", f"{partition} {_told(said)}")
+            self._watch.broken("STARTED before FINISHED", f"{partition} {_described(said)}")
             return
         row = self._watch.rows.known.get(known.segment_id)
         is_ours = row is not None and not self._watch.foreign_history
@@ -196,6 +198,6 @@ def _place(partition: TopicIdPartition) -> Place:
     return str(partition.topic_id), partition.partition
 
 
-def _told(said: Any) -> str:
+def _described(said: Any) -> str:
     offsets = f" {said.start_offset}..{said.end_offset}" if isinstance(said, SegmentRecord) else ""
     return f"{said.state.name} of {str(said.segment_id.id)[:6]}{offsets}"

@@ -35,7 +35,7 @@ def _uncounted(_verb: str, _bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
@@ -61,8 +61,8 @@ def settings(tmp_path: Path) -> TieringSettings:
     )
 
 
-def attempt(settings: TieringSettings, topic: str, told: list[str], *, keep: bool = False) -> None:
-    watcher = Watcher(told.append, lambda _: None, _uncounted)
+def attempt(settings: TieringSettings, topic: str, messages: list[str], *, keep: bool = False) -> None:
+    watcher = Watcher(messages.append, lambda _: None, _uncounted)
     with open_app(settings) as app:
         rehearse(app, topic, KAFKA, watcher, max_bytes=1 << 30, keep=keep)
 
@@ -79,14 +79,14 @@ def attempt(settings: TieringSettings, topic: str, told: list[str], *, keep: boo
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_before_anything_is_made(
-    settings: TieringSettings, scratch: Path, told: list[str], topic: str, error: type[TieringError], says: str
+    settings: TieringSettings, scratch: Path, messages: list[str], topic: str, error: type[TieringError], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        attempt(settings, topic, told)
-    assert (list(scratch.iterdir()), told) == ([], [])
+        attempt(settings, topic, messages)
+    assert (list(scratch.iterdir()), messages) == ([], [])
 
 
-def test_without_topic_metadata_the_database_is_not_asked(tmp_path: Path, told: list[str]) -> None:
+def test_without_topic_metadata_the_database_is_not_asked(tmp_path: Path, messages: list[str]) -> None:
     """Nor made: a rehearsal may be the first thing that somebody does."""
     alone = copy_of("public", tmp_path, part=f"{STOPPED}/broker-2")
     shutil.rmtree(alone / "__cluster_metadata-0")
@@ -98,27 +98,27 @@ def test_without_topic_metadata_the_database_is_not_asked(tmp_path: Path, told: 
         environ={},
     )
     with pytest.raises(UnknownTopicError):
-        attempt(without_metadata, "nope", told)
+        attempt(without_metadata, "nope", messages)
     assert not (tmp_path / "platform").exists()
 
 
 def test_a_full_disk_is_noticed_before_anything_is_copied(
-    settings: TieringSettings, scratch: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    settings: TieringSettings, scratch: Path, messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(scratch)._replace(free=1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(RehearsalSpaceError, match=f"{scratch} has 1000 B free, a rehearsal of 329.8 KiB needs"):
-        attempt(settings, "orders", told)
+        attempt(settings, "orders", messages)
     assert list(scratch.iterdir()) == []
 
 
 def test_nothing_is_made_in_a_brokers_directory(
-    settings: TieringSettings, told: list[str], monkeypatch: pytest.MonkeyPatch
+    settings: TieringSettings, messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = settings.log_dirs[0].path / "orders-0"
     monkeypatch.setattr(tempfile, "tempdir", str(inside))
     with pytest.raises(SettingError, match="TMPDIR leads into the log directory"):
-        attempt(settings, "orders", told)
+        attempt(settings, "orders", messages)
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -126,7 +126,7 @@ def test_a_broker_that_does_not_start_leaves_nothing_unless_asked_to(
     settings: TieringSettings,
     tmp_path: Path,
     scratch: Path,
-    told: list[str],
+    messages: list[str],
     monkeypatch: pytest.MonkeyPatch,
     keep: bool,
 ) -> None:
@@ -136,8 +136,8 @@ def test_a_broker_that_does_not_start_leaves_nothing_unless_asked_to(
     monkeypatch.setattr("include.tiering.broker_process.broker_process.java", lambda: str(program))
     before = _seen(settings)
     with pytest.raises(BrokerProcessError, match="broker 1 did not start"):
-        attempt(settings, "orders", told, keep=keep)
-    assert "329.8 KiB of 3 partitions are copied into" in told[0]
+        attempt(settings, "orders", messages, keep=keep)
+    assert "329.8 KiB of 3 partitions are copied into" in messages[0]
     assert len(list(scratch.iterdir())) == keep
     assert _seen(settings) == before
     assert not (tmp_path / "platform").exists()

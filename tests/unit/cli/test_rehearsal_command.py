@@ -42,7 +42,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Any:
     def as_given(outcome: Rehearsal | BaseException) -> dict[str, Any]:
         def rehearse(app: object, topic: str, kafka: KafkaHome, watcher: Any, **keywords: Any) -> Rehearsal:
             called.update(keywords, topic=topic, kafka=kafka)
-            watcher.told("told")
+            watcher.on_message("told")
             if isinstance(outcome, BaseException):
                 raise outcome
             return outcome

@@ -45,7 +45,7 @@ def test_before_anything_is_published_the_topic_is_the_brokers_and_nothing_of_ou
     waiting = world.carry_on()
     assert (waiting.step, waiting.state) == (HandoverStep.WATCH, HandoverState.ACTIVE)
     assert world.owner is TopicOwner.BROKER
-    assert any("set by hand" in line and "nothing was published" in line for line in world.told)
+    assert any("set by hand" in line and "nothing was published" in line for line in world.messages)
     assert [published_end(world.publications, one) for one in PARTITIONS] == [None, None]
     assert world.configs.get("retention.bytes") == ("900000" if step is HandoverStep.OVERRIDES else "-1")
 
@@ -77,7 +77,7 @@ def test_between_two_partitions_publishing_stops_and_what_was_published_is_watch
     assert [published_end(world.publications, one) for one in PARTITIONS] == [19, None]
     assert [one.topic_id_partition.partition for one in world.handovers.seed(HANDOVER_ID)] == [0]
     assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
-    assert any("brokers serve what was published" in line for line in world.told)
+    assert any("brokers serve what was published" in line for line in world.messages)
     world.brokers.partition(TOPIC_ID, 1).latest_tiered = 19
     world.forgetful = True
     assert world.carry_on().state is HandoverState.DONE
@@ -96,7 +96,7 @@ def test_switched_by_hand_just_before_we_do_it_goes_on_as_ours(world):
     world.up_to(HandoverStep.SWITCH)
     world.switch_by_hand()
     assert world.carry_on().state is HandoverState.DONE
-    assert not [line for line in world.told if "by hand" in line]
+    assert not [line for line in world.messages if "by hand" in line]
 
 
 def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(world):

@@ -35,7 +35,7 @@ def test_what_was_passed_by_a_shallow_look_is_read_whole_once(world):
     look(world, is_deep=False)
     world.up_to(HandoverStep.RECHECK)
     assert spans(world) == [(0, 0), (0, 10), (1, 0), (1, 10)]
-    assert "4 segments are read back whole, 3.9 KiB" in world.told
+    assert "4 segments are read back whole, 3.9 KiB" in world.messages
     assert world.carry_on().state is HandoverState.DONE
     assert len(world.verified) == 4
 
@@ -75,4 +75,4 @@ def test_switched_off_a_shallow_look_is_enough(world):
     look(world, is_deep=False)
     assert world.carry_on().step is HandoverStep.APPROVAL
     assert world.verified == []
-    assert not [line for line in world.told if "read back" in line]
+    assert not [line for line in world.messages if "read back" in line]

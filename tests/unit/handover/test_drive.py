@@ -44,7 +44,7 @@ def test_local_retention_goes_down_in_steps_and_every_segment_is_compared(tmp_pa
         assert world.configs["local.retention.bytes"] == "2000"
         assert [world.brokers.partition(TOPIC_ID, number).earliest_local for number in (0, 1)] == [70, 70]
         assert [one.compared_offset for one in world.handovers.seed(world.handover.handover_id)] == [70, 70]
-        levels = [line for line in world.told if line.startswith("local.retention.bytes=")]
+        levels = [line for line in world.messages if line.startswith("local.retention.bytes=")]
         assert len(levels) == 8 + 1
 
 
@@ -67,8 +67,8 @@ def test_a_batch_that_is_not_opened_is_named_and_not_compared(tmp_path):
         world.up_to(HandoverStep.LOCAL_RETENTION)
         world.too_large.add((1, 20))
         assert world.carry_on().state is HandoverState.DONE
-        told = [line for line in world.told if "not compared" in line]
-        assert told == ["orders-1: offsets 23..24 are in a batch too large to be opened, and were not compared"]
+        messages = [line for line in world.messages if "not compared" in line]
+        assert messages == ["orders-1: offsets 23..24 are in a batch too large to be opened, and were not compared"]
 
 
 def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path):

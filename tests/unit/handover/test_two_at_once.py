@@ -66,7 +66,7 @@ def test_overrides_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(wo
     world.brokers.after_call = keep_as_it_was
     assert "latest-tiered-covers-seed" in world.carry_on().detail
     world.brokers.after_call = world.act
-    assert "somebody put local.retention.bytes, retention.bytes back: held again" in world.told
+    assert "somebody put local.retention.bytes, retention.bytes back: held again" in world.messages
     world.forgetful = False
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
@@ -207,7 +207,7 @@ def test_a_log_start_that_rose_behind_the_switch_is_accepted_by_whoever_resumes(
     assert world.carry_on().state is HandoverState.STOPPED
     ended = world.carry_on(resume=True)
     assert ended.state is HandoverState.DONE
-    assert "orders-1: the log start was 0 and is 10: accepted by whoever resumed" in world.told
+    assert "orders-1: the log start was 0 and is 10: accepted by whoever resumed" in world.messages
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
 
 
@@ -244,7 +244,7 @@ def test_local_retention_goes_down_in_steps_to_brokers_own_default_too(tmp_path)
         world.approve()
         assert world.carry_on().state is HandoverState.DONE
         assert "local.retention.bytes" not in world.configs
-        assert len([line for line in world.told if line.startswith("local.retention.bytes=")]) == 8 + 1
+        assert len([line for line in world.messages if line.startswith("local.retention.bytes=")]) == 8 + 1
         assert [one.compared_offset for one in world.handovers.seed(HANDOVER_ID)] == [70]
 
 

@@ -67,7 +67,7 @@ def _plan(journal: Journal | None, rows: Mapping[Uuid, SegmentRow], log_start_of
     return plan_publication(_PARTITION, journal, rows, log_start_offset=log_start_offset)
 
 
-def _told(plan: PublicationPlan) -> list[tuple[int, RemoteLogSegmentState]]:
+def _records(plan: PublicationPlan) -> list[tuple[int, RemoteLogSegmentState]]:
     return [(step.segment.start_offset, step.state) for step in plan.steps]
 
 
@@ -77,14 +77,14 @@ def _offsets(*steps: tuple[int, RemoteLogSegmentState]) -> Sequence[tuple[int, R
 
 def test_all_are_begun_and_finished_one_after_another_from_the_lowest() -> None:
     plan = _plan(None, _rows(C, A, B))
-    assert _told(plan) == [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0), (300, 1)]
+    assert _records(plan) == [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0), (300, 1)]
     assert (plan.end_offset, plan.highest_recorded_end_offset, plan.withheld, plan.refused) == (399, 399, None, None)
     assert plan.live == ()
 
 
 @pytest.mark.parametrize(("log_start_offset", "first"), [(100, 100), (150, 100), (199, 100), (200, 200), (250, 200)])
 def test_the_first_holds_the_log_start_and_older_ones_stay_here(log_start_offset: int, first: int) -> None:
-    assert _told(_plan(None, _rows(A, B, C), log_start_offset))[0] == (first, _STARTED)
+    assert _records(_plan(None, _rows(A, B, C), log_start_offset))[0] == (first, _STARTED)
 
 
 def test_a_start_above_the_log_start_is_refused() -> None:
@@ -107,30 +107,30 @@ def test_nothing_to_publish_is_no_error() -> None:
 
 def test_what_was_sent_is_not_sent_again() -> None:
     plan = _plan(_journal(*_both(A, B)), _rows(A, B, C))
-    assert _told(plan) == [(300, 0), (300, 1)]
+    assert _records(plan) == [(300, 0), (300, 1)]
     assert [one.metadata.start_offset for one in plan.live] == [100, 200]
 
 
 def test_one_that_was_begun_is_finished_first() -> None:
     plan = _plan(_journal(*_both(A), (B, _STARTED)), _rows(A, B, C))
-    assert _told(plan) == [(200, 1), (300, 0), (300, 1)]
+    assert _records(plan) == [(200, 1), (300, 0), (300, 1)]
 
 
 def test_a_pending_record_does_not_count_as_sent() -> None:
     plan = _plan(_journal(*_both(A), (B, _STARTED), pending=True), _rows(A, B))
-    assert _told(plan) == [(200, 0), (200, 1)]
+    assert _records(plan) == [(200, 0), (200, 1)]
 
 
 def test_a_gap_ends_the_list() -> None:
     plan = _plan(None, _rows(A, C))
-    assert _told(plan) == [(100, 0), (100, 1)]
+    assert _records(plan) == [(100, 0), (100, 1)]
     assert plan.withheld == Withheld(200, "no segment has the offsets up to 299")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.NONE, Verdict.FAILED, Verdict.EXPIRED])
 def test_what_has_not_passed_ends_the_list(verdict: Verdict) -> None:
     plan = _plan(None, _rows(A, B, C, verdicts={1: verdict}))
-    assert _told(plan) == [(100, 0), (100, 1)]
+    assert _records(plan) == [(100, 0), (100, 1)]
     assert plan.withheld is not None
     assert plan.withheld.offset == 200
     assert verdict in plan.withheld.reason
@@ -138,14 +138,14 @@ def test_what_has_not_passed_ends_the_list(verdict: Verdict) -> None:
 
 def test_what_is_not_finished_here_is_as_if_it_were_not_there() -> None:
     plan = _plan(None, _rows(A, B, C, states={1: _STARTED}))
-    assert _told(plan) == [(100, 0), (100, 1)]
+    assert _records(plan) == [(100, 0), (100, 1)]
     assert plan.withheld == Withheld(200, "no segment has the offsets up to 299")
 
 
 def test_an_overlap_of_another_leader_is_sent_and_what_it_covers_is_not() -> None:
     overlap, covered, longer = _segment(4, 150, 260), _segment(5, 160, 180), _segment(6, 100, 210)
-    assert _told(_plan(None, _rows(A, overlap, covered))) == [(100, 0), (100, 1), (150, 0), (150, 1)]
-    assert _told(_plan(None, _rows(A, longer, overlap))) == [(100, 0), (100, 1), (150, 0), (150, 1)]
+    assert _records(_plan(None, _rows(A, overlap, covered))) == [(100, 0), (100, 1), (150, 0), (150, 1)]
+    assert _records(_plan(None, _rows(A, longer, overlap))) == [(100, 0), (100, 1), (150, 0), (150, 1)]
     assert [step.segment for step in _plan(None, _rows(A, longer)).steps] == [longer, longer]
 
 
@@ -158,7 +158,7 @@ def test_a_longer_copy_of_the_same_start_follows_what_is_published_and_a_shorter
 
 def test_one_that_fails_before_it_was_finished_is_taken_back() -> None:
     plan = _plan(_journal(*_both(A), (B, _STARTED)), _rows(A, B, verdicts={1: Verdict.FAILED}))
-    assert _told(plan) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED)]
+    assert _records(plan) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED)]
     assert plan.withheld is not None
 
 
@@ -172,9 +172,9 @@ def test_one_that_is_not_verified_any_more_waits_as_it_is() -> None:
 def test_a_deletion_here_is_told_as_far_as_it_got_lowest_first() -> None:
     journal = _journal(*_both(A, B, C))
     deleting = _plan(journal, _rows(A, B, C, states={0: _DELETE_STARTED, 1: _DELETE_STARTED}), 300)
-    assert _told(deleting) == [(100, _DELETE_STARTED), (200, _DELETE_STARTED)]
+    assert _records(deleting) == [(100, _DELETE_STARTED), (200, _DELETE_STARTED)]
     gone = _plan(journal, _rows(C), 300)
-    assert _told(gone) == [
+    assert _records(gone) == [
         (100, _DELETE_STARTED),
         (100, _DELETE_FINISHED),
         (200, _DELETE_STARTED),
@@ -190,19 +190,19 @@ def test_a_hole_in_what_is_published_ends_it_unless_it_lies_below_the_log_start(
     assert plan.refused is not None
     assert "offsets 200..299 are not remote any more" in plan.refused
     below = _plan(journal, _rows(A, C, _segment(4, 400, 499)), 300)
-    assert _told(below) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED), (400, 0), (400, 1)]
+    assert _records(below) == [(200, _DELETE_STARTED), (200, _DELETE_FINISHED), (400, 0), (400, 1)]
 
 
 def test_a_deletion_that_was_told_in_part_comes_to_its_end() -> None:
     journal = _journal(*_both(A, B), (A, _DELETE_STARTED))
-    assert _told(_plan(journal, _rows(A, B, states={0: _DELETE_STARTED}), 200)) == []
-    assert _told(_plan(journal, _rows(B), 200)) == [(100, _DELETE_FINISHED)]
+    assert _records(_plan(journal, _rows(A, B, states={0: _DELETE_STARTED}), 200)) == []
+    assert _records(_plan(journal, _rows(B), 200)) == [(100, _DELETE_FINISHED)]
 
 
 def test_what_was_deleted_there_and_is_here_is_published_again_under_the_same_id() -> None:
     journal = _journal(*_both(A), (A, _DELETE_STARTED), (A, _DELETE_FINISHED))
     plan = _plan(journal, _rows(A, B))
-    assert _told(plan) == [(100, 0), (100, 1), (200, 0), (200, 1)]
+    assert _records(plan) == [(100, 0), (100, 1), (200, 0), (200, 1)]
     assert plan.steps[0].segment.remote_log_segment_id == A.remote_log_segment_id
 
 

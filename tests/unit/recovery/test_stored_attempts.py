@@ -21,7 +21,7 @@ from include.tiering.recovery.stored_attempts import (
     examined,
     found_attempts,
     leader_epochs_of,
-    told_apart,
+    separated,
 )
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.file.store import FileObjectStore
@@ -206,7 +206,7 @@ def test_a_huge_manifest_is_not_read(storage: SegmentStorage, tmp_path: Path) ->
 def test_an_id_belongs_to_one_attempt(storage: SegmentStorage, tmp_path: Path) -> None:
     first, _ = copied(storage, seed="same", start_offset=0)
     copied(storage, seed="same", start_offset=25)
-    stored, faulty = told_apart(examined(storage, found(storage)))
+    stored, faulty = separated(examined(storage, found(storage)))
     assert [one.metadata.start_offset for one in stored.values()] == [first.start_offset]
     assert [(one.attempt.start_offset, one.error) for one in faulty] == [(25, "ObjectKeyError")]
 

@@ -314,7 +314,7 @@ _SPOT_CHECKS: Final = 32
 
 
 def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:
-    """Raises CorruptFileError at the first checked entry that leads a reader astray."""
+    """Raises CorruptFileError at the first checked entry that points to a wrong place."""
     for number in _spread(len(index)):
         offset, position = int(index.offsets[number]), int(index.positions[number])
         try:

@@ -167,9 +167,9 @@ def without_errors(rows: DataFrame) -> DataFrame:
     Raises:
         TaskStoppedError: a task told of an error.
     """
-    told = rows.where(functions.col("error").isNotNull()).select("error", "exit_code").head(1)
-    if told:
-        raise TaskStoppedError(told[0].error, ExitCode(told[0].exit_code))
+    errors = rows.where(functions.col("error").isNotNull()).select("error", "exit_code").head(1)
+    if errors:
+        raise TaskStoppedError(errors[0].error, ExitCode(errors[0].exit_code))
     return rows.drop("error", "exit_code")
 
 

@@ -51,7 +51,7 @@ from spark_jobs.shared import Batches, ParentWatch
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
 """Gives a task its reader of manifests. Must be picklable."""
 
-_TOLD: Final = FINDINGS + ERROR_COLUMNS
+_OUTPUT_COLUMNS: Final = FINDINGS + ERROR_COLUMNS
 _RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
 _IS_SEGMENT: Final = "is_segment"
 
@@ -63,7 +63,9 @@ def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
     def judge(batches: Batches) -> Batches:
         return finding_batches(_outcome_alone(row, context) for row in rows_of(batches))
 
-    return listed.where(~_is_object_of_a_segment() & ~_is_upload_of_a_segment()).mapInArrow(_telling(judge), _TOLD)
+    return listed.where(~_is_object_of_a_segment() & ~_is_upload_of_a_segment()).mapInArrow(
+        _findings_of(judge), _OUTPUT_COLUMNS
+    )
 
 
 def judged_segments(
@@ -83,7 +85,7 @@ def judged_segments(
     together = of_segments.withColumn(_IS_SEGMENT, functions.lit(False)).unionByName(
         segments.withColumn(_IS_SEGMENT, functions.lit(True)), allowMissingColumns=True
     )
-    return _grouped(together, tasks, "segment_id").mapInArrow(_telling(judge), _TOLD)
+    return _grouped(together, tasks, "segment_id").mapInArrow(_findings_of(judge), _OUTPUT_COLUMNS)
 
 
 def judged_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
@@ -108,7 +110,7 @@ def judged_ranges(segments: DataFrame, findings: DataFrame, context: AuditContex
     return settled.unionByName(alone.select(*settled.columns)).unionByName(judged)
 
 
-def _telling(judge: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+def _findings_of(judge: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
     return telling(judge, FINDINGS_SCHEMA)
 
 

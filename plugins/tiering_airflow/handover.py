@@ -74,7 +74,7 @@ class HandoverStepOperator(BaseOperator):
                 until=self.step,
                 driver=driver(context),
                 on_step=lambda one: self.log.info("%s", step_line(one)),
-                told=lambda line: self.log.info("    %s", line),
+                on_message=lambda line: self.log.info("    %s", line),
             )
             view = view_of(app, done)
         for line in as_text(present_handover(view)).splitlines():

@@ -99,5 +99,5 @@ def test_a_snapshot_and_the_rest_say_the_same_as_the_log(history: list[bytes], d
         batches = [metadata_batch(offset, [record]) for offset, record in enumerate(history)]
         (folder / f"{cut:020d}.log").write_bytes(b"".join(batches[cut:]))
         from_whole, from_cleaned = MetadataLog([whole.path]), MetadataLog([cleaned.path])
-        assert [append[0] for append in _answers(from_cleaned)] == [append[0] for append in _answers(from_whole)]
+        assert [answer[0] for answer in _answers(from_cleaned)] == [answer[0] for answer in _answers(from_whole)]
         assert from_cleaned.log_end_offset == from_whole.log_end_offset

@@ -184,7 +184,7 @@ def _publication_row(one: "PublishedPartition", *, dry_run: bool) -> tuple[str, 
 
 def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> str:
     records = sum(len(one.plan.steps) if dry_run and one.plan is not None else one.records for one in partitions)
-    parts = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
+    amount = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
     troubles = sum(1 for one in partitions if _trouble(one))
-    what = f"{parts} would be sent" if dry_run else f"{parts} sent and read back"
+    what = f"{amount} would be sent" if dry_run else f"{amount} sent and read back"
     return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what

@@ -294,8 +294,8 @@ class BrokerRows:
     def _times(self, one: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
         """Columns of the times at which brokers say it entered its states; no clock of theirs leads into the future."""
         now_ms = self._now_ms(self._connection)
-        published = applied.times_ms[one.remote_log_segment_id]
-        times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in published.items()}
+        times_ms = applied.times_ms[one.remote_log_segment_id]
+        times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in times_ms.items()}
         return times if one.remote_log_segment_id in self._loaded.rows else {"started_at_ms": now_ms} | times
 
     def _refer(self, applied: AppliedPartition, written: set[RemoteLogSegmentId]) -> None:

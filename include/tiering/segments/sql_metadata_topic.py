@@ -333,9 +333,9 @@ def forget_unread(
 
 def forget_brokers_word(connection: Connection, cluster_id: str) -> None:
     """What brokers said of any segment: it is read again."""
-    detail = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
+    of_brokers = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
     referred = and_(segment_epochs.c.cluster_id == cluster_id, segment_epochs.c.broker_reference.is_not(None))
-    connection.execute(update(segments).where(detail).values(broker_state=None))
+    connection.execute(update(segments).where(of_brokers).values(broker_state=None))
     connection.execute(update(segment_epochs).where(referred).values(broker_reference=None))
     connection.execute(delete(broker_epochs).where(broker_epochs.c.cluster_id == cluster_id))
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.fetch_turns import fetch_with_and_without
+from benchmarks.fetch_rounds import fetch_with_and_without
 from benchmarks.upload_clients import peak_resident_bytes
 from include.tiering.errors import QueueClosedError, QueueEmptyError
 from include.tiering.quotas.byte_bounded_queue import NO_BYTE_BOUND, ByteBoundedQueue, Taken

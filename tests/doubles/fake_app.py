@@ -83,7 +83,7 @@ class FakeFailedCopies:
 
 
 class FakeApp:
-    """`fails` is raised by whatever is asked; `calls` holds every verb with its arguments."""
+    """`fails` is raised by whatever is asked; `calls` holds every call with its arguments."""
 
     def __init__(self) -> None:
         self.settings = TieringSettings()
@@ -342,10 +342,10 @@ class FakeApp:
             migrate=self._migrate,
         )
 
-    def _called(self, verb: str, arguments: dict[str, Any]) -> None:
+    def _called(self, method: str, arguments: dict[str, Any]) -> None:
         if self.fails is not None:
             raise self.fails
-        self.calls.append((verb, arguments))
+        self.calls.append((method, arguments))
 
 
 def batch_result(

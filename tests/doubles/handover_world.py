@@ -122,7 +122,7 @@ class HandoverWorld:
             work=self.copying.work,
             metadata_topic=self.metadata_topic,
             publications=self.publications,
-            verbs=_Announced(WorldActions(self), self._reached, ("copy_round", "verify", "publish")),
+            actions=_Announced(WorldActions(self), self._reached, ("copy_round", "verify", "publish")),
             store=StoreProperties("local_tiered_storage", "/srv/remote", False),
             clock=self.clock,
             new_run_id=self._new_run_id,
@@ -252,7 +252,7 @@ class HandoverWorld:
 
 
 class WorldActions:
-    """`Verbs` in one process; publishing keeps the journal as the publisher does."""
+    """`PlatformActions` in one process; publishing keeps the journal as the publisher does."""
 
     def __init__(self, world: HandoverWorld) -> None:
         self._world = world

@@ -421,7 +421,7 @@ class App:
             work=stores.work,
             metadata_topic=adapters.metadata_topic_writer,
             publications=stores.publications,
-            verbs=HandoverActions(
+            actions=HandoverActions(
                 settings=self.settings,
                 effective=self.effective_configs.settings,
                 copying=self.copying,

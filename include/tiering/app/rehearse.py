@@ -63,9 +63,9 @@ _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 
 
 class Counting(Protocol):
-    """Entered with a verb and the bytes that there are, it counts those that are done."""
+    """Entered with the name of an activity and the bytes that there are, it counts those that are done."""
 
-    def __call__(self, verb: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
+    def __call__(self, activity: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _remove_all(app: "App", run_id: str, size_bytes: int, interrupt: Interrupt) 
     from include.tiering.runs.batch import BatchEnd
 
     results: list[RemovalResult] = []
-    with RunProgress(app.adapters.stores.work, run_id, size_bytes, verb="removing"):
+    with RunProgress(app.adapters.stores.work, run_id, size_bytes, activity="removing"):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{run_id}.{len(results)}"
             results.append(app.audit.run_removal_batch(run_id, batch_id, parent_alive=lambda: not interrupt.requested))

@@ -140,7 +140,7 @@ def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "li
     from include.tiering.runs.batch import BatchEnd
 
     results: list[DeleteResult] = []
-    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes, verb="deleting"):
+    with RunProgress(app.adapters.stores.work, plan.run_id, plan.size_bytes, activity="deleting"):
         while not results or results[-1].ended is BatchEnd.TIME_OVER:
             batch_id = f"{plan.run_id}.{len(results)}"
             results.append(

@@ -51,10 +51,10 @@ def bar_of_bytes(console: Console) -> Progress:
 
 
 @contextmanager
-def counted_bytes(verb: str, planned_bytes: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
+def counted_bytes(activity: str, planned_bytes: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
     """A bar for work of this process: call what it yields with the bytes of each part that is done."""
     with bar_of_bytes(console if console is not None else Console(stderr=True)) as progress:
-        task = progress.add_task(verb, total=planned_bytes)
+        task = progress.add_task(activity, total=planned_bytes)
         yield partial(progress.advance, task)
 
 
@@ -68,14 +68,14 @@ class RunProgress:
         planned_bytes: int,
         console: Console | None = None,
         *,
-        verb: str = "copying",
+        activity: str = "copying",
     ) -> None:
         self._work = work
         self._run_id = run_id
-        self._verb = verb
+        self._activity = activity
         console = console if console is not None else Console(stderr=True)
         self._progress = bar_of_bytes(console)
-        self._task = self._progress.add_task(verb, total=planned_bytes)
+        self._task = self._progress.add_task(activity, total=planned_bytes)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="progress", daemon=True)
 
@@ -100,7 +100,9 @@ class RunProgress:
             paused = self._work.paused_topics()
         except MetadataUnavailableError:
             return
-        current = next((report.partition for report in reports if not report.finished and report.partition), self._verb)
+        current = next(
+            (report.partition for report in reports if not report.finished and report.partition), self._activity
+        )
         description = f"{current} (paused: {', '.join(sorted(paused))})" if paused else current
         self._progress.update(
             self._task, completed=sum(report.done_bytes for report in reports), description=description
@@ -112,12 +114,12 @@ class RunProgress:
 
 
 @contextmanager
-def counting(verb: str, total: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
+def counting(activity: str, total: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
     """For as long as the context lasts. What it gives takes how many more there are."""
     console = console if console is not None else Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(verb, total=total)
+        task = progress.add_task(activity, total=total)
         yield lambda more: progress.advance(task, more)
 
 

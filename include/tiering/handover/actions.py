@@ -50,7 +50,7 @@ _FOR_A_PERSON: Final = frozenset(
 
 
 class HandoverActions:
-    """`Verbs` of one deployment, in this process. `depth`: how much of what is handed over is read back."""
+    """`PlatformActions` of one deployment, in this process. `depth`: how much of what is handed over is read back."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
     rounds, copied_at, said = 0, clock.monotonic(), ""
     while rounds < limits.max_rounds:
         run.renew()
-        done = run.ports.verbs.copy_round(handover.topic, run.ports.new_run_id())
+        done = run.ports.actions.copy_round(handover.topic, run.ports.new_run_id())
         left = _left(evidence_of(run).partitions)
         words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
         if words != said:
@@ -147,7 +147,7 @@ def verified(run: HandoverRun) -> HandoverEvidence:
         return evidence
     if deep:
         run.on_message(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
-    run.ports.verbs.verify(wanted)
+    run.ports.actions.verify(wanted)
     return evidence_of(run)
 
 
@@ -254,7 +254,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
                 who = "a batch" if holder is None else f"batch {holder.batch_id}"
                 return StepResult(StepEnd.WAIT, f"{partition}: {who} has the lease to {role} still")
             if role is LeaseRole.COPY:
-                ports.verbs.abandon_empty_copies(lease.fence)
+                ports.actions.abandon_empty_copies(lease.fence)
             ports.work.release(lease)
     return None
 

@@ -122,7 +122,7 @@ def compare_remote_only(run: HandoverRun) -> StepResult | None:
 
 
 def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: PartitionOffsets) -> StepResult | None:
-    partition, verbs = seeded.topic_id_partition, run.ports.verbs
+    partition, actions = seeded.topic_id_partition, run.ports.actions
     local_start = offsets.earliest_local or 0
     rows = seed_rows(run.ports.metadata, partition, offsets.earliest)
     for segment in (row.metadata for row in rows):
@@ -130,8 +130,8 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
         if segment.end_offset >= local_start or segment.end_offset > seeded.end_offset or start > segment.end_offset:
             continue
         run.renew()
-        stored = verbs.stored_digest(partition, start, segment.end_offset)
-        served = verbs.served_digest(partition, start, segment.end_offset, stored.not_opened)
+        stored = actions.stored_digest(partition, start, segment.end_offset)
+        served = actions.served_digest(partition, start, segment.end_offset, stored.not_opened)
         if stored.digest != served:
             return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
         for left_out in stored.not_opened:

@@ -1,4 +1,4 @@
-"""What a hand-over touches: contracts, the platform's verbs, and what `__remote_log_metadata` holds about a topic,
+"""What a hand-over touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a topic,
 whoever wrote it, and whether brokers can read it at all. And one drive of a hand-over, with the ends of its steps.
 """
 
@@ -179,7 +179,7 @@ class StoredDigest:
     not_opened: tuple[OffsetRange, ...] = ()
 
 
-class Verbs(Protocol):
+class PlatformActions(Protocol):
     """What the platform does for a hand-over. Each may be repeated."""
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
@@ -232,7 +232,7 @@ class HandoverLimits:
 
 @dataclass(frozen=True, slots=True)
 class HandoverPorts:
-    """Contracts and verbs. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
+    """Contracts and actions. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
     `metadata_scan` stores what was read of the metadata topic.
     """
 
@@ -244,7 +244,7 @@ class HandoverPorts:
     work: WorkStore
     metadata_topic: MetadataTopic
     publications: PublicationStore
-    verbs: Verbs
+    actions: PlatformActions
     store: StoreProperties
     clock: Clock
     new_run_id: Callable[[], str]

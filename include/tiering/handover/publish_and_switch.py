@@ -76,7 +76,7 @@ def publish_seed(run: HandoverRun) -> StepResult:
         run.renew()
         if (by_hand := notice_switch(run, HandoverStep.PUBLISH)) is not None:
             return by_hand
-        run.ports.verbs.publish(one)
+        run.ports.actions.publish(one)
         end = published_end(run.ports.publications, one.topic_id_partition)
         if end != one.end_offset:
             raise PublicationRefusedError(

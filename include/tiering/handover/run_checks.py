@@ -151,7 +151,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
         ),
         store=ports.store,
-        disks=tuple(BrokerDiskSpace(node.broker_id, ports.verbs.free_bytes(node.broker_id)) for node in nodes),
+        disks=tuple(BrokerDiskSpace(node.broker_id, ports.actions.free_bytes(node.broker_id)) for node in nodes),
         leases=tuple(_leases(ports, ids, handover)),
         frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
         now_ms=now_ms,

@@ -1,6 +1,6 @@
 """The product, put together as `wiring` does, with every contract behind a scheduling point.
 
-SQL adapters, layout, marker guard, verbs and tasks are the product's. Model adapters take the place of log directories,
+SQL adapters, layout, marker check, services and tasks are the product's. Model adapters take the place of log directories,
 cluster metadata, the object store and the quota ledger.
 """
 
@@ -273,7 +273,7 @@ def _layout(settings: TieringSettings) -> SegmentLayout:
 
 @cache
 def _settings(where: StoreSettings) -> TieringSettings:
-    """With a log dir, as verbs ask whether there is one; nobody opens it."""
+    """With a log dir, as services ask whether there is one; nobody opens it."""
     return load_settings(
         overrides={
             "topics.include": ["*"],

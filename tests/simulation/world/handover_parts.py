@@ -71,7 +71,7 @@ def handover_parts(
         work=app.adapters.stores.work,
         metadata_topic=topic,
         publications=publications,
-        verbs=_Actions(world, process, app, publisher),
+        actions=_Actions(world, process, app, publisher),
         store=StoreProperties("aiven", None, wants_custom_metadata=False),
         clock=process,
         new_run_id=lambda: f"{process.name}-{next(numbers)}",

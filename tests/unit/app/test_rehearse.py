@@ -30,7 +30,7 @@ KAFKA = KafkaHome("4.3.1", "/jars/*")
 
 
 @contextmanager
-def _uncounted(_verb: str, _bytes: int) -> Iterator[Callable[[int], None]]:
+def _uncounted(_activity: str, _bytes: int) -> Iterator[Callable[[int], None]]:
     yield lambda _: None
 
 

@@ -108,7 +108,7 @@ def test_copy_runs_batches_until_one_ends_for_another_reason_than_its_time(docum
 def test_copy_with_nothing_to_do_starts_no_batch(run: Run, app: FakeApp) -> None:
     app.plan = lambda run_id: type(sample.copy_plan())(run_id, (), (), ())
     assert run("copy", "--topic", "orders").exit_code == 0
-    assert [verb for verb, _ in app.calls] == ["plan_copy"]
+    assert [method for method, _ in app.calls] == ["plan_copy"]
 
 
 @pytest.mark.parametrize(("retriable", "code"), [(True, 3), (False, 1)])

@@ -46,7 +46,7 @@ REFUSED = RefusedAttempt(uuid(7), None, None, "UnknownSegmentError", "no object 
 
 
 class FakeRecovery:
-    """Canned answers; `calls` holds every verb that changes something."""
+    """Canned answers; `calls` holds every call that changes something."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []

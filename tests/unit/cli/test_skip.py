@@ -22,8 +22,8 @@ ARGUMENTS = ("skip", "orders", "--partition", "0", "--reason", "agreed")
 LOST = "orders-0: 100 offsets, 100..199, will be missing from the archive for ever"
 
 
-def verbs(app: FakeApp) -> list[str]:
-    return [verb for verb, _ in app.calls]
+def called(app: FakeApp) -> list[str]:
+    return [method for method, _ in app.calls]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_without_a_terminal_it_needs_to_be_agreed_in_advance(run: Run, app: Fake
     result = run(*ARGUMENTS)
     assert result.exit_code == 1
     assert f"nothing is skipped: without a terminal it needs --approve. {LOST}" in result.stdout
-    assert verbs(app) == ["plan_skip"]
+    assert called(app) == ["plan_skip"]
 
 
 def test_agreed_in_advance_it_is_recorded(run: Run, app: FakeApp) -> None:
@@ -69,7 +69,7 @@ def test_on_a_terminal_it_asks(
     asked = answers(yes)
     assert run(*ARGUMENTS).exit_code == code
     assert asked == [f"{LOST}. Go on without them?"]
-    assert ("skip_offsets" in verbs(app)) is recorded
+    assert ("skip_offsets" in called(app)) is recorded
 
 
 def test_failed_segments_are_asked_about_with_what_becomes_of_them(
@@ -83,7 +83,7 @@ def test_failed_segments_are_asked_about_with_what_becomes_of_them(
     (question,) = asked
     assert question.startswith("orders-0: 20 offsets, 0..9, 50..59, will be missing from the archive: 2 segments that")
     assert question.endswith("failed the quality gate, kept and not served (gone; gone). Go on without them?")
-    assert "skip_offsets" in verbs(app)
+    assert "skip_offsets" in called(app)
 
 
 def test_a_replica_that_still_has_some_is_part_of_the_question(
@@ -175,7 +175,7 @@ def test_following_the_source_is_asked_for_on_a_terminal(
     asked = answers(yes)
     assert run(*FOLLOW).exit_code == code
     assert asked == [f"{MEANS}. Follow the source?"]
-    assert ("follow_source" in verbs(app)) is recorded
+    assert ("follow_source" in called(app)) is recorded
 
 
 def test_following_the_source_is_recorded(run: Run, document: Callable[..., Any], app: FakeApp) -> None:

@@ -35,7 +35,7 @@ def elect_unclean(world: HandoverWorld) -> None:
 
 
 def copy_round(world: HandoverWorld) -> int:
-    return world.ports.verbs.copy_round(TOPIC, world.ports.new_run_id()).copied_segments
+    return world.ports.actions.copy_round(TOPIC, world.ports.new_run_id()).copied_segments
 
 
 def follow_source(world: HandoverWorld) -> None:

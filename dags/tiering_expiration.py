@@ -1,7 +1,7 @@
 """### Delete remote segments that expire
 
     ready -> plan -> safety_limit -> release -> delete (mapped, one Spark job per batch) -> summary -> asset
-                              \\-> approval -^                                            \\-> outcome   tiering_remote_log
+                             \\-> approval -^                                          \\-> outcome  tiering_remote_log
 
 This DAG deletes segments from the remote store by retention. It deletes only segments of topics that the platform owns,
 by the log start offset, the leader epochs and the retention that the platform keeps. A topic without a retention keeps

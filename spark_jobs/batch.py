@@ -130,11 +130,11 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
         return outcome
 
 
-def run_job(verb: str, options: argparse.Namespace, task: Task) -> int:
+def run_job(job: str, options: argparse.Namespace, task: Task) -> int:
     """Session, action, one line on standard output; returns the exit code."""
     driver_began_ms = now_ms()
     with ParentWatch():
-        session = SparkSession.builder.appName(f"tiering.{verb} {options.run_id}/{options.batch_id}").getOrCreate()
+        session = SparkSession.builder.appName(f"tiering.{job} {options.run_id}/{options.batch_id}").getOrCreate()
         session_began_ms = now_ms()
         try:
             outcome = attempt(session, task)

@@ -85,7 +85,7 @@ def approved_by(app: "App", context: "Context", *, subject: str, plan_hash: str 
     )
 
 
-def nobody_answered(app: "App", context: "Context") -> bool:
+def is_unanswered(app: "App", context: "Context") -> bool:
     """Whether this run asked, and the time for an answer went by."""
     found: PlanQuestion | None = app.adapters.stores.plan_questions.find(asked_in(context))
     return found is not None and found.given is not None and found.given.user_id is None

@@ -20,7 +20,7 @@ from include.tiering.errors import printable
 from include.tiering.presentation import as_text
 from include.tiering.runs.batch import BatchEnd
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
+from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
 from plugins.tiering_airflow.errors import (
     ApprovalMissingError,
     AuditAlarmError,
@@ -237,7 +237,7 @@ class AuditOutcomeOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Raises ApprovalMissingError, DeletionFailedError."""
         with TieringHook().open() as app:
-            unanswered = nobody_answered(app, context)
+            unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may remove anything: nothing was, the next run asks again"

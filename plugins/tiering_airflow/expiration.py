@@ -24,7 +24,7 @@ from include.tiering.runs.approval import approval_question
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.units import format_bytes, format_utc
 from plugins.tiering_airflow import configuration
-from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
+from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, DeletionFailedError, PlanWithdrawnError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.pools import EXPIRATION_POOL, mirrored_pools
@@ -247,7 +247,7 @@ class ExpirationOutcomeOperator(BaseOperator):
         """Raises ApprovalMissingError, PlanWithdrawnError, DeletionFailedError."""
         with TieringHook().open() as app:
             self.log.info("Tombstones forgotten: %d", app.expiration.forget_tombstones())
-            unanswered = nobody_answered(app, context)
+            unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
                 f"nobody said whether {self.planned_run_id} may delete: nothing was deleted, the next run asks again"

@@ -16,7 +16,7 @@ from include.tiering.handover.report import HandoverView, handover_question, lat
 from include.tiering.handover.rules import HandoverState, HandoverStep, is_before
 from include.tiering.model.segments import Uuid
 from include.tiering.presentation import as_text
-from plugins.tiering_airflow.approval import approved_by, nobody_answered, put_question
+from plugins.tiering_airflow.approval import approved_by, is_unanswered, put_question
 from plugins.tiering_airflow.errors import ApprovalMissingError, HandoverRefusedError, HandoverWaitsError
 from plugins.tiering_airflow.hook import TieringHook
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, author
@@ -142,7 +142,7 @@ class HandoverOutcomeOperator(BaseOperator):
         """Raises ApprovalMissingError, HandoverRefusedError."""
         with TieringHook().open() as app:
             found = app.adapters.stores.handovers.handover(Uuid.parse(self.handover_id))
-            unanswered = nobody_answered(app, context)
+            unanswered = is_unanswered(app, context)
         if found.state is HandoverState.DONE:
             self.log.info("%s is handed over", found.topic)
             return {"topic": found.topic, "state": found.state.value}

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from tests.doubles.airflow_home import Deployment, airflow_database, deployed_for, deployment
 
-NOBODY = "nobody"
+NO_ROLE = "nobody"
 
 
 class Plugin(Protocol):
@@ -43,7 +43,7 @@ def requests_to() -> Iterator[Callable[[type[Plugin]], Callable[..., httpx.Respo
         airflow.mount(application["url_prefix"], application["app"])
 
         def send(path: str, role: str | None = "viewer", method: str = "GET", **request: Any) -> httpx.Response:
-            headers = {**({} if role == NOBODY else header(role)), **request.pop("headers", {})}
+            headers = {**({} if role == NO_ROLE else header(role)), **request.pop("headers", {})}
 
             async def sent() -> httpx.Response:
                 transport = httpx.ASGITransport(app=airflow)

@@ -11,7 +11,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.cluster import wait_until
 
 COPY_QUOTA = "remote.log.manager.copy.max.bytes.per.second"
-NOBODY = Uuid(b"nobody-has-thi-1")
+UNKNOWN_TOPIC_ID = Uuid(b"nobody-has-thi-1")
 
 
 class BrokersWorld(Protocol):
@@ -66,7 +66,7 @@ class BrokersContract:
         assert topic_metadata.configs["cleanup.policy"] == "delete"
         assert world.brokers.topic(topic_id) == topic_metadata
         assert world.brokers.topics()[name] == topic_metadata
-        assert world.brokers.topic(NOBODY) is None
+        assert world.brokers.topic(UNKNOWN_TOPIC_ID) is None
         assert world.brokers.topics([]) == {}
         assert name in world.brokers.topic_names()
         assert absent not in world.brokers.topic_names()
@@ -85,9 +85,9 @@ class BrokersContract:
         topic_id = world.create_topic(name)
         good = TopicIdPartition(topic_id, 0, name)
         bad = [
-            TopicIdPartition(NOBODY, 0, name),
+            TopicIdPartition(UNKNOWN_TOPIC_ID, 0, name),
             TopicIdPartition(topic_id, 7, name),
-            TopicIdPartition(NOBODY, 0, absent),
+            TopicIdPartition(UNKNOWN_TOPIC_ID, 0, absent),
         ]
         answer = world.brokers.partition_offsets([good, *bad])
         assert answer.of(good).high_watermark == 0

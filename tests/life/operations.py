@@ -84,7 +84,7 @@ def kill_copies(lab: Lab) -> None:
 def wait_for_leases(lab: Lab) -> None:
     """Copies until none finds that another batch holds its partition."""
     for platform in lab.platforms:
-        wait_until(partial(_nobody_holds, platform), "leases of killed copies end")
+        wait_until(partial(_no_lease_is_held, platform), "leases of killed copies end")
 
 
 def name_directories(lab: Lab, nodes: list[int]) -> None:
@@ -100,7 +100,7 @@ def _has_sent(platform: Platform, before: int, running: Running) -> bool:
     return len(_logs(platform)) > before or not running.is_alive()
 
 
-def _nobody_holds(platform: Platform) -> bool:
+def _no_lease_is_held(platform: Platform) -> bool:
     said = platform.run("copy")
     held = [one for one in said.document.get("left", ()) if one["reason"] == _HELD]
     return bool(said.document) and not held

@@ -17,7 +17,7 @@ from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 from tests.doubles.storage_segments import CountingLimiter
 
 LEASE_MS = 1_000_000
-NOBODY: frozenset[TopicIdPartition] = frozenset()
+NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()
 EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
 
 _engine = open_engine("sqlite://")
@@ -45,12 +45,12 @@ def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool =
     for _ in range(rounds):
         copied.append(set())
         for slot, scheduler in enumerate(schedulers):
-            lease = leases[slot] or scheduler.claim(NOBODY)
+            lease = leases[slot] or scheduler.claim(NONE_EXCLUDED)
             leases[slot] = lease
             now.advance(1)
             if lease is not None:
                 copied[-1].add(lease.replica_id.topic_id_partition.topic)
-                if scheduler.hand_on(lease, EXHAUSTED, NOBODY):
+                if scheduler.hand_on(lease, EXHAUSTED, NONE_EXCLUDED):
                     work.release(lease)
                     leases[slot] = None
     return copied

@@ -158,7 +158,7 @@ def test_a_move_without_a_marker_there_gives_it_one(tmp_path: Path) -> None:
     archive.require_served()
 
 
-def split_anew(archive: Archive) -> None:
+def split_again(archive: Archive) -> None:
     """The same objects by another URL and no prefix."""
     text = archive.config.read_text().replace('/store"', '/store/tiered"').replace('key_prefix = "tiered/"\n', "")
     archive.config.write_text(text)
@@ -179,7 +179,7 @@ def test_a_copy_of_the_database_does_not_own_the_same_objects_by_another_url(tmp
     shutil.copy(tmp_path / "metadata.sqlite", tmp_path / "clone.sqlite")
     archive.copy()
     archive.config.write_text(right.replace("metadata.sqlite", "clone.sqlite"))
-    split_anew(archive)
+    split_again(archive)
     code, output = run(archive, "relocate-store", "--approve")
     assert (code, "another database has used store" in output) == (1, True), output
     assert not (tmp_path / "store" / "tiered" / "_tiering-store.json").exists()
@@ -195,7 +195,7 @@ def test_the_owner_may_name_the_same_objects_by_another_url_and_back(tmp_path: P
     archive = prefixed(tmp_path)
     right = archive.config.read_text()
     shutil.copy(tmp_path / "metadata.sqlite", tmp_path / "clone.sqlite")
-    split_anew(archive)
+    split_again(archive)
     document(archive, "relocate-store", "--approve")
     archive.copy()
     archive.require_served()
@@ -219,7 +219,7 @@ def test_the_owner_may_name_the_same_objects_by_another_url_and_back(tmp_path: P
 def test_the_same_objects_need_the_marker_of_the_old_place(tmp_path: Path) -> None:
     archive = prefixed(tmp_path)
     (tmp_path / "store" / "_tiering-store.json").rename(tmp_path / "kept.json")
-    split_anew(archive)
+    split_again(archive)
     code, output = run(archive, "relocate-store", "--approve")
     assert (code, "name the same objects" in output) == (1, True), output
     assert not (tmp_path / "store" / "tiered" / "_tiering-store.json").exists()

@@ -42,7 +42,7 @@ class Brokers:
             happened=lambda *_: None,
         )
         handing_over = SimpleNamespace(
-            is_disturbed=lambda _: False, is_led_anew=lambda _: False, brokers_know=lambda *_: None
+            is_disturbed=lambda _: False, has_new_leader=lambda _: False, brokers_know=lambda *_: None
         )
         world.watch = SimpleNamespace(
             world=world,

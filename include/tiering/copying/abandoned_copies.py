@@ -186,7 +186,7 @@ class AbandonedCopies:
                 opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
             except (SourceChangedError, StateConflictError) as error:
                 return str(error)
-            if self._is_to_be_sent_anew(row, opened):
+            if self._is_to_be_sent_again(row, opened):
                 self.copier.abandon(attempt, fence)
                 return None
             fault = self.whole.fault(row)
@@ -201,7 +201,7 @@ class AbandonedCopies:
                     return str(error)
             return why
 
-    def _is_to_be_sent_anew(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
+    def _is_to_be_sent_again(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
         """Parts of what the source has still.
 
         A copy of this database may have a live worker, which is sending them. So the store is claimed before anything

@@ -24,7 +24,7 @@ _NOT_ANSWERED: Final[dict[str, Any]] = {
     "answered_at_ms": None,
     "recorded_at_ms": None,
 }
-NOBODY: Final = "nobody"
+NO_USER: Final = "nobody"
 
 
 class SqlPlanQuestions(ClusterStore):
@@ -65,7 +65,7 @@ class SqlPlanQuestions(ClusterStore):
             }
             self._change(connection, asked_in, given)
             what = f"plan {row.plan_hash} is {answer} in {asked_in}"
-            record_event(connection, self._cluster_id, "answer", f"run {row.subject}", what, user or NOBODY, now_ms)
+            record_event(connection, self._cluster_id, "answer", f"run {row.subject}", what, user or NO_USER, now_ms)
             return _question(self._locked(connection, asked_in))
 
     def find(self, asked_in: str) -> PlanQuestion | None:

@@ -27,7 +27,7 @@ from include.tiering.verification.plan import (
 )
 from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_acquits
 from include.tiering.verification.rules import ALL_OBJECTS_THERE, Judge, QualityFinding, Severity
-from include.tiering.verification.verify_partitions import PartitionReport, nobody_knows, verify_partitions
+from include.tiering.verification.verify_partitions import PartitionReport, no_log_ends, verify_partitions
 from include.tiering.verification.verify_segments import (
     MeasureAll,
     Measurer,
@@ -228,7 +228,7 @@ class VerificationService:
             self._metadata,
             self._partition_judge(results_dir),
             [one for one in asked if one not in unread],
-            log_ends=self._log_dirs.log_ends if look_at_log_dirs and self._log_dirs.are_named else nobody_knows,
+            log_ends=self._log_dirs.log_ends if look_at_log_dirs and self._log_dirs.are_named else no_log_ends,
         )
 
     @property

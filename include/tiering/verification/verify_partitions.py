@@ -56,7 +56,7 @@ class PartitionReport:
     warnings: tuple[QualityFinding, ...]
 
 
-def nobody_knows(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
+def no_log_ends(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
     """`LogEnds` where no log can be read."""
     return {}
 
@@ -66,7 +66,7 @@ def verify_partitions(
     judge: Judge[PartitionMeasure],
     partitions: Iterable[TopicIdPartition],
     *,
-    log_ends: LogEnds = nobody_knows,
+    log_ends: LogEnds = no_log_ends,
 ) -> PartitionReport:
     """Judge these partitions and record what is found. Findings are by partition as they come, then by rule.
 

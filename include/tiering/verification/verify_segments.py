@@ -114,7 +114,7 @@ class Tally:
         return VerifyReport(self.segments, failed, warnings, self.bytes_read, seconds, self.gone)
 
 
-def anybodys() -> None:
+def no_ownership_check() -> None:
     """A store that is believed whatever its marker says."""
 
 
@@ -129,7 +129,7 @@ class Measurer:
     metadata: RemoteLogMetadata
     storage: RemoteStorage
     quotas: Quotas
-    require_ours: Callable[[], None] = anybodys
+    require_ours: Callable[[], None] = no_ownership_check
 
     def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
         """Raises RemoteStorageUnavailableError, ForeignStoreError."""
@@ -159,7 +159,7 @@ def verify_segments(
     depth: Depth = Depth.SHALLOW,
     quotas: Quotas,
     clock: Clock,
-    require_ours: Callable[[], None] = anybodys,
+    require_ours: Callable[[], None] = no_ownership_check,
     limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.

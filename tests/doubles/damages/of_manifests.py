@@ -54,7 +54,7 @@ def _of_a_longer_log(picture: Picture) -> None:
     picture.segment().change_manifest(lambda document: document["chunkIndex"].update(lengths))
 
 
-def _chunked_anew(picture: Picture) -> None:
+def _chunked_again(picture: Picture) -> None:
     sizes = {"originalChunkSize": 65_536, "transformedChunkSize": 65_536}
     picture.segment().change_manifest(lambda document: document["chunkIndex"].update(sizes))
 
@@ -104,5 +104,5 @@ HOW_IT_IS_READ: Final = (
 
 UNSEEN: Final = (
     Damage("manifest: eventTimestampMs", _described("eventTimestampMs", value=1), depth=ANY),
-    Damage("manifest: another chunk size, all members follow", _chunked_anew, depth=ANY),
+    Damage("manifest: another chunk size, all members follow", _chunked_again, depth=ANY),
 )

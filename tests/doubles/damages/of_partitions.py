@@ -24,7 +24,7 @@ def _forgotten(*, with_objects: bool) -> Callable[[Picture], None]:
     return do
 
 
-def _described_anew(segment: StoredSegment, **members: Any) -> None:
+def _redescribed(segment: StoredSegment, **members: Any) -> None:
     """Metadata, manifest and keys say something else; the other objects stay as they are."""
     contents = {kind: segment.read(kind) for kind in (LOG, INDEXES, MANIFEST)}
     segment.remove(*contents)
@@ -51,7 +51,7 @@ def _moved(offsets: int = 0, epochs: int = 0) -> Callable[[Picture], None]:
         start = metadata.start_offset + offsets
         (entry,) = metadata.segment_leader_epochs
         epoch = entry.epoch + epochs
-        _described_anew(
+        _redescribed(
             segment,
             start_offset=start,
             end_offset=metadata.end_offset + offsets,
@@ -82,7 +82,7 @@ def _twice(picture: Picture) -> None:
 
 
 def _lowered_start(picture: Picture) -> None:
-    _described_anew(picture.segment(7), start_offset=840, segment_leader_epochs=LeaderEpochs.of([(3, 840)]))
+    _redescribed(picture.segment(7), start_offset=840, segment_leader_epochs=LeaderEpochs.of([(3, 840)]))
 
 
 def _replaced_since(picture: Picture) -> None:
@@ -95,7 +95,7 @@ def _replaced_since(picture: Picture) -> None:
 
 
 def _early_epochs(picture: Picture) -> None:
-    _described_anew(picture.segment(), segment_leader_epochs=LeaderEpochs.of([(1, 520), (2, 626), (3, 727)]))
+    _redescribed(picture.segment(), segment_leader_epochs=LeaderEpochs.of([(1, 520), (2, 626), (3, 727)]))
 
 
 SUCCESSION: Final = (
@@ -107,7 +107,7 @@ SUCCESSION: Final = (
     Damage("a segment of an older leader epoch", _moved(epochs=-1), "Q303", "Q304", "Q404", recorded=True),
     Damage("a start lowered into the segment before", _lowered_start, "Q302", "Q403", "Q251"),
     Damage("leader epochs that begin before their segment", _early_epochs, "Q242", "Q241"),
-    Damage("an end raised", lambda p: _described_anew(p.segment(7), end_offset=890), "Q252"),
+    Damage("an end raised", lambda p: _redescribed(p.segment(7), end_offset=890), "Q252"),
     Damage("the leader's log ends within a segment", lambda p: p.log_ends.update({PAYMENTS: 870}), "Q405", depth=ANY),
     Damage("the source has another history since", _replaced_since, "Q407", depth=ANY),
     Damage("the log start is above a segment", lambda p: p.log_starts.update({PAYMENTS: 130}), "Q406", depth=ANY),

@@ -85,7 +85,7 @@ class HandingOver:
     def offsets_read(self, process: Process, partition: TopicIdPartition, epoch: int) -> None:
         self._asked[process, partition] = epoch
 
-    def is_led_anew(self, log: PartitionLog) -> bool:
+    def has_new_leader(self, log: PartitionLog) -> bool:
         """By another one than the leader that was asked before retention was put back, which counts local and remote
         bytes both until it knows better: nobody can keep it from that."""
         asked = self._put_back.get(log.partition)

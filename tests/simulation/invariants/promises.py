@@ -50,7 +50,11 @@ class Promises:
         """A leader expires what is below."""
         configs = self._configs(log)
         handing_over = self._watch.handing_over
-        if self._is_excused(log) or handing_over.is_disturbed(log.partition.topic_id) or handing_over.is_led_anew(log):
+        if (
+            self._is_excused(log)
+            or handing_over.is_disturbed(log.partition.topic_id)
+            or handing_over.has_new_leader(log)
+        ):
             self._from[log.partition] = offset
             return
         retention_ms, retention_bytes = int(configs["retention.ms"]), int(configs["retention.bytes"])

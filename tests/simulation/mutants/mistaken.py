@@ -161,7 +161,7 @@ def _any_generation() -> list[Patch]:
     return [(AcceptedMarkers, "accepts", accepts)]
 
 
-def _nobody_helps() -> list[Patch]:
+def _without_help() -> list[Patch]:
     """What another process of the same database began is not gone on with."""
 
     def instead(self: Any) -> Any:
@@ -313,7 +313,7 @@ MISTAKEN = (
         "nobody-helps",
         "a generation that is pending is gone on with by the next run",
         "it is left",
-        _nobody_helps,
+        _without_help,
     ),
     Mutant(
         "taken-without-asking",

@@ -32,7 +32,7 @@ def _live_leases_taken() -> list[Patch]:
     return [*anew, (sql_batches, "is_free", lambda *_: true())]
 
 
-def _tokens_begin_anew() -> list[Patch]:
+def _tokens_restart() -> list[Patch]:
     """Each claim gets the token that the newest one has."""
     real = sql_batches.take
 
@@ -119,7 +119,7 @@ def _all_uploads_aborted() -> list[Patch]:
 OWNING = (
     Mutant("no-fence", "a change with an old token is refused", "any token will do", _fences_ignored),
     Mutant("steal-leases", "a live lease is nobody else's", "a claim takes it", _live_leases_taken),
-    Mutant("same-token", "tokens ascend with every claim", "each claim gets token 1", _tokens_begin_anew),
+    Mutant("same-token", "tokens ascend with every claim", "each claim gets token 1", _tokens_restart),
     Mutant("endless-lease", "a lease that ran out ends the sending", "it has no end", _lease_never_runs_out),
     Mutant("no-renewal", "a lease is renewed at the database", "the host's clock is enough", _leases_not_renewed),
     Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),

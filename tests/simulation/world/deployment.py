@@ -69,7 +69,7 @@ MIN_BYTES: Final = 60
 TOTAL_MAX_BYTES: Final = 70
 MOST_MISSING: Final = 1
 """So many segments of a partition are believed to be lost singly."""
-SOMEBODY_ELSES: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
+FOREIGN_MARKER: Final = StoreMarker(CLUSTER_ID, "another-store", 1)
 
 
 class Proxy:

@@ -193,11 +193,11 @@ class ModelSource:
         """By the metadata as this process saw it last: not every question refreshes it, and what it knows of before an
         election is not what others are told."""
         if not self._cluster_metadata.is_new:
-            return self._judged_anew(log)
-        replicas: list[Replica] = self._cluster.cached(log.partition, lambda: self._judged_anew(log))
+            return self._judged_again(log)
+        replicas: list[Replica] = self._cluster.cached(log.partition, lambda: self._judged_again(log))
         return replicas
 
-    def _judged_anew(self, log: PartitionLog) -> list[Replica]:
+    def _judged_again(self, log: PartitionLog) -> list[Replica]:
         found = [_found(self._cluster.cluster_id, log, replica) for replica in log.replicas.values()]
         return judge(found, self._cluster_metadata, None, named_topics=(), retention=no_retention).replicas
 

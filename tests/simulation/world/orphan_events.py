@@ -17,8 +17,8 @@ class OrphanEvents(EventSource):
 
     def __init__(self, world: World, runs: Runs) -> None:
         super().__init__(world, runs)
-        self._nobody = Process(world.scheduler, "of another time")
-        self._nobody.dead = True
+        self._dead_process = Process(world.scheduler, "of another time")
+        self._dead_process.dead = True
 
     def appear(self) -> None:
         """Found, rather: they have been there for long."""
@@ -33,5 +33,5 @@ class OrphanEvents(EventSource):
             store.objects[f"{place}.{suffix}"] = b"of another time"
             store.written_ms[f"{place}.{suffix}"] = began_ms
         if not left:
-            store.begin(f"{place}.log", self._nobody, listed=True, now_ms=began_ms)
+            store.begin(f"{place}.log", self._dead_process, listed=True, now_ms=began_ms)
         self._tell("orphans come to light", partition, ", ".join(left) or "an upload")

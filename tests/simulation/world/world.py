@@ -24,7 +24,7 @@ from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Process, Scheduler, Task
 from tests.simulation.world.brokers import Cluster
 from tests.simulation.world.database import Database
-from tests.simulation.world.deployment import SOMEBODY_ELSES, deploy
+from tests.simulation.world.deployment import FOREIGN_MARKER, deploy
 from tests.simulation.world.log_source import ClusterMetadataFeed, ModelOpenSegment
 from tests.simulation.world.metadata_topic import TopicState
 from tests.simulation.world.object_store import StoreState, Upload
@@ -135,7 +135,7 @@ class World:
         """Another marker lies there, or ours again; whether it is ours."""
         objects = self.store.objects
         if self._our_marker is None:
-            self._our_marker, objects[MARKER_KEY] = objects[MARKER_KEY], marker_to_bytes(SOMEBODY_ELSES)
+            self._our_marker, objects[MARKER_KEY] = objects[MARKER_KEY], marker_to_bytes(FOREIGN_MARKER)
         else:
             objects[MARKER_KEY], self._our_marker = self._our_marker, None
         self.watch.sending.bucket_changed_hands(is_ours=self.is_bucket_ours)

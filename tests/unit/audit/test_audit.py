@@ -54,8 +54,8 @@ def removal(
 
 @pytest.mark.parametrize("kind", FindingKind)
 def test_who_is_needed(kind: FindingKind) -> None:
-    needs_nobody = kind in (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
-    assert present_audit(AuditRun(RECORD, [recorded(kind)])).ok is needs_nobody
+    needs_no_action = kind in (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
+    assert present_audit(AuditRun(RECORD, [recorded(kind)])).ok is needs_no_action
     for state in (FindingState.ACCEPTED, FindingState.ACTED, FindingState.GONE):
         assert present_audit(AuditRun(RECORD, [recorded(kind, state)])).ok
 

@@ -31,13 +31,13 @@ def joins(highest: int | None, *holes: tuple[int, int]) -> None:
     require_planned(REPLICA_ID, SEGMENT, PLANNED, highest, lambda: decisions)
 
 
-def nobody_asks() -> Sequence[SkippedOffsets]:
+def no_decisions() -> Sequence[SkippedOffsets]:
     raise AssertionError("asked although there is no gap")
 
 
 @pytest.mark.parametrize("highest", [None, 199, 250])
 def test_where_there_is_no_gap_nobody_asks_for_decisions(highest: int | None) -> None:
-    require_planned(REPLICA_ID, SEGMENT, PLANNED, highest, nobody_asks)
+    require_planned(REPLICA_ID, SEGMENT, PLANNED, highest, no_decisions)
 
 
 @pytest.mark.parametrize(

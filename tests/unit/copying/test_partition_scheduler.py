@@ -18,7 +18,7 @@ from tests.doubles.storage_segments import CountingLimiter
 A, B = partition_of("a"), partition_of("b")
 URGENCY, LONGEST_WAIT = ClaimOrder.URGENCY, ClaimOrder.LONGEST_WAIT
 EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
-NOBODY: frozenset[TopicIdPartition] = frozenset()
+NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()
 
 
 def lease_of(partition: TopicIdPartition) -> Lease:
@@ -56,31 +56,31 @@ def test_turns_alternate_between_wait_and_urgency():
     work = Answers([A, B])
     scheduler = scheduler_over(work)
     for _ in range(4):
-        assert scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
+        assert scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
     assert work.claims == [(URGENCY, set()), (LONGEST_WAIT, {A}), (URGENCY, {B}), (LONGEST_WAIT, {A})]
 
 
 def test_after_a_partition_that_was_finished_the_most_urgent_is_next():
     work = Answers([A, B])
     scheduler = scheduler_over(work)
-    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
-    scheduler.claim(NOBODY)
-    scheduler.claim(NOBODY)
+    scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
+    scheduler.claim(NONE_EXCLUDED)
+    scheduler.claim(NONE_EXCLUDED)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
 
 
 def test_what_was_handed_on_is_claimed_again_if_nothing_else_is_left():
     work = Answers([A])
     scheduler = scheduler_over(work)
-    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
-    assert scheduler.claim(NOBODY) == lease_of(A)
+    scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
+    assert scheduler.claim(NONE_EXCLUDED) == lease_of(A)
     assert work.claims[-2:] == [(LONGEST_WAIT, {A}), (URGENCY, set())]
 
 
 def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
     work = Answers([A, B])
     scheduler = scheduler_over(work)
-    scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, frozenset({B}))
+    scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, frozenset({B}))
     assert scheduler.claim(frozenset({B})) == lease_of(A)
     assert work.questions == [{B}]
     assert work.claims[-2:] == [(LONGEST_WAIT, {A, B}), (URGENCY, {B})]
@@ -98,12 +98,12 @@ def test_what_the_batch_may_not_take_is_neither_claimed_nor_asked_for():
 def test_without_an_exhausted_quota_or_with_fairness_off_the_store_is_not_even_asked(limiter, fairness):
     work = Answers([A, B])
     scheduler = scheduler_over(work, fairness=fairness)
-    assert not scheduler.hand_on(present(scheduler.claim(NOBODY)), limiter, NOBODY)
+    assert not scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), limiter, NONE_EXCLUDED)
     assert work.questions == []
 
 
 def test_nobody_who_waits_longer_means_going_on():
     work = Answers([A, B], others_wait=False)
     scheduler = scheduler_over(work)
-    assert not scheduler.hand_on(present(scheduler.claim(NOBODY)), EXHAUSTED, NOBODY)
-    assert scheduler.claim(NOBODY) == lease_of(A)
+    assert not scheduler.hand_on(present(scheduler.claim(NONE_EXCLUDED)), EXHAUSTED, NONE_EXCLUDED)
+    assert scheduler.claim(NONE_EXCLUDED) == lease_of(A)

@@ -26,6 +26,7 @@ from include.tiering.remote_storage.contract import DeleteFailure, ObjectKind
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
+from tests.doubles.databases import migrated_database
 from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
 from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter

@@ -297,7 +297,7 @@ def test_what_somebody_sets_behind_the_switch_is_held_back_and_comes_back(tmp_pa
 def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
     """They led nothing when the others were watched, and count local and remote bytes both."""
     world.up_to(HandoverStep.RETENTION)
-    lead_anew(world)
+    elect_again(world)
     waiting = world.carry_on()
     assert (waiting.state, waiting.step) == (HandoverState.ACTIVE, HandoverStep.RETENTION)
     assert "latest-tiered-covers-seed" in waiting.detail
@@ -309,17 +309,17 @@ def test_leaders_of_after_the_watch_are_asked_before_retention_goes_back(world):
 
 def test_what_is_below_the_log_start_need_not_be_known(world):
     world.up_to(HandoverStep.RETENTION)
-    lead_anew(world)
+    elect_again(world)
     for one in world.partitions:
         world.brokers.partition(TOPIC_ID, one.partition).earliest = 20
     assert world.carry_on().step is HandoverStep.LOCAL_RETENTION
 
 
-@pytest.mark.parametrize(("is_made_anew", "says"), [(False, "by now there is none"), (True, "by now it is")])
-def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(world, is_made_anew, says):
+@pytest.mark.parametrize(("is_recreated", "says"), [(False, "by now there is none"), (True, "by now it is")])
+def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(world, is_recreated, says):
     world.up_to(HandoverStep.RETENTION)
     world.brokers.delete_topic(TOPIC)
-    if is_made_anew:
+    if is_recreated:
         world.brokers.create_topic(TOPIC, partitions=2)
     stopped = world.carry_on()
     assert stopped.state is HandoverState.STOPPED
@@ -327,7 +327,7 @@ def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(wo
     assert {one.old_value for one in world.handovers.overrides(HANDOVER_ID)} == {"900000", "5000", None}
 
 
-def lead_anew(world):
+def elect_again(world):
     """Other leaders, which do not know yet what is remote."""
     world.forgetful = True
     for one in world.partitions:
@@ -350,7 +350,7 @@ def test_a_level_of_ours_is_not_taken_for_somebodys_wish(tmp_path):
 def test_remote_storage_that_goes_off_before_retention_goes_back_stops_it(world):
     world.up_to(HandoverStep.RETENTION)
     world.brokers.alter_topic_configs(TOPIC, SWITCHED_OFF)
-    lead_anew(world)
+    elect_again(world)
     stopped = world.carry_on()
     assert stopped.state is HandoverState.STOPPED
     assert "switch-is-on" in stopped.detail
@@ -359,7 +359,7 @@ def test_remote_storage_that_goes_off_before_retention_goes_back_stops_it(world)
 def test_a_leader_that_ends_below_what_is_remote_knows_all_there_is(world):
     """After an unclean election."""
     world.up_to(HandoverStep.RETENTION)
-    lead_anew(world)
+    elect_again(world)
     for one in world.partitions:
         model = world.brokers.partition(TOPIC_ID, one.partition)
         model.high_watermark, model.latest_tiered = 15, 13

@@ -78,9 +78,9 @@ class MetadataReplica:
     def __init__(self, log_dir: str) -> None:
         self.log_dir = log_dir
         self.cluster_id: str | None = None
-        self._start_anew()
+        self._restart()
 
-    def _start_anew(self) -> None:
+    def _restart(self) -> None:
         self.image = ClusterImage()
         self.log_end_offset = 0
         self._snapshot_offset = 0
@@ -105,7 +105,7 @@ class MetadataReplica:
                 if attempt == _ATTEMPTS:
                     raise
             except (SourceError, ClusterMetadataError):
-                self._start_anew()
+                self._restart()
                 raise
         return None
 
@@ -124,7 +124,7 @@ class MetadataReplica:
 
     def _read_on(self, directory: BrokerDirectory, listing: _Listing) -> None:
         if not self._still_there(directory, listing):
-            self._start_anew()
+            self._restart()
             self._read_newest_checkpoint(directory, listing)
         start = self._cursor.base_offset if self._cursor else self.log_end_offset
         first = max((base for base in listing.base_offsets if base <= start), default=None)

@@ -220,13 +220,13 @@ _MEANING: Final[dict[int, tuple[type[RemoteStorageError], str]]] = {
 
 
 @contextlib.contextmanager
-def translated(root: Path, key: str, verb: str) -> Iterator[None]:
+def translated(root: Path, key: str, action: str) -> Iterator[None]:
     """Turn an OSError into the storage error that names the object and the way out."""
     try:
         yield
     except OSError as error:
         kind, meaning = _MEANING.get(error.errno or 0, (RemoteStorageError, os.strerror(error.errno or 0)))
-        raise kind(f"cannot {verb} {printable(key) or 'the store'} in {root.as_uri()}: {meaning}") from error
+        raise kind(f"cannot {action} {printable(key) or 'the store'} in {root.as_uri()}: {meaning}") from error
 
 
 MAX_RECORD_BYTES: Final = 64 * KIB

@@ -273,9 +273,9 @@ def is_retriable_code(code: str) -> bool:
 
 
 @contextlib.contextmanager
-def translated(verb: str, bucket: str, key: str) -> Iterator[None]:
+def translated(action: str, bucket: str, key: str) -> Iterator[None]:
     """Turn what botocore raises into the storage error that names the object and the way out."""
-    place = f"cannot {verb} s3://{bucket}/{printable(key)}"
+    place = f"cannot {action} s3://{bucket}/{printable(key)}"
     try:
         yield
     except SendingFailed as failure:

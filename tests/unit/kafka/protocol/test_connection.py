@@ -22,8 +22,8 @@ from tests.doubles.scripted_broker import API_VERSIONS, Script, api_versions, fr
 
 SECRET = "hunter2"
 METADATA = 3
-NOBODY = BrokerLogin((), timeout_ms=60_000)
-WITH_PASSWORD = replace(NOBODY, protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="me", password=SECRET)
+NO_LOGIN = BrokerLogin((), timeout_ms=60_000)
+WITH_PASSWORD = replace(NO_LOGIN, protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="me", password=SECRET)
 EMPTY_METADATA = bytes(4) + b"\x01" + b"\x04cid" + bytes(4) + b"\x01" + b"\0"
 
 
@@ -31,7 +31,7 @@ def _login(*addresses: Address, timeout_ms: int = 60_000) -> BrokerLogin:
     return BrokerLogin(tuple(addresses), timeout_ms=timeout_ms)
 
 
-def _connection(script: Script, login: BrokerLogin = NOBODY) -> BrokersError:
+def _connection(script: Script, login: BrokerLogin = NO_LOGIN) -> BrokersError:
     """What connecting, and one question, ends in."""
     with scripted_broker(script) as address:
         connections = ClusterConnections(replace(login, servers=(address,)), SystemClock())
@@ -102,7 +102,7 @@ def test_a_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
 
 
 def test_tls_to_a_listener_without_it() -> None:
-    error = _connection(_answers, replace(NOBODY, protocol="SSL"))
+    error = _connection(_answers, replace(NO_LOGIN, protocol="SSL"))
     assert isinstance(error, (BrokersLoginError, BrokersUnavailableError))
     assert "does its listener speak SSL?" in str(error)
 
@@ -159,9 +159,9 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("not PEM")
     with pytest.raises(BrokersLoginError, match=r"ssl\.ca\.location .*broken\.pem"):
-        replace(NOBODY, ca=str(broken)).tls_context()
+        replace(NO_LOGIN, ca=str(broken)).tls_context()
     with pytest.raises(BrokersLoginError, match=r"ssl\.certificate\.location .*broken\.pem"):
-        replace(NOBODY, certificate=str(broken), key=str(broken)).tls_context()
+        replace(NO_LOGIN, certificate=str(broken), key=str(broken)).tls_context()
 
 
 def test_servers_that_do_not_answer_are_passed_over_and_all_of_them_named() -> None:

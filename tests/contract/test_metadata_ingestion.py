@@ -477,7 +477,7 @@ class TestWhatABrokerBegan:
             )
 
     def test_the_gate_of_a_copy_does_not_wait_for_it(self, metadata: RemoteLogMetadata, theirs: object):
-        assert metadata.unjudged_segments() == []
+        assert metadata.unverified_segments() == []
 
     def test_what_was_found_of_it_is_forgotten_when_it_is_told_anew(
         self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, theirs: object

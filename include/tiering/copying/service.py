@@ -120,6 +120,7 @@ class CopyService:
         topics: Collection[str],
         source: Callable[[], LogSource],
         storage: Callable[[], RemoteStorage],
+        ownership: StoreOwnership,
         quotas: Callable[[], Quotas],
         topic_quotas: Callable[[], TopicQuotas],
         metadata: RemoteLogMetadata,
@@ -131,7 +132,6 @@ class CopyService:
         log_dirs: ClusterLogDirs,
         names: TopicLifecycle,
         planner: CopyPlanner,
-        ownership: StoreOwnership,
         effective: Callable[[], TieringSettings],
         clock: Clock,
         random_bytes: Callable[[int], bytes],
@@ -140,6 +140,7 @@ class CopyService:
         self._topics = topics
         self._source = source
         self._storage = storage
+        self._ownership = ownership
         self._quotas = quotas
         self._topic_quotas = topic_quotas
         self._metadata = metadata
@@ -151,7 +152,6 @@ class CopyService:
         self._log_dirs = log_dirs
         self._names = names
         self._planner = planner
-        self._ownership = ownership
         self._effective = effective
         self._clock = clock
         self._random_bytes = random_bytes

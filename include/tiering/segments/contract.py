@@ -327,7 +327,7 @@ class RemoteLogMetadata(Divergences, Protocol):
         """Segments whose attempt began under a lease of this run, tombstones included, by arrival."""
         ...
 
-    def unjudged_segments(self) -> Sequence[SegmentRow]:
+    def unverified_segments(self) -> Sequence[SegmentRow]:
         """FINISHED segments of ours without a verdict, whichever run copied them, by arrival."""
         ...
 

@@ -248,7 +248,7 @@ class SqlSegments(ClusterStore):
         with reading(self._engine) as connection:
             return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
-    def unjudged_segments(self) -> Sequence[SegmentRow]:
+    def unverified_segments(self) -> Sequence[SegmentRow]:
         query = (
             WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, _FINISHED)
             .where(segments.c.verdict == str(Verdict.NONE), segments.c.origin == str(SegmentOrigin.PLATFORM))

@@ -171,8 +171,9 @@ def begin_again(
 
 
 def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why what brokers recorded of a partition is not complete here, or None. Only once anything was read: its metadata
-    partition was not read to the end that the cluster last named.
+    """Why what brokers recorded of a partition is not complete here, or None.
+
+    Only once anything was read: its metadata partition was not read to the end that the cluster last named.
     """
     topic = topic_read(connection, cluster_id)
     if topic is None:

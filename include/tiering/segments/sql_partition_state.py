@@ -215,7 +215,10 @@ class SqlPartitionState(ClusterStore):
 
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why answers about a partition are not complete, or None. Only of topics of the owner BROKER; see `why_not_read`."""
+    """Why answers about a partition are not complete, or None.
+
+    Only of topics of the owner BROKER; see `why_not_read`.
+    """
     owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
     return why_not_read(connection, cluster_id, partition) if owner == TopicOwner.BROKER else None
 

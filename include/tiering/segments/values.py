@@ -92,19 +92,19 @@ class Look:
     """What one look at a segment found.
 
     `broken` are the rules that did not pass. Any other rule holds, known to this code or not, but those whose ids are
-    in `unjudged`. `before` is the segment's row as it was read before the look began; without one the look acquits of
+    in `unevaluated`. `before` is the segment's row as it was read before the look began; without one the look acquits of
     nothing. `is_deep`: it read every byte.
     """
 
     segment_id: RemoteLogSegmentId
     broken: tuple[QualityResult, ...] = ()
-    unjudged: frozenset[str] = frozenset()
+    unevaluated: frozenset[str] = frozenset()
     before: SegmentRow | None = None
     is_deep: bool = False
 
     def acquits(self, result: QualityResult, recorded_at_ms: int) -> bool:
         """Of a result that did not pass, and that this look does not repeat."""
-        if self.before is None or result.rule in self.unjudged:
+        if self.before is None or result.rule in self.unevaluated:
             return False
         seen_at_ms = self.before.verdict_at_ms
         return not result.fails or (seen_at_ms is not None and recorded_at_ms <= seen_at_ms)

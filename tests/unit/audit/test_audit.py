@@ -60,11 +60,11 @@ def test_who_is_needed(kind: FindingKind) -> None:
         assert present_audit(AuditRun(RECORD, [recorded(kind, state)])).ok
 
 
-def test_the_summary_says_what_was_not_judged_and_what_can_be_adopted() -> None:
+def test_the_summary_says_what_was_not_classified_and_what_can_be_adopted() -> None:
     record = replace(RECORD, passed_over={PassedOver.YOUNG: 3})
     summary = present_audit(AuditRun(record, [recorded(FindingKind.ADOPTABLE)])).summary
     assert summary == (
-        "33 objects compared with 10 segments: adoptable 1; not judged: young 3;"
+        "33 objects compared with 10 segments: adoptable 1; not classified: young 3;"
         " 1 complete copy without metadata: ./tiering adopt --all --dry-run says which are taken,"
         " and why another is not"
     )

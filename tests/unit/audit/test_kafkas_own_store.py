@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.compare import classify, gather
 from include.tiering.audit.finding import (
     AuditContext,
     AuditedSegment,
@@ -59,7 +59,7 @@ def audit(
     context = AuditContext(AuditMoment(listed_at_ms, **moment), LocalTieredStorageLayout(), topics, frozenset())
     listing = open_listing(root.as_uri(), layout=LAYOUT)
     (part,) = listing.parts(1)
-    return judge(gather(listing.pages(part), listing.open_uploads(), context), known, context).findings
+    return classify(gather(listing.pages(part), listing.open_uploads(), context), known, context).findings
 
 
 @pytest.mark.parametrize("owner", [TopicOwner.BROKER, TopicOwner.PLATFORM])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.compare import AuditResult, gather, judge
+from include.tiering.audit.compare import AuditResult, classify, gather
 from include.tiering.audit.finding import AuditContext, AuditedTopic, AuditMoment, PassedOver
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -40,7 +40,7 @@ def audit(world: World, left: Attempt, read_ms: int | None = LISTED_AT_MS, *, un
         frozenset({place} if unread else ()),
         {} if read_ms is None else {place: read_ms},
     )
-    return judge(gather([world.objects], [], context), world.segments, context)
+    return classify(gather([world.objects], [], context), world.segments, context)
 
 
 def test_what_is_old_and_unknown_to_all_that_was_read_is_foreign(world: World, left: Attempt) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from include.tiering.audit.compare import AuditResult, gather, judge
+from include.tiering.audit.compare import AuditResult, classify, gather
 from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind, PassedOver
 from include.tiering.errors import (
     ForeignStoreError,
@@ -41,7 +41,7 @@ def audit(world: World, **moment: int) -> AuditResult:
         frozenset(world.worked_on),
         world.read_manifest,
     )
-    return judge(gather([world.objects], [world.uploads], context), world.segments, context)
+    return classify(gather([world.objects], [world.uploads], context), world.segments, context)
 
 
 def identities(result: AuditResult) -> list[tuple[str, str, str, str]]:
@@ -281,4 +281,4 @@ def _audit_with_reader(world: World, error: RemoteStorageError) -> AuditResult:
         raise error
 
     context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(), read)
-    return judge(gather([world.objects], [world.uploads], context), world.segments, context)
+    return classify(gather([world.objects], [world.uploads], context), world.segments, context)

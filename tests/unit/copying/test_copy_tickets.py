@@ -100,6 +100,6 @@ def test_kafka_16146_the_log_start_is_kept_where_a_restart_finds_it(world: World
     world.copied(0, 9)
     world.metadata.raise_log_start(world.partition, 10, reason="time", author="test")
     world.engine.dispose()
-    again = open_engine(f"sqlite:///{world.tmp_path / 'tiering.sqlite'}")
+    again = open_engine(f"sqlite:///{world.tmp_path / 'metadata.sqlite'}")
     assert SqlRemoteLogMetadata(again, CLUSTER_ID).retention_state(world.partition).log_start_offset == 10
     again.dispose()

@@ -20,7 +20,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.segments import delete
 
 DIVERGES_AT, LAST_COPIED = 35, 69
@@ -103,7 +103,7 @@ def copy_on(world: World, run_id: str = "on") -> None:
 
 
 def findings(world: World) -> list[tuple[str, int]]:
-    report = verify_partitions(world.metadata, PlainJudge(PARTITION_RULES), world.metadata.partitions())
+    report = verify_partitions(world.metadata, PlainEvaluator(PARTITION_RULES), world.metadata.partitions())
     assert report.failed == ()
     return [(finding.rule, finding.start_offset) for finding in report.warnings]
 

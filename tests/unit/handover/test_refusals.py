@@ -17,7 +17,7 @@ from include.tiering.model.segments import RemoteLogSegmentState, Verdict
 from include.tiering.operations.doctor import diagnose_handovers
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
 from tests.doubles.present import present
-from tests.doubles.segments import delete, segment_of, update_of
+from tests.doubles.segments import CLUSTER_ID, delete, segment_of, update_of
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def _hold(world, partition):
     with writing(engine) as connection:
         fence = sql_batches.take(
             connection,
-            "cluster",
+            CLUSTER_ID,
             partition,
             LeaseRole.EXPIRE,
             run_id="r",

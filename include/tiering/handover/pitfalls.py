@@ -15,7 +15,7 @@ CHECKS: Final[tuple[NamedCheck, ...]] = (*CLUSTER_CHECKS, *SEED_CHECKS, *HISTORY
 
 @dataclass(frozen=True, slots=True)
 class Pitfall:
-    """`checks` look before the switch, `watched` after it. Without either, `why_none` says why it cannot be seen."""
+    """`checks` run before the switch, `watched` after it. Without either, `why_none` says why no check can find it."""
 
     what: str
     consequence: str
@@ -59,7 +59,7 @@ PITFALLS: Final = (
     ),
     Pitfall(
         "Segments above the high watermark or the last stable offset",
-        "a leader change may cut them off; they fail the brokers' lineage test",
+        "a leader change may truncate them; they fail the brokers' lineage test",
         ("bounds-are-exact", "seed-is-stable", "seed-is-flushed"),
     ),
     Pitfall(
@@ -70,7 +70,7 @@ PITFALLS: Final = (
     ),
     Pitfall(
         "The same as a race: 3 of 10 partitions on 4.3.1 and on 3.9.2, none of 10 on 4.4.0",
-        "a run that went well proves nothing",
+        "a successful run proves nothing",
         ("retention-bytes-is-guarded", "restarts-are-harmless"),
         ("earliest-is-unchanged",),
     ),
@@ -110,7 +110,7 @@ PITFALLS: Final = (
     ),
     Pitfall(
         "Limited retention of __remote_log_metadata",
-        "STARTED expires before FINISHED: objects that nobody knows",
+        "STARTED expires before FINISHED: objects without metadata stay",
         ("metadata-topic-exists", "metadata-topic-keeps-all"),
     ),
     Pitfall(
@@ -124,7 +124,7 @@ PITFALLS: Final = (
         ("seed-passed-the-gate",),
     ),
     Pitfall(
-        "No transaction index although transactions were aborted, or a flag that says so wrongly",
+        "No transaction index although transactions were aborted, or a wrong flag about it",
         "read_committed consumers get aborted records",
         ("seed-passed-the-gate",),
     ),
@@ -132,8 +132,8 @@ PITFALLS: Final = (
         "Indexes with trailing empty entries", "rejected as corrupt, or searched in full", ("seed-passed-the-gate",)
     ),
     Pitfall(
-        "The topic is deleted or created anew before the switch",
-        "nobody deletes the seeded objects: our own clean-up must",
+        "The topic is deleted, or created again, before the switch",
+        "no broker deletes the seeded objects: the platform has to",
         ("topic-is-the-same",),
     ),
     Pitfall(
@@ -146,8 +146,8 @@ PITFALLS: Final = (
         "segments are missing on one broker, or everything is deleted",
         ("store-is-the-brokers",),
         ("latest-tiered-covers-seed",),
-        "brokers give values of rsm.config.* to nobody: where they are hidden the check leaves a note, and what became"
-        " remote only is consumed and compared before more goes",
+        "brokers show no values of rsm.config.*: the check then leaves a note, and records that became remote only"
+        " are consumed and compared before more local segments are deleted",
     ),
     Pitfall("Segments above 2^31-1 bytes or offsets", "not representable for the brokers", ("segments-fit",)),
 )
@@ -156,25 +156,25 @@ PITFALLS: Final = (
 _MEASURED: Final = """
 ## What is measured
 
-`disks-have-room` needs to know how fast producers are. By the leader's own segments: the bytes that came behind the
-first of the last ten segments, the active one among them, over the time from that one's last record up to now. So what
-was brought in a burst, a backfill or a replay, is not taken for what will come: the longer nothing follows it, the less
-it counts. Right behind a burst it does count. Times are those of the records; where they tell nothing (without a
-timestamp, or without a rolled segment) the partition counts as nothing, and with clocks that are ahead the last
-timestamp stands for now. Partitions are summed by the broker that leads them.
+`disks-have-room` needs the rate of the producers. It measures the leader's own segments: the bytes after the first of
+the last ten segments (the active one is among them), divided by the time from that first segment's last record until
+now. So a burst, such as a backfill or a replay, does not determine the rate for long: the longer nothing follows it,
+the less it counts. Right after a burst it does count. Times are those of the records. Without timestamps, or without a
+rolled segment, the partition counts as 0. If the clocks of producers are ahead, the last timestamp is used as now.
+Partitions are added up by the broker that leads them.
 """
 
 
 def checks_page(note: str) -> str:
     """`note` says that the page is generated."""
     lines = [
-        "# What a hand-over checks",
+        "# What a handover checks",
         "",
         note,
         "",
-        "## What can go wrong, and who looks",
+        "## What can go wrong, and which check finds it",
         "",
-        "| what | what would follow | checked before the switch | watched after it | why not checked |",
+        "| pitfall | consequence | checked before the switch | checked after it | why not checked |",
         "|---|---|---|---|---|",
     ]
     for one in PITFALLS:

@@ -221,18 +221,27 @@ def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 SEED_CHECKS: Final = (
-    NamedCheck("seed-begins-at-log-start", "nothing below the first seeded offset", _begins_at_log_start, _GATE),
+    NamedCheck(
+        "seed-begins-at-log-start", "the log has nothing below the first seeded offset", _begins_at_log_start, _GATE
+    ),
     NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _GATE),
     NamedCheck("seed-reaches-active-segment", "all rolled segments are remote", _reaches_active, _GATE),
-    NamedCheck("seed-is-stable", "it ends below high watermark and last stable offset", _below_stable, _GATE),
-    NamedCheck("seed-is-flushed", "it ends below the recovery point, or is replicated", _flushed, _GATE),
+    NamedCheck(
+        "seed-is-stable", "seeded segments end below high watermark and last stable offset", _below_stable, _GATE
+    ),
+    NamedCheck("seed-is-flushed", "seeded segments end below the recovery point, or are replicated", _flushed, _GATE),
     NamedCheck("epochs-are-the-leaders", "leader epochs are those of the leader's checkpoint", _epochs, _GATE),
     NamedCheck("seed-passed-the-gate", "every segment was read back and passed", _passed_gate, _GATE),
     NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _GATE),
-    NamedCheck("timestamps-are-real", "no segment would expire for want of a timestamp", _timestamps, _GATE),
-    NamedCheck("seed-is-within-retention", "nothing expires when retention is back", _within_retention, _GATE),
+    NamedCheck("timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _GATE),
+    NamedCheck("seed-is-within-retention", "no segment expires when retention is restored", _within_retention, _GATE),
     NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
-    NamedCheck("custom-metadata-is-the-plugins", "as the storage manager itself writes", _custom_metadata, _GATE),
+    NamedCheck(
+        "custom-metadata-is-the-plugins",
+        "custom metadata is what the storage manager itself writes",
+        _custom_metadata,
+        _GATE,
+    ),
 )
 
 
@@ -327,9 +336,9 @@ def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 HISTORY_CHECKS: Final = (
-    NamedCheck("history-is-one", "nothing of another history reaches into the log", _one_history, _ALWAYS),
+    NamedCheck("history-is-one", "no segment of another history reaches into the log", _one_history, _ALWAYS),
     NamedCheck("nothing-is-published-twice", "no other segment of these offsets is known", _published_once, _ALWAYS),
-    NamedCheck("nothing-changed-since", "log start, leader and epochs are as when it was decided", _as_frozen, _LAST),
+    NamedCheck("nothing-changed-since", "log start, leader and epochs are those of the fence", _as_frozen, _LAST),
 )
 
 
@@ -404,9 +413,11 @@ def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
 WATCH_CHECKS: Final = (
     NamedCheck("switch-is-on", "remote.storage.enable is true", _enabled, _LIMITING),
     NamedCheck("earliest-is-unchanged", "the log start is what it was before the switch", _earliest, _AFTER),
-    NamedCheck("latest-tiered-covers-seed", "the leader knows everything that was seeded", _covered, _LIMITING),
     NamedCheck(
-        "brokers-know-their-copies", "what the brokers upload themselves has begun", _known_to_brokers, _LIMITING
+        "latest-tiered-covers-seed", "the leader's latest tiered offset covers the seeded segments", _covered, _LIMITING
+    ),
+    NamedCheck(
+        "brokers-know-their-copies", "brokers that upload segments themselves have begun", _known_to_brokers, _LIMITING
     ),
     NamedCheck("nothing-is-uploaded-again", "no broker copied a seeded offset", _no_second_copy, _WATCH),
 )

@@ -180,10 +180,10 @@ bench-producers: setup ## what producers notice: no copy, the broker's own, ours
 bench-queue: setup ## throughput of the byte-bounded queue beside queue.Queue, and the memory that it holds
 	@$(BENCH) queue
 
-bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, judged (25 minutes; FULL=1: an hour; POSTGRESQL=1)
+bench-quota: setup .cache/bin/.rclone-$(RCLONE_VERSION) ## quotas as a receiver sees them, with bounds (25 minutes; FULL=1: an hour; POSTGRESQL=1)
 	@$(BENCH) quota
 
-bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, judged and drawn (6 minutes)
+bench-quota-airflow: setup ## quota and pool of a running tiering_copy changed in a real Airflow, with bounds and a chart (6 minutes)
 	@$(PYTHON) -m benchmarks.quota_in_airflow --plot docs/images/quota-in-airflow.svg
 
 bench-scan: setup ## scan of 2,000 partitions with 50 segments each

@@ -96,7 +96,7 @@ def compared(directory: Path, world: World) -> dict[str, Any]:
     """Planted beside found. A few of what differs are named."""
     found = [finding.identity for finding in read_findings(directory / "out")]
     planted = set(world.expected)
-    missed, invented = planted - set(found), [one for one in found if one not in planted]
+    missed, invented = planted - set(found), [key for key in found if key not in planted]
     return {
         "planted": len(planted),
         "found": len(found),

@@ -78,24 +78,24 @@ def main(arguments: Sequence[str]) -> int:
                 found["live"] = live(server, directory / "live", options.live_keys)
             if options.only in (None, "rate"):
                 found["rate"] = rate(server)
-    held, goals = judged(found)
+    held, goals = checked(found)
     sys.stdout.write(json.dumps({**found, "held": held, "goals": goals}) + "\n")
     return int(not all(held.values()))
 
 
-def judged(found: dict[str, Any]) -> tuple[dict[str, bool], dict[str, bool]]:
+def checked(found: dict[str, Any]) -> tuple[dict[str, bool], dict[str, bool]]:
     """What must hold, and what is only hoped for."""
     inventories = list(found.get("inventory", {}).values())
     audits = [*inventories, *([found["live"]] if "live" in found else [])]
     held = {}
     goals = {}
     if audits:
-        held["all found"] = all(not one["missed"] for one in audits)
-        held["none invented"] = all(not one["invented"] for one in audits)
+        held["all found"] = all(not audit["missed"] for audit in audits)
+        held["none invented"] = all(not audit["invented"] for audit in audits)
     if inventories:
-        few, *many = (one["peak_bytes"] for one in inventories)
+        few, *many = (inventory["peak_bytes"] for inventory in inventories)
         held["memory flat"] = max(many) <= MOST_GROWN * few
-        goals["under 3 minutes"] = all(one["seconds"] < GOAL_SECONDS for one in inventories)
+        goals["under 3 minutes"] = all(inventory["seconds"] < GOAL_SECONDS for inventory in inventories)
     if "rate" in found:
         goals["3 times boto3 per core"] = found["rate"]["times_boto3_per_core"] >= GOAL_RATE
     return held, goals
@@ -215,10 +215,14 @@ def rate(server: VersityGateway) -> dict[str, Any]:
             for name in cpu:
                 begun, cpu_begun = time.perf_counter(), time.process_time()
                 if name == "ours":
-                    listed[name] = {one.key for page in ours.pages(KeyInterval()) for one in page}
+                    listed[name] = {listed_object.key for page in ours.pages(KeyInterval()) for listed_object in page}
                 else:
                     pages = paginator.paginate(Bucket=BUCKET, Prefix=PREFIX)
-                    listed[name] = {one["Key"].removeprefix(PREFIX) for page in pages for one in page["Contents"]}
+                    listed[name] = {
+                        listed_object["Key"].removeprefix(PREFIX)
+                        for page in pages
+                        for listed_object in page["Contents"]
+                    }
                 cpu[name].append(time.process_time() - cpu_begun)
                 wall[name].append(time.perf_counter() - begun)
             if listed["ours"] != listed["boto3"]:

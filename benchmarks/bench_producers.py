@@ -136,23 +136,25 @@ def medians(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
     """By case. `p99_least_ms` and `p99_most_ms` are those of its rounds."""
     found = {}
     for case in CASES:
-        rounds = [one for one in measured if one.case == case]
-        p99s = [one.load["p99_ms"] for one in rounds]
+        rounds = [measured_round for measured_round in measured if measured_round.case == case]
+        p99s = [measured_round.load["p99_ms"] for measured_round in rounds]
         found[case] = {
-            "p50_ms": statistics.median(one.load["p50_ms"] for one in rounds),
+            "p50_ms": statistics.median(measured_round.load["p50_ms"] for measured_round in rounds),
             "p99_ms": statistics.median(p99s),
             "p99_least_ms": min(p99s),
             "p99_most_ms": max(p99s),
             "broker_read_mib_per_second": _rate(rounds, "broker_disk_read_bytes"),
             "copier_read_mib_per_second": _rate(rounds, "copier_disk_read_bytes"),
             "copied_mib_per_second": _rate(rounds, "copied_bytes"),
-            "idle": statistics.median(one.idle for one in rounds),
+            "idle": statistics.median(measured_round.idle for measured_round in rounds),
         }
     return found
 
 
 def _rate(rounds: Sequence[Measured], name: str) -> float:
-    return round(statistics.median(getattr(one, name) / one.seconds for one in rounds) / MIB, 2)
+    return round(
+        statistics.median(getattr(measured_round, name) / measured_round.seconds for measured_round in rounds) / MIB, 2
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -191,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
         "rate_mib_per_second": options.rate_mib,
         "seconds": options.seconds,
         "cases": medians(measured),
-        "rounds": [asdict(one) for one in measured],
+        "rounds": [asdict(measured_round) for measured_round in measured],
     }
     if options.page:
         producers_page.write(result, machine_description())

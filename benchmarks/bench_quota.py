@@ -39,11 +39,11 @@ from benchmarks.quota_scenarios import (
     Check,
     Outcome,
     busy_among,
-    judged_steady,
     killed,
     ledger_gone,
     live_change,
     steady,
+    steady_checks,
     two_brokers,
 )
 from benchmarks.quota_scene import TOTAL, Scene, begin, end, scene
@@ -72,7 +72,7 @@ DOZEN: Final = frozenset(
     }
 )
 CLIENT_SECONDS: Final = 20.0
-"""Enough to see the others settle; they are not judged."""
+"""Enough to see the others settle; they are not checked."""
 
 LIMITER_SECONDS: Final = 10.0
 LEDGER_PROCESSES: Final = 32
@@ -125,7 +125,7 @@ def combinations(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
 
 
 def clients(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
-    """The others are judged as ours are, and reported alone: none of them fails this benchmark."""
+    """The others are checked as ours are, and reported alone: none of them fails this benchmark."""
     results: dict[str, Any] = {}
     available = {"s3transfer": s3transfer} | ({"rclone": rclone} if find_rclone() is not None else {})
     for quota in QUOTAS:
@@ -142,17 +142,17 @@ def clients(run: Run, seconds: float, *, full: bool) -> dict[str, Any]:
                     os.truncate(file, size_bytes)
                     run.scene.forget()
                     with uploading(run.scene.endpoint_url, quota, file, seconds):
-                        judged = _judged_from_first_byte(run.scene, seconds, quota)
-                results[name] = {**judged, "idle_share": idle.share()}
+                        checked = _checked_from_first_byte(run.scene, seconds, quota)
+                results[name] = {**checked, "idle_share": idle.share()}
     return results
 
 
-def _judged_from_first_byte(opened: Scene, seconds: float, quota: int) -> dict[str, Any]:
+def _checked_from_first_byte(opened: Scene, seconds: float, quota: int) -> dict[str, Any]:
     deadline = time.monotonic() + 30
     while not opened.trace().total_bytes and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(seconds)
-    checks, figures = judged_steady(opened.trace().judged(seconds), quota)
+    checks, figures = steady_checks(opened.trace().checked(seconds), quota)
     return {"checks": {check.name: check.to_json() for check in checks}, **figures}
 
 
@@ -232,10 +232,10 @@ def empty_database(*, postgresql: bool) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Judge quotas by what a receiver sees; prints JSON.")
+    parser = argparse.ArgumentParser(description="Evaluate quotas by what a receiver sees; prints JSON.")
     parser.add_argument("--full", action="store_true", default=os.environ.get("FULL") == "1")
     parser.add_argument("--postgresql", action="store_true", default=os.environ.get("POSTGRESQL") == "1")
-    parser.add_argument("--seconds", type=float, default=60.0, help="judged in each combination; firm: 60 or more")
+    parser.add_argument("--seconds", type=float, default=60.0, help="checked in each combination; firm: 60 or more")
     parser.add_argument("--traces", type=Path, help="an existing directory for the traces")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args(arguments)

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             numbers = [int(number) for number in options.segments.split(",")]
             found["recount"] = {f"{number:,}": recounted(directory, number, options.rounds) for number in numbers}
             held |= recount_held(list(found["recount"].values()))
-    ratios = [one["on Parquet"]["ratio"] for one in found.get("recount", {}).values()]
+    ratios = [recount["on Parquet"]["ratio"] for recount in found.get("recount", {}).values()]
     say({**found, "held": held, "goals": {"twice DuckDB": all(ratio <= GOAL_OF_DUCKDB for ratio in ratios)}})
     return int(not all(held.values()))
 
@@ -379,9 +379,9 @@ def beside_duckdb(parquet: Path, rounds: int) -> dict[str, Any]:
 
 
 def recount_held(found: Sequence[dict[str, Any]]) -> dict[str, bool]:
-    peaks = [one["job"]["peak_bytes"] for one in found]
+    peaks = [result["job"]["peak_bytes"] for result in found]
     return {
-        "equal to DuckDB": all(one["on Parquet"]["equal"] for one in found),
+        "equal to DuckDB": all(result["on Parquet"]["equal"] for result in found),
         "memory flat": max(peaks) <= MOST_GROWN * peaks[0],
     }
 

@@ -4,7 +4,7 @@
     python -m benchmarks.bench_verify --size-mib 64 --repeats 3 --no-dump-log-segments
 
 Stores a segment as the platform does: log, indexes, producer snapshot, leader epochs, manifest, in a file store. Fresh
-processes measure it deeply through the storage contract and judge the measure: every batch's CRC-32C, offsets, epochs,
+processes measure it deeply through the storage contract and evaluate its rules: every batch's CRC-32C, offsets, epochs,
 headers and records, every index entry, transactions and producers against the batches, the whole checksum. By turns
 with it, on the same bytes, Kafka's own DumpLogSegments in two ways: `batches` checks the CRC of each batch, `records`
 (--deep-iteration) also whether the offsets follow each other. Then segments of other sizes, for the memory alone.

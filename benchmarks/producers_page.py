@@ -50,30 +50,30 @@ def figures(result: Mapping[str, Any], machine: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(_row(case, cases) for case in NAMES),
         "",
-        f"{_judgement(cases)}",
+        f"{_conclusion(cases)}",
         "",
     ]
     return "\n".join(lines)
 
 
 def _row(case: str, cases: Mapping[str, Mapping[str, float]]) -> str:
-    one = cases[case]
-    against = one["p99_ms"] / cases["none"]["p99_ms"] - 1
+    figures = cases[case]
+    against = figures["p99_ms"] / cases["none"]["p99_ms"] - 1
     return (
-        f"| {NAMES[case]} | {one['p50_ms']:.2f} "
-        f"| {one['p99_ms']:.2f} ({one['p99_least_ms']:.2f} to {one['p99_most_ms']:.2f}) | {against:+.0%} "
-        f"| {one['broker_read_mib_per_second']:.2f} | {one['copier_read_mib_per_second']:.2f} "
-        f"| {one['copied_mib_per_second']:.1f} | {one['idle']:.0%} |"
+        f"| {NAMES[case]} | {figures['p50_ms']:.2f} "
+        f"| {figures['p99_ms']:.2f} ({figures['p99_least_ms']:.2f} to {figures['p99_most_ms']:.2f}) | {against:+.0%} "
+        f"| {figures['broker_read_mib_per_second']:.2f} | {figures['copier_read_mib_per_second']:.2f} "
+        f"| {figures['copied_mib_per_second']:.1f} | {figures['idle']:.0%} |"
     )
 
 
-def _judgement(cases: Mapping[str, Mapping[str, float]]) -> str:
+def _conclusion(cases: Mapping[str, Mapping[str, float]]) -> str:
     alone = cases["none"]
     spread = (alone["p99_most_ms"] - alone["p99_least_ms"]) / alone["p99_ms"]
     if spread > NOISE:
         return (
-            f"The machine was too noisy to judge {NOISE:.0%}: rounds without any copy differ by {spread:.0%} of their "
-            "median. What differs by less than that says nothing."
+            f"The machine was too noisy to measure {NOISE:.0%}: rounds without any copy differ by {spread:.0%} of "
+            "their median. What differs by less than that says nothing."
         )
     within = cases["platform"]["p99_ms"] <= alone["p99_ms"] * (1 + NOISE)
     verdict = "within" if within else "not within"
@@ -95,25 +95,25 @@ def plot(cases: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _latency_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    highest = max(one["p99_most_ms"] for one in cases.values()) or 1.0
+    highest = max(figures["p99_most_ms"] for figures in cases.values()) or 1.0
     yield f'<text x="{_LEFT}" y="24" font-size="14">p99 of acknowledgements, ms</text>'
-    for place, (case, one) in enumerate(cases.items()):
+    for place, (case, figures) in enumerate(cases.items()):
         x = _LEFT + place * (_BAR + 36)
-        yield from _bar(x, one["p99_ms"] / highest, f"{one['p99_ms']:.1f}", _COLOURS[case])
-        least, most = (_GROUND - _TALL * one[name] / highest for name in ("p99_least_ms", "p99_most_ms"))
+        yield from _bar(x, figures["p99_ms"] / highest, f"{figures['p99_ms']:.1f}", _COLOURS[case])
+        least, most = (_GROUND - _TALL * figures[name] / highest for name in ("p99_least_ms", "p99_most_ms"))
         middle = x + _BAR / 2
         yield f'<line x1="{middle}" x2="{middle}" y1="{least:.1f}" y2="{most:.1f}" stroke="black"/>'
 
 
 def _read_bars(cases: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     names = {"broker_read_mib_per_second": "broker", "copier_read_mib_per_second": "copier"}
-    highest = max(one[name] for one in cases.values() for name in names) or 1.0
+    highest = max(figures[name] for figures in cases.values() for name in names) or 1.0
     left = _WIDTH / 2 + 20
     yield f'<text x="{left}" y="24" font-size="14">read from storage, MiB/s: broker, copier</text>'
-    for place, (case, one) in enumerate(cases.items()):
+    for place, (case, figures) in enumerate(cases.items()):
         for offset, (name, who) in enumerate(names.items()):
             x = left + place * 108 + offset * (_BAR + 4)
-            yield from _bar(x, one[name] / highest, f"{one[name]:.1f}", _COLOURS[case])
+            yield from _bar(x, figures[name] / highest, f"{figures[name]:.1f}", _COLOURS[case])
             yield f'<text x="{x + _BAR / 2}" y="{_GROUND + 14}" text-anchor="middle" fill="#555">{who}</text>'
 
 

@@ -10,8 +10,8 @@
                 3 -> 1      surplus batches end after their segment
     removed     1           the rest of the run, quality gate and summary
 
-Prints one JSON document with every check; exit code 1 if one failed. Judged is while there is work, the machine's idle
-share beside it. A run takes about four minutes and 2 GB of disk.
+Prints one JSON document with every check; exit code 1 if one failed. Checks cover the time with work, and the idle
+share of the machine. A run takes about four minutes and 2 GB of disk.
 """
 
 import argparse
@@ -158,7 +158,7 @@ def scenario(scene: AirflowScene) -> tuple[DagRun, Observed]:
     )
 
 
-def judged(seen: Observed) -> list[Check]:
+def checked(seen: Observed) -> list[Check]:
     """Rates are shares of the quota in force. A new quota is met at once; with a new pool shares move for a second."""
     checks = []
     for phase in seen.phases:
@@ -174,10 +174,10 @@ def judged(seen: Observed) -> list[Check]:
             Check(f"{phase.name}: silence", longest_silence_s(part), 0, 0.5),
             Check(f"{phase.name}: burst", longest_burst_s(part, rate), 0, 0.5),
         ]
-    return [*checks, *judged_pool(seen)]
+    return [*checks, *pool_checks(seen)]
 
 
-def judged_pool(seen: Observed) -> list[Check]:
+def pool_checks(seen: Observed) -> list[Check]:
     """Airflow runs no more batches than the pool has slots, surplus ones end after a segment."""
     grown_s, shrunk_s = seen.phases[1].begun_s, seen.phases[-1].begun_s
     segment_s = SHAPE.segment_bytes / (BY_FORM / GROWN)
@@ -194,7 +194,7 @@ def judged_pool(seen: Observed) -> list[Check]:
     ]
 
 
-def judged_end(scene: AirflowScene, ended: DagRun) -> list[Check]:
+def end_checks(scene: AirflowScene, ended: DagRun) -> list[Check]:
     """All was copied once, nothing was cut off or refused, and nobody holds anything any more."""
     run = scene.app.copying.run_report(ended.run_id)
     rows = [
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with airflow_scene(directory, SHAPE, max_batches=MAX_BATCHES, say=tell) as scene:
             ended, seen = scenario(scene)
-            checks = [*judged(seen), *judged_end(scene, ended)]
+            checks = [*checked(seen), *end_checks(scene, ended)]
     finally:
         if checks and all(check.passed for check in checks):
             shutil.rmtree(directory)

@@ -1,6 +1,6 @@
 """What has to hold while workers come, go, are killed, and quotas change: each scenario once, at any rate and length.
 
-A check has a figure and a bound, both in the outcome. Bounds are those that users are promised. No test judges them,
+A check has a figure and a bound, both in the outcome. Bounds are those that users are promised. No test checks them,
 because a busy machine breaks them: tests/integration/test_quota_scenarios.py asserts what holds on any.
 """
 
@@ -111,7 +111,7 @@ def steady(
     seconds: float = 60.0,
     bounds: Bounds = FIRM,
 ) -> Outcome:
-    """All workers have work all the time: judged from the first byte on."""
+    """All workers have work all the time: checked from the first byte on."""
     scene.set_quotas({TOTAL: quota})
     scene.forget()
     workers = scene.start(processes, "busy", segment_bytes)
@@ -120,7 +120,7 @@ def steady(
     accounts = end(workers)
     trace = scene.trace()
     charged_bytes = sum(account["charged_bytes"] for account in accounts)
-    checks, figures = judged_steady(trace.judged(seconds), quota, bounds)
+    checks, figures = steady_checks(trace.checked(seconds), quota, bounds)
     return Outcome(
         (*checks, _received_as_charged(trace, charged_bytes, bounds)),
         trace,
@@ -129,18 +129,18 @@ def steady(
     )
 
 
-def judged_steady(judged: Trace, quota: int, bounds: Bounds = FIRM) -> tuple[tuple[Check, ...], dict[str, float]]:
+def steady_checks(checked: Trace, quota: int, bounds: Bounds = FIRM) -> tuple[tuple[Check, ...], dict[str, float]]:
     """Verdict and further figures of a trace in which there was work all the time."""
-    averages = [judged.average, *minute_averages(judged)]
+    averages = [checked.average, *minute_averages(checked)]
     checks = (
         Check("average, lowest", min(averages) / quota, bounds.least_average),
         Check("average, highest", max(averages) / quota, at_most=bounds.most_average),
-        Check("worst second", worst_second(judged) / quota, at_most=bounds.most_in_a_second),
+        Check("worst second", worst_second(checked) / quota, at_most=bounds.most_in_a_second),
     )
     return checks, {
-        "slowest_second": round(slowest_second(judged) / quota, 3),
-        "largest_100_ms": round(largest_tenth(judged) / quota * 10, 2),
-        "longest_silence_s": longest_silence_s(judged),
+        "slowest_second": round(slowest_second(checked) / quota, 3),
+        "largest_100_ms": round(largest_tenth(checked) / quota * 10, 2),
+        "longest_silence_s": longest_silence_s(checked),
     }
 
 
@@ -153,7 +153,7 @@ def live_change(
     change: ChangeQuotas = Scene.set_quotas,
     bounds: Bounds = FIRM,
 ) -> Outcome:
-    """One quota after the other while all send. Judged from each return of the command to the start of the next."""
+    """One quota after the other while all send. Checked from each return of the command to the start of the next."""
     scene.set_quotas({TOTAL: quotas[0]})
     scene.forget()
     workers = scene.start(processes, "busy", SEGMENT_BYTES)

@@ -68,7 +68,7 @@ class Trace:
             counts[known_begin - begin : known_end - begin] = known
         return type(self)(begin, counts)
 
-    def judged(self, seconds: float) -> Self:
+    def checked(self, seconds: float) -> Self:
         """The first `seconds` from the first byte on."""
         return self.part(self.begun_s, self.begun_s + seconds)
 

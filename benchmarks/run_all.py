@@ -5,7 +5,7 @@
 
 Each benchmark is a program of its own, `bench_<name>.py`, whose last line of standard output is a JSON object; what it
 says meanwhile goes to standard error. One that fails is named with its exit code and does not stop the others; one that
-judges may fail and have printed its figures all the same.
+checks may fail and have printed its figures all the same.
 """
 
 import argparse

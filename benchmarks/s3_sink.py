@@ -184,7 +184,7 @@ class _Connection(socketserver.StreamRequestHandler):
         for part in parts:
             crc32c = append_crc32c(crc32c, part.crc32c, part.size_bytes)
         told = headers.get("x-amz-checksum-crc32c")
-        if told is not None and not self._judged(told == _encoded(crc32c)):
+        if told is not None and not self._checked(told == _encoded(crc32c)):
             self._error(400, "BadDigest")
         else:
             xml = f"{_XML}<CompleteMultipartUploadResult {_XMLNS}><ETag>sink</ETag></CompleteMultipartUploadResult>"
@@ -238,9 +238,9 @@ class _Connection(socketserver.StreamRequestHandler):
         with state.lock:
             state.payload_bytes += received.size_bytes if is_payload else 0
         if is_payload and (told := promised.get("x-amz-checksum-crc32c")):
-            received.refused = not self._judged(told == _encoded(received.crc32c))
+            received.refused = not self._checked(told == _encoded(received.crc32c))
         elif is_payload and (told := promised.get("x-amz-checksum-crc32")):
-            received.refused = not self._judged(told == _encoded(self._crc32))
+            received.refused = not self._checked(told == _encoded(self._crc32))
         return received
 
     def _crc32_too(self, headers: dict[str, str]) -> bool:
@@ -276,7 +276,7 @@ class _Connection(socketserver.StreamRequestHandler):
             left_bytes -= len(block)
         received.size_bytes += size_bytes
 
-    def _judged(self, is_right: bool) -> bool:
+    def _checked(self, is_right: bool) -> bool:
         state = self.server.state
         with state.lock:
             state.verified += is_right

@@ -30,7 +30,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
 
 _INDEX_INTERVAL_BYTES = 4 * KIB
@@ -103,7 +103,7 @@ def measure_deep(stored: StoredLog) -> tuple[SegmentMeasure, int]:
     row = SegmentRow(finished, Verdict.NONE, stored.log_crc32c)
     limiter = CountingLimiter()
     measure = measure_segment(row, previous=None, storage=stored.storage, limiter=limiter, depth=Depth.DEEP)
-    if broken := PlainJudge().judge([measure]):
+    if broken := PlainEvaluator().evaluate([measure]):
         raise RuntimeError(f"a sound segment breaks {[each.rule.rule_id for each in broken]}: {measure.remarks}")
     return measure, limiter.total_bytes
 

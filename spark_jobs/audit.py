@@ -42,9 +42,9 @@ from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import finding_of
 from spark_jobs.audit_tasks import (
-    judged_alone,
-    judged_ranges,
-    judged_segments,
+    classified_alone,
+    classified_ranges,
+    classified_segments,
     manifests_of_the_store,
     write_listing,
     write_segments,
@@ -181,7 +181,7 @@ class Steps:
 
 
 def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
-    """List, read, judge; returns the summary.
+    """List, read, classify; returns the summary.
 
     Raises:
         ForeignStoreError: the store, or the listing, is not this database's.
@@ -206,12 +206,12 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
     rows = segments.count()
     steps.done("rows")
     manifests = manifests_of_the_store(options.config)
-    judged = judged_alone(listed, context).unionByName(
-        judged_segments(listed, segments, context, manifests, tasks=options.ranges)
+    classified = classified_alone(listed, context).unionByName(
+        classified_segments(listed, segments, context, manifests, tasks=options.ranges)
     )
-    provisional = written(judged, options.output / "judged")
+    provisional = written(classified, options.output / "judged")
     target = options.output / "findings"
-    judged_ranges(segments, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
+    classified_ranges(segments, provisional, context, tasks=options.ranges).write.mode("overwrite").parquet(str(target))
     findings = session.read.parquet(str(target))
     kinds, passed_over = kinds_of(findings), passed_over_of(findings)
     steps.done("judging")

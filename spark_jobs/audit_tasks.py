@@ -1,4 +1,4 @@
-"""An audit as DataFrames: what is compared is read, and what names one segment id comes together and is judged.
+"""An audit as DataFrames: what is compared is read, and what names one segment id comes together and is classified.
 
 The decisions are the library's, in plain Python; Spark brings rows together and spreads them. Rows of a task are sorted
 by what groups them and pass one after another, so a task holds one group at a time.
@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.compare import judge_same_range, judge_segment, judge_uploads
+from include.tiering.audit.compare import classify_same_range, classify_segment, classify_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
-from include.tiering.audit.rules import judge_alone
+from include.tiering.audit.rules import classify_alone
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
@@ -56,26 +56,26 @@ _RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
 _IS_SEGMENT: Final = "is_segment"
 
 
-def judged_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
+def classified_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
     """`FINDINGS` about what needs no metadata: old versions, markers, keys and uploads that name no segment; with the
     columns of `ERROR_COLUMNS`."""
 
-    def judge(batches: Batches) -> Batches:
+    def classify(batches: Batches) -> Batches:
         return finding_batches(_outcome_alone(row, context) for row in rows_of(batches))
 
     return listed.where(~_is_object_of_a_segment() & ~_is_upload_of_a_segment()).mapInArrow(
-        _findings_of(judge), _OUTPUT_COLUMNS
+        _findings_of(classify), _OUTPUT_COLUMNS
     )
 
 
-def judged_segments(
+def classified_segments(
     listed: DataFrame, segments: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
 ) -> DataFrame:
     """`FINDINGS` about objects and uploads that name a segment id, and about the segments of the metadata, with the
-    columns of `ERROR_COLUMNS`. What is adoptable is so provisionally: see `judged_ranges`.
+    columns of `ERROR_COLUMNS`. What is adoptable is so provisionally: see `classified_ranges`.
     """
 
-    def judge(batches: Batches) -> Batches:
+    def classify(batches: Batches) -> Batches:
         with manifests() as read_manifest:
             reading = replace(context, read_manifest=read_manifest)
             groups = groupby(rows_of(batches), key=itemgetter("segment_id"))
@@ -85,13 +85,13 @@ def judged_segments(
     together = of_segments.withColumn(_IS_SEGMENT, functions.lit(False)).unionByName(
         segments.withColumn(_IS_SEGMENT, functions.lit(True)), allowMissingColumns=True
     )
-    return _grouped(together, tasks, "segment_id").mapInArrow(_findings_of(judge), _OUTPUT_COLUMNS)
+    return _grouped(together, tasks, "segment_id").mapInArrow(_findings_of(classify), _OUTPUT_COLUMNS)
 
 
-def judged_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
+def classified_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
     """`findings` with duplicates: two segments of the same offsets, known or adoptable, are looked at together."""
 
-    def judge(batches: Batches) -> Batches:
+    def classify(batches: Batches) -> Batches:
         groups = groupby(rows_of(batches), key=itemgetter(*_RANGE))
         return finding_batches(_outcome_of_range(rows, context) for _, rows in groups)
 
@@ -106,12 +106,12 @@ def judged_ranges(segments: DataFrame, findings: DataFrame, context: AuditContex
         twice, on=list(_RANGE), how="left_anti"
     )
     settled = findings.where(~functions.coalesce(is_provisional, functions.lit(False)))
-    judged = _grouped(shared, tasks, *_RANGE).mapInArrow(judge, FINDINGS)
-    return settled.unionByName(alone.select(*settled.columns)).unionByName(judged)
+    classified = _grouped(shared, tasks, *_RANGE).mapInArrow(classify, FINDINGS)
+    return settled.unionByName(alone.select(*settled.columns)).unionByName(classified)
 
 
-def _findings_of(judge: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    return telling(judge, FINDINGS_SCHEMA)
+def _findings_of(classify: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    return telling(classify, FINDINGS_SCHEMA)
 
 
 def _grouped(rows: DataFrame, tasks: int, *names: str) -> DataFrame:
@@ -132,8 +132,8 @@ def _is_upload_of_a_segment() -> Column:
 
 def _outcome_alone(row: Row, context: AuditContext) -> AuditOutcome:
     if row["upload_id"] is not None:
-        return judge_uploads((), (upload_of(row),), context)
-    finding = judge_alone(object_of(row), context.layout)
+        return classify_uploads((), (upload_of(row),), context)
+    finding = classify_alone(object_of(row), context.layout)
     return AuditOutcome(() if finding is None else (finding,))
 
 
@@ -146,7 +146,7 @@ def _outcome_of_segment(rows: Iterator[Row], context: AuditContext) -> AuditOutc
             uploads.append(upload_of(row))
         else:
             objects.append(object_of(row))
-    return judge_segment(segments, objects, uploads, context)
+    return classify_segment(segments, objects, uploads, context)
 
 
 def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcome:
@@ -156,7 +156,7 @@ def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcom
             segments.append(segment_of_row(row))
         else:
             adoptable.append(finding_of(row))
-    return AuditOutcome(tuple(judge_same_range(segments, adoptable, context)))
+    return AuditOutcome(tuple(classify_same_range(segments, adoptable, context)))
 
 
 _UPLOADS: Final = None

@@ -40,7 +40,7 @@ def outcome_of(result: DeleteResult) -> dict[str, Any]:
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),
         "deleted": len(result.deleted),
         "failed": len(result.failed),
-        "bytes": sum(one.size_bytes for one in result.deleted),
+        "bytes": sum(deletion.size_bytes for deletion in result.deleted),
         "seconds": round(result.seconds, 3),
         "ended": result.ended.value,
     }

@@ -64,14 +64,14 @@ class Totals:
     not_contiguous: list[TopicIdPartition] = field(default_factory=list)
 
     def counting(self, partitions: Iterable[Recounted]) -> Iterator[PartitionStates]:
-        for one in partitions:
-            for size in one.sizes.states:
+        for partition in partitions:
+            for size in partition.sizes.states:
                 total = self.by_state[size.state.name]
                 total[0] += size.size_bytes
                 total[1] += size.segments
-            if not one.is_contiguous:
-                self.not_contiguous.append(one.sizes.topic_id_partition)
-            yield one.sizes
+            if not partition.is_contiguous:
+                self.not_contiguous.append(partition.sizes.topic_id_partition)
+            yield partition.sizes
 
     def document(self) -> Document:
         """Bytes and segments that are FINISHED, then by state."""
@@ -237,8 +237,8 @@ def compare_with_store(
         (RemoteLogSegmentId(_partition_of(row, names), Uuid.parse(row.segment_id)), Suspicion(row.suspicion))
         for row in found[:most]
     ]
-    judge = great_expectations(STORED_SUITES)
-    differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, judge)
+    evaluator = great_expectations(STORED_SUITES)
+    differences = settle_stored(asked, app.adapters.stores.metadata, app.adapters.storage, evaluator)
     counted = stored.agg(
         functions.sum("objects").alias("objects"),
         functions.count(functions.lit(1)).alias("segments"),

@@ -2,10 +2,10 @@
 
     spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
 
-The driver takes group after group of the plan: tasks measure its segments, the driver judges the measures and stores
+The driver takes group after group of the plan: tasks measure its segments, the driver evaluates the rules and stores
 verdicts, and the plan notes the outcomes. A task or a driver that is lost leaves what was recorded; the job goes on
 where the plan says, see `include/tiering/verification/verify_segments.py`. Great Expectations is imported by the driver
-alone, and by none if nothing is left to judge; with DIR its results stay there.
+alone, and by none if nothing is left to evaluator; with DIR its results stay there.
 
 Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a
 setting, 3 another try can help.

@@ -40,7 +40,9 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
             return []
 
         def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            mine = [one for batch in batches for number in batch.column("id").to_pylist() for one in shares[number]]
+            mine = [
+                planned for batch in batches for number in batch.column("id").to_pylist() for planned in shares[number]
+            ]
             if mine:
                 with ParentWatch():
                     yield from _measured(mine, config)
@@ -57,8 +59,8 @@ def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None)
 def _measured(mine: Sequence[ToMeasure], config: Path | None) -> Iterator[pa.RecordBatch]:
     try:
         with open_app(load_settings(config)) as app:
-            for one in mine:
-                measure = measure_planned(app.verification.measurer, one)
+            for planned in mine:
+                measure = measure_planned(app.verification.measurer, planned)
                 if measure is not None:
                     yield _row(measure=measure_to_json(measure))
     except TieringError as error:
@@ -91,6 +93,6 @@ def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:
         task_of[position] = number
         heapq.heapreplace(loads, (load_bytes + wanted[position].planned_bytes, number))
     shares: list[list[ToMeasure]] = [[] for _ in range(tasks)]
-    for position, one in enumerate(wanted):
-        shares[task_of[position]].append(one)
+    for position, planned in enumerate(wanted):
+        shares[task_of[position]].append(planned)
     return [share for share in shares if share]

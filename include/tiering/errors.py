@@ -76,7 +76,7 @@ TieringError
 |   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
 |       `-- PortTakenError           somebody else listens on its port
 |-- DataDocsError                    the pages about quality runs cannot be written
-|-- JudgeError                       a quality rule could not be applied: no verdict is given
+|-- RuleEvaluationError                       a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
@@ -211,7 +211,7 @@ class DataDocsError(TieringError):
     """A page, or the results it is built from, cannot be written; the text names the directory and its setting."""
 
 
-class JudgeError(TieringError):
+class RuleEvaluationError(TieringError):
     """A quality rule could not be applied to the measures: nothing passes and nothing fails by it."""
 
 

@@ -94,7 +94,7 @@ class AuditFindingsOperator(BaseOperator):
             self.log.info("%s", line)
         for refusal in run.record.refusals:
             self.log.warning("%s: %s", refusal.guard, refusal.sentence)
-        counts = {kind.value: sum(one.finding.kind is kind for one in run.findings) for kind in FindingKind}
+        counts = {kind.value: sum(recorded.finding.kind is kind for recorded in run.findings) for kind in FindingKind}
         return {"objects": run.record.objects, "rows": run.record.rows, **{k: n for k, n in counts.items() if n}}
 
 
@@ -117,9 +117,9 @@ class AuditAlarmOperator(BaseOperator):
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
         lines += [
-            f"{one.finding.kind} {printable(one.finding.key)}: {one.finding.message} (finding {one.finding_id})"
-            for one in found
-            if one.finding.kind in ALARMING
+            f"{recorded.finding.kind} {printable(recorded.finding.key)}: {recorded.finding.message} (finding {recorded.finding_id})"
+            for recorded in found
+            if recorded.finding.kind in ALARMING
         ]
         if lines:
             more = [f"and {len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []

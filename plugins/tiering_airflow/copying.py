@@ -213,7 +213,7 @@ class RunOutcomeOperator(BaseOperator):
         with TieringHook().open() as app:
             unexplained = app.copying.run_report(self.planned_run_id).unexplained
         if unexplained:
-            where = ", ".join(str(one.topic_id_partition) for one in unexplained[:_MOST_NAMED])
+            where = ", ".join(str(segment.topic_id_partition) for segment in unexplained[:_MOST_NAMED])
             raise PlanFindingsError(
                 f"segments of {len(unexplained)} partitions were left, {unexplained[0].reason}: {where}"
             )
@@ -236,8 +236,8 @@ _DEPTH: Final = Depth.SHALLOW
 
 
 class QualityGateOperator(BaseOperator):
-    """Judges every segment that this run copied, publishes its report, and fails with one line per segment that is not
-    as it must be.
+    """Verifies every segment that this run copied, publishes its report, and fails with one line per segment that is
+    not as it must be.
 
     Skipped if nothing was planned.
     """

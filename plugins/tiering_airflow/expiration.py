@@ -315,7 +315,9 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
             question = ti.xcom_pull(task_ids=SAFETY_LIMIT_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
             found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} asks whether it may go")
         elif planned_run := ti.xcom_pull(task_ids=PLAN_TASK_ID, key=PLANNED_RUN_KEY, run_id=dag_run):
-            topic_ids = {one.topic_id_partition.topic_id for one in app.adapters.stores.deletions.plan(planned_run)}
+            topic_ids = {
+                deletion.topic_id_partition.topic_id for deletion in app.adapters.stores.deletions.plan(planned_run)
+            }
             found |= dict.fromkeys(topic_ids, f"{dag_run} deletes it now")
     return found
 

@@ -1,4 +1,5 @@
-"""The tasks of `tiering_handover` and its watchdog. Each opens the library, carries one step on, says the result.
+"""The tasks of `tiering_handover` and `tiering_handover_watch`. Each opens the library,
+carries one step on, says the result.
 
 XCom carries the id of the hand-over; the question to a person, steps, old values, checks and approvals are in the
 platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.
@@ -73,7 +74,7 @@ class HandoverStepOperator(BaseOperator):
                 Uuid.parse(self.handover_id),
                 until=self.step,
                 driver=driver(context),
-                on_step=lambda one: self.log.info("%s", step_line(one)),
+                on_step=lambda step: self.log.info("%s", step_line(step)),
                 on_message=lambda line: self.log.info("    %s", line),
             )
             view = view_of(app, done)
@@ -166,7 +167,7 @@ class ForgottenHandoversOperator(BaseOperator):
             under_way = app.adapters.stores.handovers.open_handovers()
             forgotten = app.handover.forgotten()
         if forgotten:
-            raise HandoverForgottenError("\n".join(one.message for one in forgotten))
+            raise HandoverForgottenError("\n".join(forgotten_handover.message for forgotten_handover in forgotten))
         return {"under_way": len(under_way)}
 
 

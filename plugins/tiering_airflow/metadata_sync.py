@@ -51,7 +51,7 @@ class IngestOperator(BaseOperator):
         context["ti"].xcom_push(key=RECORDS_KEY, value=known + report.records + len(report.changes))
         context["ti"].xcom_push(key=FINDINGS_KEY, value=list(report.findings))
         if report.failed:
-            raise IngestIncompleteError("; ".join(str(one.failed) for one in report.failed))
+            raise IngestIncompleteError("; ".join(str(partition_result.failed) for partition_result in report.failed))
 
 
 class IngestedOperator(BaseOperator):

@@ -116,7 +116,7 @@ def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if stored is None:
         return
     for item in stored["differences"]:
-        segments = ", ".join(f"{one['segment_id']} {one['kind']}" for one in item["segments"])
+        segments = ", ".join(f"{segment['segment_id']} {segment['kind']}" for segment in item["segments"])
         yield f"{item['topic']}-{item['partition']}: the store and the rows differ ({_rules(item)}): {segments}"
     if stored["unsettled"]:
         yield f"more segments than were asked about again look unlike their rows in the store: {stored['unsettled']}"

@@ -169,7 +169,7 @@ class VerifySegmentsOperator(SparkJobOperator):
 
 
 class VerificationSummaryOperator(BaseOperator):
-    """Judges the partitions of the run as a whole, builds its page, and says what failed: one line per segment.
+    """Verifies the partitions of the run as a whole, builds its page, and says what failed: one line per segment.
 
     Returns what `FailedSegmentOperator` is mapped over. Skipped if nothing was planned.
     """
@@ -211,17 +211,18 @@ class VerificationSummaryOperator(BaseOperator):
 
     def _partitions(self, app: "App") -> list["TopicIdPartition"]:
         planned = (
-            one
+            verification
             for outcome in VerificationOutcome
-            for one in app.adapters.stores.verifications.planned(self.planned_run_id, outcome)
+            for verification in app.adapters.stores.verifications.planned(self.planned_run_id, outcome)
         )
         return sorted(
-            {one.segment_id.topic_id_partition for one in planned}, key=lambda each: (each.topic, each.partition)
+            {verification.segment_id.topic_id_partition for verification in planned},
+            key=lambda each: (each.topic, each.partition),
         )
 
     def _run(self, app: "App", partitions: "PartitionReport", run_id: str) -> QualityRun:
         totals = {total.outcome: total for total in app.adapters.stores.verifications.totals(self.planned_run_id)}
-        judged = [totals[VerificationOutcome.PASSED], totals[VerificationOutcome.FAILED]]
+        verified = [totals[VerificationOutcome.PASSED], totals[VerificationOutcome.FAILED]]
         found = app.verification.findings_of(self.planned_run_id)
         failed = [finding for severity, finding in found if severity is Severity.CRITICAL]
         warnings = [finding for severity, finding in found if severity is Severity.WARNING]
@@ -231,7 +232,7 @@ class VerificationSummaryOperator(BaseOperator):
             depth=self.depth,
             began_at_ms=int(self.began_at_ms),
             ended_at_ms=app.adapters.clock.now_ms(),
-            segments=sum(total.segments for total in judged),
+            segments=sum(total.segments for total in verified),
             bytes_read=sum(total.read_bytes for total in totals.values()),
             failed=together(failed, partitions.failed),
             warnings=together(warnings, partitions.warnings),
@@ -266,8 +267,13 @@ def lines_of_summary(summary: "RunSummary") -> list[str]:
 
 def together(found: Iterable["QualityFinding"], of_partitions: Iterable["QualityFinding"]) -> list["QualityFinding"]:
     """Each rule of each segment once; findings of partitions are stored with their segments too."""
-    by_rule = {(one.topic_id, one.partition, one.segment_id, one.rule): one for one in (*of_partitions, *found)}
-    return sorted(by_rule.values(), key=lambda one: (one.topic, one.partition, one.start_offset, one.rule))
+    by_rule = {
+        (finding.topic_id, finding.partition, finding.segment_id, finding.rule): finding
+        for finding in (*of_partitions, *found)
+    }
+    return sorted(
+        by_rule.values(), key=lambda finding: (finding.topic, finding.partition, finding.start_offset, finding.rule)
+    )
 
 
 def _left(app: "App", run_id: str) -> int:

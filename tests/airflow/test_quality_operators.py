@@ -34,7 +34,7 @@ FORM = {"topics": None, "depth": "deep", "which": "due", "share": None, "limit_b
 
 @pytest.fixture
 def deployed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deployment:
-    """Two topics copied, nothing judged."""
+    """Two topics copied, nothing verified."""
     made = deployed_for(monkeypatch, deployment(tmp_path))
     monkeypatch.setenv("TIERING_DATA_DOCS__PATH", str(tmp_path / "docs"))
     monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))

@@ -12,7 +12,7 @@ def test_the_page_is_what_the_catalogue_says() -> None:
     assert PAGE.read_text() == page(), "run `make docs`"
 
 
-def test_every_level_and_every_rule_convicts_something() -> None:
+def test_every_level_and_every_rule_fails_something() -> None:
     """But Q105: it takes bytes that rot below an S3 server, which has a test of its own. Q270 is about no damage."""
     assert {level_of(rule) for damage in _ALL for rule in damage.rules} == {
         *("object", "segment", "partition", "size", "audit")
@@ -21,7 +21,7 @@ def test_every_level_and_every_rule_convicts_something() -> None:
     assert set(RULES_BY_ID) - told == {"Q105", NOT_OPENED}
 
 
-def test_every_kind_says_who_convicts_it() -> None:
+def test_every_kind_names_the_rule_that_finds_it() -> None:
     assert [damage.name for damage in _ALL if not damage.rules] == []
     assert [damage.name for damages in NOT_CAUGHT.values() for damage in damages if damage.rules] == []
     assert [damage.name for damage in _ALL if not _is_told_at_its_depth(damage)] == []

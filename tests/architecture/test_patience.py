@@ -1,4 +1,4 @@
-"""No test judges how fast this machine is: it waits long for what has to come, and measures nothing.
+"""No test checks how fast this machine is: it waits long for what has to come, and measures nothing.
 
 What takes how long is for benchmarks. A machine that stands still for a few seconds breaks a test that waits a few.
 """

@@ -36,7 +36,7 @@ _ALLOWED: Final[dict[str, frozenset[str]]] = {
     "include/tiering/database": frozenset({"sqlalchemy", "alembic"}),
     "include/tiering/settings": frozenset({"annotated_types", "pydantic"}),
     "include/tiering/telemetry": frozenset({"prometheus_client"}),
-    "include/tiering/verification/great_expectations_judge.py": frozenset({"great_expectations", "pandas"}),
+    "include/tiering/verification/great_expectations_evaluator.py": frozenset({"great_expectations", "pandas"}),
     "include/tiering/cli": frozenset({"typer", "rich"}),
     "include/tiering/app": frozenset({"sqlalchemy"}),
     "include/tiering/operations": frozenset({"sqlalchemy"}),

@@ -119,7 +119,7 @@ class TestKill:
             assert (app.adapters.stores.metadata.segment(old).superseded_by is None) is (step is not CopyStep.FINISHED)
         assert run_worker("two") == 0
         with open_app(load_settings()) as app:
-            for row in app.adapters.stores.metadata.unjudged_segments():
+            for row in app.adapters.stores.metadata.unverified_segments():
                 app.adapters.stores.metadata.record_verdict(row.metadata.remote_log_segment_id, Verdict.PASSED)
         expire_at_once()
         with open_app(load_settings()) as app:

@@ -27,7 +27,7 @@ LEFT = {
 
 @pytest.fixture
 def storage(tmp_path) -> dict[str, str]:
-    """Where the objects are makes no difference to who judges them."""
+    """Where the objects are makes no difference to how they are verified."""
     (tmp_path / "remote").mkdir()
     return {"TIERING_REMOTE_STORAGE__URL": f"file://{tmp_path}/remote"}
 

@@ -9,7 +9,7 @@ from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence,
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
-from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, Verification
 from include.tiering.segments.failed_copies import MEMORY_MS, FailedCopies, by_partition
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
@@ -110,8 +110,8 @@ def test_the_critical_rules_that_a_segment_breaks_now(copies, metadata, segments
         (third, "critical", "Q102"),
     ):
         broken = tuple(QualityResult(segment_id, rule, level, passed=False) for rule in rules)
-        unjudged = frozenset({"Q302"})
-        metadata.record_look(Look(segment_id, broken, unjudged, before=metadata.segment(segment_id)))
+        unevaluated = frozenset({"Q302"})
+        metadata.record_verification(Verification(segment_id, broken, unevaluated, before=metadata.segment(segment_id)))
     metadata.record_verdict(third, Verdict.PASSED)
     assert [(one.segment_id, one.broken_rules) for one in copies.all()] == [(first, ("Q102", "Q301")), (second, ())]
 
@@ -159,12 +159,12 @@ def test_how_many_of_each_partition_break_a_rule(copies, metadata, engine, fence
     for segment, *rules in ((segments[0], "Q101", "Q106"), (segments[1], "Q102"), (elsewhere, "Q106")):
         segment_id = segment.remote_log_segment_id
         broken = tuple(QualityResult(segment_id, rule, "critical", passed=False) for rule in rules)
-        metadata.record_look(Look(segment_id, broken, before=metadata.segment(segment_id)))
+        metadata.record_verification(Verification(segment_id, broken, before=metadata.segment(segment_id)))
     assert copies.failed_by("Q106") == {partition: 1, elsewhere.topic_id_partition: 1}
     assert copies.failed_by("Q103") == {}
     first = segments[0].remote_log_segment_id
-    metadata.record_look(
-        Look(elsewhere.remote_log_segment_id, before=metadata.segment(elsewhere.remote_log_segment_id))
+    metadata.record_verification(
+        Verification(elsewhere.remote_log_segment_id, before=metadata.segment(elsewhere.remote_log_segment_id))
     )
     assert copies.failed_by("Q106") == {partition: 1}
     copies.give_up(first, reason=WHY, author=ME)
@@ -174,7 +174,7 @@ def test_how_many_of_each_partition_break_a_rule(copies, metadata, engine, fence
 def test_what_is_superseded_breaks_nothing_any_more(copies, metadata, fence, segments):
     first = segments[0].remote_log_segment_id
     broken = (QualityResult(first, "Q106", "critical", passed=False),)
-    metadata.record_look(Look(first, broken, before=metadata.segment(first)))
+    metadata.record_verification(Verification(first, broken, before=metadata.segment(first)))
     assert copies.failed_by("Q106") == {fence.topic_id_partition: 1}
     again = segment_of(fence.topic_id_partition, 10, 0, 99)
     metadata.add_segment(again, fence=fence)

@@ -20,7 +20,7 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.model.sizes import partition_states
-from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata
+from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, Verification
 from include.tiering.segments.ingestion_contract import (
     IngestPage,
     MetadataEvent,
@@ -483,12 +483,17 @@ class TestWhatABrokerBegan:
         self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, theirs: object
     ):
         segment_id = A.remote_log_segment_id
-        metadata.record_look(Look(segment_id, (QualityResult(segment_id, "Q102", "critical", passed=False),)))
+        metadata.record_verification(
+            Verification(segment_id, (QualityResult(segment_id, "Q102", "critical", passed=False),))
+        )
         feed(ingestion, update_of(A, DELETE_STARTED), update_of(A, DELETE_FINISHED))
         feed(ingestion, A, update_of(A, FINISHED))
         assert metadata.segment(segment_id).verdict is Verdict.NONE
         assert metadata.quality_results(segment_id) == []
-        assert metadata.record_look(Look(segment_id, before=metadata.segment(segment_id))).verdict is Verdict.PASSED
+        assert (
+            metadata.record_verification(Verification(segment_id, before=metadata.segment(segment_id))).verdict
+            is Verdict.PASSED
+        )
 
     def test_its_tombstone_is_forgotten_whoever_owns_the_topic(
         self, ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata, now: AdjustableNow

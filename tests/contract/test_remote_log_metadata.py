@@ -352,14 +352,14 @@ class TestLists:
         assert found == [one.remote_log_segment_id, two.remote_log_segment_id]
         assert metadata.segments_of_run("run-8") == []
 
-    def test_unjudged_segments(self, metadata, partition, fence):
-        judged, unjudged = segment_of(partition, 1, 0, 99), segment_of(partition, 2, 100, 199)
-        for segment in (judged, unjudged):
+    def test_unverified_segments(self, metadata, partition, fence):
+        verified, unevaluated = segment_of(partition, 1, 0, 99), segment_of(partition, 2, 100, 199)
+        for segment in (verified, unevaluated):
             finish(metadata, segment, fence)
         metadata.add_segment(segment_of(partition, 3, 200, 299), fence=fence)
-        metadata.record_verdict(judged.remote_log_segment_id, Verdict.PASSED)
-        found = [row.metadata.remote_log_segment_id for row in metadata.unjudged_segments()]
-        assert found == [unjudged.remote_log_segment_id]
+        metadata.record_verdict(verified.remote_log_segment_id, Verdict.PASSED)
+        found = [row.metadata.remote_log_segment_id for row in metadata.unverified_segments()]
+        assert found == [unevaluated.remote_log_segment_id]
 
 
 class TestSizes:

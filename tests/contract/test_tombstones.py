@@ -9,7 +9,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.segments import (
@@ -54,7 +54,9 @@ def deleted(metadata, work, partition):
             metadata, segment_of(partition, number, start, start + 99, {0: start, 1: start + 50}), copying.fence
         )
         segment_id = attempt.remote_log_segment_id
-        metadata.record_look(Look(segment_id, (QualityResult(segment_id, "Q302", "warning", passed=False),)))
+        metadata.record_verification(
+            Verification(segment_id, (QualityResult(segment_id, "Q302", "warning", passed=False),))
+        )
         made.append(attempt)
     for attempt in made[:3]:
         delete(metadata, attempt, copying.fence)

@@ -32,7 +32,9 @@ def segments(metadata: RemoteLogMetadata, partition: TopicIdPartition, fence: Fe
     ]
 
 
-def judge(metadata: RemoteLogMetadata, segment: RemoteLogSegmentMetadata, verdict: Verdict = Verdict.PASSED) -> None:
+def record_verdict_of(
+    metadata: RemoteLogMetadata, segment: RemoteLogSegmentMetadata, verdict: Verdict = Verdict.PASSED
+) -> None:
     metadata.record_verdict(segment.remote_log_segment_id, verdict, detail="why")
 
 
@@ -40,17 +42,17 @@ def verdicts(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[V
     return [row.verdict for row in metadata.list_segments(partition)]
 
 
-def test_a_row_says_when_it_was_judged(metadata, now: AdjustableNow, segments):
+def test_a_row_has_the_time_of_its_verdict(metadata, now: AdjustableNow, segments):
     first = segments[0].remote_log_segment_id
     assert metadata.segment(first).verdict_at_ms is None
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     assert metadata.segment(first).verdict_at_ms == now.now_ms
 
 
 def test_what_passed_too_long_ago_expires_and_nothing_else_of_it_changes(metadata, now, partition, segments):
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     now.advance(1)
-    judge(metadata, segments[1])
+    record_verdict_of(metadata, segments[1])
     before = metadata.segment(segments[0].remote_log_segment_id)
     now.advance(AGE_MS)
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 1
@@ -61,7 +63,7 @@ def test_what_passed_too_long_ago_expires_and_nothing_else_of_it_changes(metadat
 
 def test_a_call_is_bounded_and_takes_the_oldest_first(metadata, now, partition, segments):
     for segment in reversed(segments):
-        judge(metadata, segment)
+        record_verdict_of(metadata, segment)
         now.advance(1)
     now.advance(AGE_MS)
     assert metadata.expire_verdicts(AGE_MS, at_most=2) == 2
@@ -70,10 +72,10 @@ def test_a_call_is_bounded_and_takes_the_oldest_first(metadata, now, partition, 
 
 
 def test_only_what_passed_and_is_finished_expires(metadata, now, partition, fence, segments):
-    judge(metadata, segments[0], Verdict.FAILED)
-    judge(metadata, segments[1])
+    record_verdict_of(metadata, segments[0], Verdict.FAILED)
+    record_verdict_of(metadata, segments[1])
     delete(metadata, segments[1], fence)
-    judge(metadata, segments[2])
+    record_verdict_of(metadata, segments[2])
     metadata.update_segment(update_of(segments[2], DELETE_STARTED), expected=FINISHED, fence=fence)
     now.advance(10 * AGE_MS)
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 0
@@ -82,41 +84,41 @@ def test_only_what_passed_and_is_finished_expires(metadata, now, partition, fenc
 
 
 def test_a_new_verdict_begins_a_new_age(metadata, now, partition, segments):
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     now.advance(2 * AGE_MS)
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 1
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 0
     assert verdicts(metadata, partition)[0] is Verdict.PASSED
 
 
-def test_a_segment_that_is_being_judged_is_passed_over(database_kind, engine, metadata, now, partition, segments):
+def test_a_segment_that_is_being_verified_is_passed_over(database_kind, engine, metadata, now, partition, segments):
     if database_kind != POSTGRESQL:
         pytest.skip("here one transaction writes at a time")
     for segment in segments:
-        judge(metadata, segment)
+        record_verdict_of(metadata, segment)
     now.advance(2 * AGE_MS)
-    judged = str(segments[0].remote_log_segment_id.id)
+    verified = str(segments[0].remote_log_segment_id.id)
     with engine.begin() as connection:
-        is_judged = segment_rows.c.segment_id == judged
-        connection.execute(update(segment_rows).where(is_judged).values(verdict_at_ms=now.now_ms))
+        is_verified = segment_rows.c.segment_id == verified
+        connection.execute(update(segment_rows).where(is_verified).values(verdict_at_ms=now.now_ms))
         assert metadata.expire_verdicts(AGE_MS, at_most=10) == len(segments) - 1
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 0
     assert verdicts(metadata, partition) == [Verdict.PASSED] + [Verdict.EXPIRED] * (len(segments) - 1)
 
 
-def test_an_expired_verdict_neither_stops_the_partition_nor_is_unjudged(metadata, now, partition, fence, segments):
+def test_an_expired_verdict_neither_stops_the_partition_nor_is_unverified(metadata, now, partition, fence, segments):
     for segment in segments:
-        judge(metadata, segment)
+        record_verdict_of(metadata, segment)
     now.advance(2 * AGE_MS)
     metadata.expire_verdicts(AGE_MS, at_most=10)
     assert metadata.stopped_reason(partition) is None
-    assert list(metadata.unjudged_segments()) == []
+    assert list(metadata.unverified_segments()) == []
     finish(metadata, segment_of(partition, 9, 500, 599), fence)
 
 
 def test_another_cluster_keeps_its_verdicts(engine, metadata, now, partition, segments):
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     now.advance(2 * AGE_MS)
     other = SqlRemoteLogMetadata(engine, "other-cluster", now_ms=now)
     assert other.expire_verdicts(AGE_MS, at_most=10) == 0
@@ -125,11 +127,11 @@ def test_another_cluster_keeps_its_verdicts(engine, metadata, now, partition, se
 
 
 def test_totals_by_verdict_with_the_age_of_the_oldest(metadata, now, partition, fence, segments):
-    judge(metadata, segments[0])
+    record_verdict_of(metadata, segments[0])
     now.advance(300)
-    judge(metadata, segments[1], Verdict.FAILED)
+    record_verdict_of(metadata, segments[1], Verdict.FAILED)
     now.advance(AGE_MS - 300 + 1)
-    judge(metadata, segments[2])
+    record_verdict_of(metadata, segments[2])
     assert metadata.expire_verdicts(AGE_MS, at_most=10) == 1
     now.advance(50)
     assert list(metadata.verdict_totals()) == [

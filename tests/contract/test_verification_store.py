@@ -10,7 +10,7 @@ from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Depth, RemoteLogSegmentId
 from include.tiering.runs.store import SqlWorkStore
-from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from include.tiering.verification.plan import (
     KEPT_PLANS_MS,
@@ -126,7 +126,7 @@ def test_rules_that_verified_segments_break_come_in_order(store, metadata, engin
     for segment_id in (segment.remote_log_segment_id for segment in copied):
         for broken in ([("Q3", "critical")], [("Q2", "critical"), ("Q1", "warning")]):
             results = tuple(QualityResult(segment_id, rule, level, False, "why") for rule, level in broken)
-            metadata.record_look(Look(segment_id, results, before=metadata.segment(segment_id)))
+            metadata.record_verification(Verification(segment_id, results, before=metadata.segment(segment_id)))
     store.save_plan(RUN, PLAN)
     store.record(RUN, [result(PLAN[1], PASSED), result(PLAN[0], FAILED)])
     found = [(start, r.segment_id, r.rule, r.level, r.message) for start, r in store.broken_rules(RUN)]

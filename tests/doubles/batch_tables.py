@@ -1,10 +1,10 @@
-"""Batches without a log, for what judges them by their headers."""
+"""Batches without a log, for what checks them by their headers."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from include.tiering.formats.record_batch import LOG_OVERHEAD, BatchHeader, ControlType
-from include.tiering.verification.log_batches import BatchTable, LogJudge, TableBuilder
+from include.tiering.verification.log_batches import BatchTable, LogCheck, TableBuilder
 from tests.doubles.record_batches import CONTROL, TRANSACTIONAL
 
 BATCH_BYTES = 100
@@ -50,7 +50,7 @@ def tables(batches: Sequence[Batch], table_batches: int = 4096) -> Iterator[Batc
         yield rest
 
 
-def shown(judge: LogJudge, batches: Sequence[Batch], table_batches: int = 4096) -> None:
-    """Everything that `judge` is to see."""
+def shown(check: LogCheck, batches: Sequence[Batch], table_batches: int = 4096) -> None:
+    """Everything that `check` is to see."""
     for table in tables(batches, table_batches):
-        judge.take(table)
+        check.take(table)

@@ -95,7 +95,7 @@ class FakeApp:
         self.results: list[BatchResult] = []
         self.lease_holder: LeaseHolder | None = None
         self.verified = VerifyReport(2, (), (), 2048, 0.1)
-        self.judged_partitions = PartitionReport(1, (), ())
+        self.verified_partitions = PartitionReport(1, (), ())
         self.planned_verification: Callable[[str], VerificationPlan] = sample.verification_plan
         self.partition_sizes: list[PartitionSize] = [sample.partition_size()]
         self.log_dir_descriptions: list[LogDirDescription] = []
@@ -180,7 +180,7 @@ class FakeApp:
 
     def _verify_partitions(self, partitions: Collection[TopicIdPartition]) -> PartitionReport:
         self._called("verify_partitions", {"partitions": partitions})
-        return self.judged_partitions
+        return self.verified_partitions
 
     def _publish_verdicts(self) -> None:
         self._called("publish_verdicts", {})

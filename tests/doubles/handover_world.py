@@ -53,7 +53,7 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.runs.sql_approval import SqlPlanQuestions
-from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.segments.stored_copies import WholeCopy
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
@@ -271,7 +271,7 @@ class WorldActions:
             is_wrong = self._world.verdict is Verdict.FAILED
             broken = (QualityResult(one, "Q102", "critical", False, "as the test wants"),) if is_wrong else ()
             row = present(metadata.segment(one))
-            metadata.record_look(Look(one, broken, before=row, is_deep=self._world.limits.verify_deep))
+            metadata.record_verification(Verification(one, broken, before=row, is_deep=self._world.limits.verify_deep))
             self._world.verified.append(row.metadata)
 
     def abandon_empty_copies(self, fence: Fence) -> None:

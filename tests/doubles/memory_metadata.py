@@ -13,7 +13,13 @@ from include.tiering.model.segments import (
     Verdict,
 )
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
-from include.tiering.segments.contract import Judgement, Look, PartitionRetentionState, QualityResult, SegmentRow
+from include.tiering.segments.contract import (
+    PartitionRetentionState,
+    QualityResult,
+    RecordedVerdict,
+    SegmentRow,
+    Verification,
+)
 from include.tiering.segments.values import conclude, deep_passed_at_ms
 from tests.doubles.partial import Partial
 
@@ -79,25 +85,27 @@ class MemoryMetadata(Partial):
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
         return [self.rows[segment_id] for segment_id in self.runs.get(run_id, ())]
 
-    def unjudged_segments(self) -> Sequence[SegmentRow]:
+    def unverified_segments(self) -> Sequence[SegmentRow]:
         return [row for row in self.rows.values() if row.metadata.is_finished and row.verdict is Verdict.NONE]
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
         if segment_id not in self.rows:
             raise UnknownSegmentError(f"no remote log segment {segment_id}")
-        self._judge(segment_id, verdict, detail, self._next_ms())
+        self._set_verdict(segment_id, verdict, detail, self._next_ms())
 
-    def record_look(self, look: Look) -> Judgement | None:
-        row = self.rows.get(look.segment_id)
+    def record_verification(self, verification: Verification) -> RecordedVerdict | None:
+        row = self.rows.get(verification.segment_id)
         if row is None or not row.metadata.is_finished:
             return None
         at_ms = self._next_ms()
-        unresolved = [pair for key, pair in self._results_of(look.segment_id) if not pair[0].passed]
-        conclusion = conclude(look, unresolved)
+        unresolved = [pair for key, pair in self._results_of(verification.segment_id) if not pair[0].passed]
+        conclusion = conclude(verification, unresolved)
         self.results.update({(one.segment_id, one.rule): (one, at_ms) for one in conclusion.results})
         if conclusion.verdict is not None:
-            self._judge(look.segment_id, conclusion.verdict, conclusion.detail, at_ms, is_deep=look.is_deep)
-        return Judgement(self.rows[look.segment_id].verdict, conclusion.broken)
+            self._set_verdict(
+                verification.segment_id, conclusion.verdict, conclusion.detail, at_ms, is_deep=verification.is_deep
+            )
+        return RecordedVerdict(self.rows[verification.segment_id].verdict, conclusion.broken)
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
         return [result for _, (result, _) in self._results_of(segment_id)]
@@ -122,7 +130,7 @@ class MemoryMetadata(Partial):
         """By rule."""
         return sorted((item for item in self.results.items() if item[0][0] == segment_id), key=lambda item: item[0][1])
 
-    def _judge(
+    def _set_verdict(
         self, segment_id: RemoteLogSegmentId, verdict: Verdict, detail: str, at_ms: int, *, is_deep: bool = False
     ) -> None:
         row = self.rows[segment_id]

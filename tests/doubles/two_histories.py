@@ -14,7 +14,7 @@ from include.tiering.cli.app import cli
 from include.tiering.verification.suites import PARTITION_RULES
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir
 from tests.doubles.metadata_records import partition_record, topic_record
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.record_batches import record, record_batch
 
 WHY = "consumers read the new leader, agreed in OPS-12"
@@ -108,10 +108,10 @@ include = ["orders"]
         return found, document
 
 
-def judge_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def evaluate_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verifications apply the rules without Great Expectations."""
-    monkeypatch.setattr(Adapters, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(Adapters, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    monkeypatch.setattr(Adapters, "segment_evaluator", lambda *_: PlainEvaluator())
+    monkeypatch.setattr(Adapters, "partition_evaluator", lambda *_: PlainEvaluator(PARTITION_RULES))
 
 
 def plan_of(epochs: list[tuple[int, int]], base: int, end: int) -> list[tuple[int, int, int]]:

@@ -2,7 +2,7 @@
 
     python -m tests.doubles.verify_worker RUN_ID [--kill-at measured|results|recorded|all-recorded|noted]
 
-The first start copies what there is and plans the run; later ones go on with it. The judge is the plain one, which
+The first start copies what there is and plans the run; later ones go on with it. The evaluator is the plain one, which
 nobody waits for. Settings come from TIERING_... variables.
 """
 
@@ -23,7 +23,7 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationSample
 from include.tiering.verification.suites import Suite
 from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")
 GROUP: Final = 2
@@ -33,8 +33,8 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge:
-    return PlainJudge([rule for suite in suites for rule in suite.rules])
+def plain_evaluator(suites: Sequence[Suite], results_dir: Path | None) -> PlainEvaluator:
+    return PlainEvaluator([rule for suite in suites for rule in suite.rules])
 
 
 def dies_after(function: Callable[..., Any], calls: int) -> Callable[..., Any]:
@@ -83,9 +83,9 @@ def arm(app: App, point: str | None) -> Callable[[MeasureAll], MeasureAll]:
     if point == "results":
         sql_verdicts.store_results = dies_after(sql_verdicts.store_results, GROUP + 1)
     elif point == "recorded":
-        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_look", GROUP + 1)
+        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_verification", GROUP + 1)
     elif point == "all-recorded":
-        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_look", 2 * GROUP)
+        app.adapters.stores.metadata = DiesAfter(app.adapters.stores.metadata, "record_verification", 2 * GROUP)
     elif point == "noted":
         app.adapters.stores.verifications = DiesAfter(app.adapters.stores.verifications, "record", 2)
     return dies_after_measuring if point == "measured" else lambda measure_all: measure_all
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("run_id")
     parser.add_argument("--kill-at", choices=POINTS)
     arguments = parser.parse_args()
-    adapters.great_expectations = plain_judge  # type: ignore[assignment]
+    adapters.great_expectations = plain_evaluator  # type: ignore[assignment]
     verify_segments.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
     with open_app(load_settings()) as app:
         prepare(app, arguments.run_id)

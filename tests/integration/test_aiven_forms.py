@@ -28,7 +28,7 @@ from tests.doubles.aiven_reader import read_segment
 from tests.doubles.aiven_writer import write_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition, rolled_segments
 from tests.doubles.key_pairs import key_files, private_pem, public_pem
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 from tests.doubles.storage_segments import some_bytes, some_segment
 
@@ -65,7 +65,7 @@ def read_back(storage: RemoteStorage, row: SegmentRow, first: int = 0, last: int
 
 def broken_rules(storage: RemoteStorage, row: SegmentRow, depth: Depth) -> tuple[set[str], str]:
     measure = measure_segment(row, previous=None, storage=storage, limiter=UnlimitedBytes(), depth=depth)
-    broken = {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
+    broken = {breach.rule.rule_id for breach in PlainEvaluator().evaluate([measure])}
     return broken, " ".join(text for _, text in measure.remarks)
 
 
@@ -145,7 +145,7 @@ def test_a_copy_that_is_found_in_the_store_is_complete_as_its_manifest_says(copi
     assert faulty.error == "RemoteChecksumError"
 
 
-def test_a_key_that_is_not_at_hand_is_named_and_judges_nothing(
+def test_a_key_that_is_not_at_hand_is_named_and_gives_no_verdict(
     encrypted: CopiedPartition, tmp_path: Path, pair: PemKeyPair
 ) -> None:
     (row,) = encrypted.rows

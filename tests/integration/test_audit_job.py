@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from include.tiering.app import open_app
-from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.compare import classify, gather
 from include.tiering.audit.finding import AuditContext, AuditMoment, ManifestReader
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
@@ -31,7 +31,7 @@ from spark_jobs.audit_frames import (
     upload_row,
     without_errors,
 )
-from spark_jobs.audit_tasks import judged_alone, judged_ranges, judged_segments
+from spark_jobs.audit_tasks import classified_alone, classified_ranges, classified_segments
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World
@@ -62,11 +62,11 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
     rows = [*map(listed_row, world.objects), *map(upload_row, world.uploads)]
     listed = spark.createDataFrame(pa.Table.from_batches([batch_of(rows, LISTED_SCHEMA)]), LISTED)
     cluster_metadata = spark.createDataFrame(pa.Table.from_batches([batch_of(world.segments, SEGMENTS_SCHEMA)]), FACTS)
-    judged = judged_alone(listed, context).unionByName(
-        judged_segments(listed, cluster_metadata, context, manifests, tasks=3)
+    classified = classified_alone(listed, context).unionByName(
+        classified_segments(listed, cluster_metadata, context, manifests, tasks=3)
     )
-    found = judged_ranges(cluster_metadata, without_errors(judged.cache()), context, tasks=3).cache()
-    expected = judge(
+    found = classified_ranges(cluster_metadata, without_errors(classified.cache()), context, tasks=3).cache()
+    expected = classify(
         gather([world.objects], [world.uploads], context),
         world.segments,
         AuditContext(context.moment, context.layout, context.topics, context.worked_on, stored.get),

@@ -28,7 +28,7 @@ from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.copied_segments import copied_partition
 from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 COMPACTED = ("state-compacted", "both-policies")
 
@@ -50,25 +50,25 @@ def findings(row: SegmentRow, previous: RemoteLogSegmentMetadata | None, storage
         measure_segment(row, previous=previous, storage=storage, limiter=UnlimitedBytes(), depth=depth)
         for depth in Depth
     ]
-    return [(each.rule.rule_id, each.measure.remarks) for each in PlainJudge().judge(measures)]
+    return [(each.rule.rule_id, each.measure.remarks) for each in PlainEvaluator().evaluate(measures)]
 
 
 def test_every_rolled_segment_of_the_brokers(tmp_path: Path) -> None:
-    judged = 0
+    measured = 0
     for name in rolled_partitions():
         copied = copied_partition(tmp_path / name, name)
         previous = None
         for row in copied.rows:
             assert findings(row, previous, copied.storage) == [], (name, row.metadata.start_offset)
             previous = row.metadata
-            judged += 1
-    assert judged > 40
+            measured += 1
+    assert measured > 40
 
 
 def test_every_segment_that_kafka_tiered(tmp_path: Path) -> None:
     storage = open_storage(kafkas_store(tmp_path).as_uri(), layout="local_tiered_storage")
     before: dict[TopicIdPartition, RemoteLogSegmentMetadata] = {}
-    judged = 0
+    measured = 0
     for metadata in kafkas_segments():
         if not metadata.is_finished and str(metadata.remote_log_segment_id.id) != ABANDONED:
             continue
@@ -81,8 +81,8 @@ def test_every_segment_that_kafka_tiered(tmp_path: Path) -> None:
         row = SegmentRow(finished, Verdict.NONE, google_crc32c.value(log))
         assert findings(row, previous, storage) == []
         before[metadata.topic_id_partition] = metadata
-        judged += 1
-    assert judged > 40
+        measured += 1
+    assert measured > 40
 
 
 def test_what_kafka_copied_is_written_byte_for_byte(tmp_path: Path) -> None:

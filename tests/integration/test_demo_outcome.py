@@ -32,7 +32,7 @@ def _audit_log(app: App, into: Path) -> list[PartitionOutcome]:
     return [found for found in outcomes(app, LOG_DIRS, into) if found.partition.topic == "audit_log"]
 
 
-def test_copied_judged_and_read_back_holds(app: App, tmp_path: Path) -> None:
+def test_copied_verified_and_read_back_holds(app: App, tmp_path: Path) -> None:
     app.verification.verify_run("r")
     found = _audit_log(app, tmp_path / "back")
     assert [(one.eligible, len(one.rows), one.differences, one.held) for one in found] == [
@@ -41,7 +41,7 @@ def test_copied_judged_and_read_back_holds(app: App, tmp_path: Path) -> None:
     ]
 
 
-def test_a_copy_that_nobody_judged_does_not_hold(app: App, tmp_path: Path) -> None:
+def test_a_copy_without_a_verdict_does_not_hold(app: App, tmp_path: Path) -> None:
     assert not any(one.held for one in _audit_log(app, tmp_path / "back"))
 
 

@@ -1,6 +1,6 @@
 """Quotas under real processes, as a receiver and the ledger see them: what holds on any machine, however busy.
 
-`make bench-quota` judges how well: averages, bursts, how soon. Nothing of that is asked here, because a machine that
+`make bench-quota` measures how well: averages, bursts, how soon. Nothing of that is asked here, because a machine that
 stands still for a while would fail it. What is asked:
 
 * By any moment no more has come than the quota allows since the beginning, and a quarter of a second of it. Bytes that

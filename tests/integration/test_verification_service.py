@@ -1,4 +1,4 @@
-"""Verifying by plan with the real parts but for the judge: verdicts grow old, are due, and are taken again."""
+"""Verifying by plan with the real parts except the evaluator: verdicts grow old, are due, and are taken again."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,19 +16,19 @@ from include.tiering.settings import load_settings
 from include.tiering.verification.plan import VerificationReason, VerificationSample
 from include.tiering.verification.suites import Suite
 from tests.doubles.broker_data import broker_data
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-def plain_judge(suites: Sequence[Suite], results_dir: Path | None) -> PlainJudge:
-    return PlainJudge([rule for suite in suites for rule in suite.rules])
+def plain_evaluator(suites: Sequence[Suite], results_dir: Path | None) -> PlainEvaluator:
+    return PlainEvaluator([rule for suite in suites for rule in suite.rules])
 
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
     """Without log dirs, so that nothing but metadata and store is asked."""
-    monkeypatch.setattr(adapters, "great_expectations", plain_judge)
+    monkeypatch.setattr(adapters, "great_expectations", plain_evaluator)
     brokers = broker_data("public") / "stopped"
     settings = load_settings(
         environ={
@@ -82,7 +82,7 @@ def test_a_verdict_is_due_before_it_expires_and_then_no_longer_safe(app: App) ->
     assert verdicts(app) == {Verdict.PASSED: copied}
 
 
-def test_what_a_deep_look_convicted_is_read_deep_until_it_passes(app: App, tmp_path: Path) -> None:
+def test_what_a_deep_verification_failed_is_read_deep_until_it_passes(app: App, tmp_path: Path) -> None:
     app.verification.verify_run()
     log = max((tmp_path / "remote").rglob("*.log"), key=lambda path: path.stat().st_size)
     content = log.read_bytes()
@@ -145,7 +145,7 @@ def test_topics_and_partitions_narrow_a_sample(app: App) -> None:
     assert planned(topics=("payments*",), partitions=frozenset({0})) == {"payments.v1-eu-0"}
 
 
-def test_nobody_is_asked_to_judge_before_there_is_something(
+def test_no_evaluator_is_made_before_there_is_a_measure(
     app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.verification.verify_run()

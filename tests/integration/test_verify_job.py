@@ -32,7 +32,7 @@ FETCH_QUOTA = "tiering.fetch.total.max.bytes.per.second"
 
 @dataclass
 class Copied:
-    """Two topics of real brokers, copied and not judged yet."""
+    """Two topics of real brokers, copied and not verified yet."""
 
     directory: Path
     config: Path

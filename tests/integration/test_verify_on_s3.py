@@ -16,7 +16,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
 from tests.doubles.copied_segments import PAYMENTS, rolled_segments
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import CountingLimiter
@@ -41,7 +41,7 @@ class CopiedToS3:
             self.rows[number], previous=previous, storage=self.storage, limiter=limiter, depth=depth
         )
         assert measure.bytes_read == limiter.total_bytes
-        return measure, {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
+        return measure, {breach.rule.rule_id for breach in PlainEvaluator().evaluate([measure])}
 
     def _id(self, number: int) -> str:
         return str(self.rows[number].metadata.remote_log_segment_id.id)

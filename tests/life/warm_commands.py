@@ -11,12 +11,12 @@ import traceback
 
 from include.tiering import app
 from include.tiering.cli.app import cli
-from include.tiering.verification import great_expectations_judge
+from include.tiering.verification import great_expectations_evaluator
 
 
 def main() -> None:
     assert app
-    assert great_expectations_judge
+    assert great_expectations_evaluator
     for line in sys.stdin:
         asked = json.loads(line)
         pid = os.fork()

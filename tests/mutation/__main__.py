@@ -56,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _tried(laboratory: Laboratory, mutants: Sequence[Mutant], processes: int) -> list[Result]:
     """In the order of `mutants`; what became of each is told at once."""
 
-    def judge(mutant: Mutant) -> Result:
-        result = laboratory.judge(mutant)
+    def try_mutant(mutant: Mutant) -> Result:
+        result = laboratory.try_mutant(mutant)
         by = f" by {result.noticed_by}" if result.noticed_by else ""
         sys.stderr.write(f"{result.outcome}{by}, {result.seconds:.0f} s: {mutant}\n")
         return result
 
     with ThreadPoolExecutor(processes, "trial") as threads:
-        return list(threads.map(judge, mutants))
+        return list(threads.map(try_mutant, mutants))
 
 
 if __name__ == "__main__":

@@ -132,16 +132,16 @@ def test_a_mutant_is_noticed_by_the_tests_of_its_line_or_not(
     project: Path, laboratory: Laboratory, before: str, line: int, outcome: Outcome, by: str | None
 ) -> None:
     compiled = compiled_library(project)
-    result = laboratory.judge(mutant(before, line))
+    result = laboratory.try_mutant(mutant(before, line))
     assert (result.outcome, result.noticed_by) == (outcome, by)
     assert (project / LIBRARY).read_text() == SOURCE
     assert compiled_library(project) == compiled
 
 
 def test_survivors_are_tried_with_further_tests(project: Path, executed: ExecutedLines, laboratory: Laboratory) -> None:
-    first = Laboratory(project, executed, first=1, most=1).judge(mutant("number < 3", 9))
+    first = Laboratory(project, executed, first=1, most=1).try_mutant(mutant("number < 3", 9))
     assert (first.tests, first.outcome) == (1, Outcome.NOTICED)
-    unnoticed = Laboratory(project, executed, first=1, most=2).judge(mutant("<", 9))
+    unnoticed = Laboratory(project, executed, first=1, most=2).try_mutant(mutant("<", 9))
     assert (unnoticed.tests, unnoticed.outcome) == (2, Outcome.SURVIVED)
 
 
@@ -158,12 +158,12 @@ class Chosen(ExecutedLines):
 def test_a_test_whose_parameters_are_called_otherwise_now_is_run(project: Path, laboratory: Laboratory) -> None:
     """The change itself names them."""
     chosen = Chosen(project, "tests/unit/test_numbers.py::test_limits[7]")
-    result = Laboratory(project, chosen).judge(mutant("7", 1))
+    result = Laboratory(project, chosen).try_mutant(mutant("7", 1))
     assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "tests/unit/test_numbers.py::test_limits[8]")
 
 
 def test_a_module_that_cannot_be_imported_any_more_is_noticed(project: Path, laboratory: Laboratory) -> None:
-    result = laboratory.judge(mutant("[LIMIT]", 23))
+    result = laboratory.try_mutant(mutant("[LIMIT]", 23))
     assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "the import of tests/unit/test_numbers.py")
 
 
@@ -172,7 +172,7 @@ def test_what_does_not_end_is_noticed_and_ended(laboratory: Laboratory, monkeypa
     # Far longer than a busy machine takes to start and end the process: whoever waited for it would be seen.
     monkeypatch.setattr(trial, "_GOODBYE_SECONDS", 600.0)
     began = time.monotonic()
-    result = laboratory.judge(mutant("-=", 18))
+    result = laboratory.try_mutant(mutant("-=", 18))
     assert (result.outcome, result.noticed_by) == (Outcome.NOTICED, "its time, 3 s")
     assert time.monotonic() - began < trial._GOODBYE_SECONDS
 
@@ -191,4 +191,4 @@ def test_a_change_is_no_control(project: Path, executed: ExecutedLines, monkeypa
 def test_tests_that_cannot_be_run_are_no_answer(project: Path, laboratory: Laboratory) -> None:
     renamed = Chosen(project, "tests/unit/test_numbers.py::test_that_was_renamed")
     with pytest.raises(RuntimeError, match=r"none of 1 tests of include/toy/numbers\.py could be run"):
-        Laboratory(project, renamed).judge(mutant("<", 9))
+        Laboratory(project, renamed).try_mutant(mutant("<", 9))

@@ -64,7 +64,7 @@ class Laboratory:
     first: int = 60
     most: int = 400
 
-    def judge(self, mutant: Mutant) -> Result:
+    def try_mutant(self, mutant: Mutant) -> Result:
         """Raises RuntimeError if none of its tests could be run."""
         began = time.monotonic()
         tests = self.executed.tests_for(mutant)[: self.most]
@@ -83,7 +83,7 @@ class Laboratory:
         """The same without the change: why its tests fail all the same, None if they pass. There must be some.
 
         Raises:
-            RuntimeError: as `judge`.
+            RuntimeError: as `try_mutant`.
         """
         tests = self.executed.tests_for(mutant)[: self.first]
         return self._failure(mutant.path, (self.root / mutant.path).read_text(), tests)

@@ -5,7 +5,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.compare import classify, gather
 from include.tiering.audit.finding import AuditContext, AuditMoment, FindingKind
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import KeyInterval, cut
@@ -30,7 +30,7 @@ def test_what_was_planted_is_found_in_any_mixture_and_order(
         AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on), world.read_manifest
     )
     halves = [world.objects[::2], world.objects[1::2]]
-    found = judge(gather(halves, [world.uploads], context), world.segments, context)
+    found = classify(gather(halves, [world.uploads], context), world.segments, context)
     assert sorted(finding.identity for finding in found.findings) == sorted(world.expected)
 
 
@@ -54,7 +54,7 @@ def test_objects_of_a_known_id_are_untouchable(
     if worked_on:
         world.worked_on.add((attempt.topic_id, attempt.partition))
     context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on))
-    found = judge(gather([world.objects], [], context), world.segments, context)
+    found = classify(gather([world.objects], [], context), world.segments, context)
     if any(state != TOMBSTONE for state, _ in states):
         removable = {FindingKind.ORPHAN, FindingKind.ADOPTABLE, FindingKind.FOREIGN_OBJECT}
         assert not removable & {finding.kind for finding in found.findings}

@@ -1,7 +1,7 @@
 """Real segments, damaged in the store: a deep measure tells of it, whatever it is, and meets no other error.
 
 The rows know no checksum of the source, and the store's own is that of the damaged bytes: only what the bytes say of
-each other is left to convict them.
+each other is left to find them by.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.record_batches import with_crc
 from tests.doubles.storage_segments import CountingLimiter
 
@@ -50,7 +50,7 @@ class Victim(NamedTuple):
             for name in objects:
                 self.partition.object_path(self.row, names[name]).write_bytes(self.whole[names[name]])
         assert measure.bytes_read == limiter.total_bytes
-        return {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
+        return {breach.rule.rule_id for breach in PlainEvaluator().evaluate([measure])}
 
 
 @pytest.fixture(scope="module", params=["payments.v1-eu-0", "orders-0"])

@@ -23,7 +23,7 @@ from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from tests.doubles.copy_world import World, copy_world
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
 
 STEPS = st.lists(
@@ -209,7 +209,7 @@ class Life:
         """What it finds is of another history than the source's."""
         self.record_epochs()
         partition = self.orders.topic_id_partition
-        verify_partitions(self.world.metadata, PlainJudge(PARTITION_RULES), [partition])
+        verify_partitions(self.world.metadata, PlainEvaluator(PARTITION_RULES), [partition])
         found = open_divergence(self.world.metadata.divergences(partition))
         if found is None or self.oracle.is_open:
             return

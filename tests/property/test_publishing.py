@@ -1,4 +1,4 @@
-"""Whatever is copied, judged, deleted, lost or killed: the topic always has what a broker could work with."""
+"""Whatever is copied, verified, deleted, lost or killed: the topic always has what a broker could work with."""
 
 from collections.abc import Iterator
 from contextlib import suppress

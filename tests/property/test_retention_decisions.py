@@ -62,7 +62,7 @@ def rolled_row(draw: st.DrawFn, history: LeaderEpochs) -> list[RemoteLogSegmentM
 
 @st.composite
 def inputs(draw: st.DrawFn) -> RetentionInput:
-    """A partition whose log may have changed its leader cleanly or not, judged by a lineage that may be incomplete."""
+    """A partition whose log may have changed its leader cleanly or not, decided by a lineage that may be incomplete."""
     world = draw(epoch_worlds())
     segments = draw(rolled_row(world.main))
     for number in range(draw(st.integers(0, 5))):

@@ -198,7 +198,7 @@ class SegmentLifeCycle(RuleBasedStateMachine):
                 one.metadata = replace(one.metadata, state=wanted, event_timestamp_ms=5)
 
     @rule(attempt=attempts, verdict=st.sampled_from(Verdict))
-    def judge(self, attempt: Attempt, verdict: Verdict) -> None:
+    def record_verdict_of(self, attempt: Attempt, verdict: Verdict) -> None:
         self.metadata.record_verdict(attempt.segment_id, verdict)
         attempt.verdict = verdict
         attempt.given_up &= verdict is not Verdict.PASSED

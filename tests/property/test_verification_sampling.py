@@ -44,8 +44,8 @@ def rows(draw: st.DrawFn) -> list[SegmentRow]:
             state=draw(st.sampled_from([FINISHED, FINISHED, FINISHED, STARTED])),
         )
         age_ms = draw(st.integers(0, 2 * MAX_AGE_MS))
-        judged_at_ms = None if verdict is Verdict.NONE else NOW_MS - age_ms
-        found.append(SegmentRow(segment, verdict, None, verdict_at_ms=judged_at_ms))
+        verdict_at_ms = None if verdict is Verdict.NONE else NOW_MS - age_ms
+        found.append(SegmentRow(segment, verdict, None, verdict_at_ms=verdict_at_ms))
     return found
 
 
@@ -151,7 +151,7 @@ def test_a_limit_takes_the_most_urgent_and_leaves_the_rest(found, limit_bytes) -
 
 @given(rows(), st.integers(1, 10**9))
 def test_runs_with_a_limit_reach_everything_in_the_end(found, limit_bytes) -> None:
-    """Each run judges what it planned; nothing waits for ever behind what is read again and again."""
+    """Each run verifies what it planned; nothing waits for ever behind what is read again and again."""
     left = {row.metadata.remote_log_segment_id: row for row in found if row.metadata.is_finished}
     due = [key for key, row in left.items() if row.verdict is not Verdict.PASSED or age_of(row) >= 0.9 * MAX_AGE_MS]
     for _ in range(len(due)):
@@ -161,7 +161,7 @@ def test_runs_with_a_limit_reach_everything_in_the_end(found, limit_bytes) -> No
 
 
 @given(st.integers(1, 2**31 - 1))
-def test_a_deep_look_costs_the_log_more(size_bytes: int) -> None:
+def test_a_deep_verification_costs_the_log_more(size_bytes: int) -> None:
     segment = segment_of(partition_of(), 1, 0, 9, size_bytes=size_bytes)
     deep, shallow = bytes_to_read(segment, Depth.DEEP), bytes_to_read(segment, Depth.SHALLOW)
     assert size_bytes < deep < 1.01 * size_bytes + 2_000

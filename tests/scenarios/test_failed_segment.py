@@ -19,7 +19,7 @@ from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.archive import Archive
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ def verified(archive: Archive, run_id: str | None = None) -> VerifyReport:
         return verify_segments(
             opened.adapters.stores.metadata,
             opened.adapters.storage,
-            PlainJudge(),
+            PlainEvaluator(),
             run_id=run_id,
             quotas=opened.adapters.quotas,
             clock=opened.adapters.clock,

@@ -15,7 +15,7 @@ from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 pytestmark = pytest.mark.integration
 
@@ -39,10 +39,12 @@ def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Pa
     assert (done.exit_code, holes) == (1, {("orders", 0): [{"first_offset": 188, "last_offset": 663}]})
     with archive.open() as app:
         parts: dict[str, Any] = {"quotas": app.adapters.quotas, "clock": app.adapters.clock}
-        assert verify_segments(app.adapters.stores.metadata, app.adapters.storage, PlainJudge(), **parts).failed == ()
-        judge = PlainJudge(PARTITION_RULES)
         assert (
-            verify_partitions(app.adapters.stores.metadata, judge, app.adapters.stores.metadata.partitions()).failed
+            verify_segments(app.adapters.stores.metadata, app.adapters.storage, PlainEvaluator(), **parts).failed == ()
+        )
+        evaluator = PlainEvaluator(PARTITION_RULES)
+        assert (
+            verify_partitions(app.adapters.stores.metadata, evaluator, app.adapters.stores.metadata.partitions()).failed
             == ()
         )
         (partition,) = [one for one in before if one.partition == 0]

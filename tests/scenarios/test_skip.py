@@ -16,7 +16,7 @@ from include.tiering.reading.fetch import FetchedRecords, PartitionFetch
 from include.tiering.units import MIB
 from include.tiering.verification.verify_segments import verify_segments
 from tests.doubles.archive import Archive, Command
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 pytestmark = pytest.mark.integration
 
@@ -86,14 +86,14 @@ def test_a_hole_is_lost_for_ever_only_by_decision(archive: Archive, app: Command
     nothing = skip(app, "--approve")[1]
     assert (nothing["offsets"], [one["first_offset"] for one in nothing["recorded"]]) == (0, [188, 664])
     with archive.open() as opened:
-        judged = verify_segments(
+        measured = verify_segments(
             opened.adapters.stores.metadata,
             opened.adapters.storage,
-            PlainJudge(),
+            PlainEvaluator(),
             quotas=opened.adapters.quotas,
             clock=opened.adapters.clock,
         )
-        assert (judged.failed, judged.warnings) == ((), ())
+        assert (measured.failed, measured.warnings) == ((), ())
     archive.require_served()
     archive.require_no_other_objects()
 

@@ -24,7 +24,7 @@ from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.verification import verify_segments
 from include.tiering.verification.suites import PARTITION_RULES
 from tests.doubles.archive import Archive
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.planned_run import settings_of
 
 pytestmark = pytest.mark.integration
@@ -33,10 +33,10 @@ Command = Callable[..., tuple[int, Any, str]]
 
 
 @pytest.fixture(autouse=True)
-def plain_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_evaluators(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are the product's; who applies them is not the subject here."""
-    monkeypatch.setattr(Adapters, "segment_judge", lambda *_: PlainJudge())
-    monkeypatch.setattr(Adapters, "partition_judge", lambda *_: PlainJudge(PARTITION_RULES))
+    monkeypatch.setattr(Adapters, "segment_evaluator", lambda *_: PlainEvaluator())
+    monkeypatch.setattr(Adapters, "partition_evaluator", lambda *_: PlainEvaluator(PARTITION_RULES))
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Arc
     lose(archive, *gone)
     code, _, said = app("verify", "--all")
     assert (code, failed_ids(archive)) == (1, set())
-    assert "4 of 10 segments that were looked at lack objects in the store (orders-0: 4 of 6" in said
+    assert "4 of 10 segments that were checked lack objects in the store (orders-0: 4 of 6" in said
     assert app("verify", "--all", "--missing-is-real")[0] == 1
     assert failed_ids(archive) == set()
     code, _, said = app("verify", "--all", "--missing-is-real", "--approve")
@@ -277,7 +277,7 @@ def test_a_few_of_each_of_many_partitions_are_not_lost_singly(archive: Archive, 
     lose(archive, *gone)
     code, _, said = app("verify", "--all")
     assert (code, failed_ids(archive)) == (1, set())
-    assert "4 of 10 segments that were looked at lack objects in the store" in said
+    assert "4 of 10 segments that were checked lack objects in the store" in said
     assert "3 in all" in said
     archive.set_default(tiering_verify_max_missing_total=4)
     assert app("verify", "--all")[0] == 1

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from include.tiering.cli.command import author
-from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, judge_plainly, offsets
+from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, evaluate_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     return Cluster(tmp_path)
 
 

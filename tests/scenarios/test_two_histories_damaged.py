@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.two_histories import NEW, NEW_BASES, Cluster, judge_plainly, offsets
+from tests.doubles.two_histories import NEW, NEW_BASES, Cluster, evaluate_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The source is followed from offset 35 on; both histories are copied and verified."""
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     cluster.run("plan")
@@ -97,7 +97,7 @@ def test_below_where_the_source_is_followed_its_other_records_answer_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Followed from 56 on by a segment of 52..64: for 53 the record of the left history was the answer, and is gone."""
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     cluster.run("plan")
@@ -156,7 +156,7 @@ def test_a_rebuild_names_what_is_missing_of_the_history_that_was_left(cluster: C
 def test_damage_before_a_decision_is_no_loss_of_what_will_be_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     damage(cluster, 40)
     assert verify_deeply(cluster)[0] == 1

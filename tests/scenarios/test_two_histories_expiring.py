@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.expiration.delete_segments import SegmentDeleter
-from tests.doubles.two_histories import Cluster, judge_plainly
+from tests.doubles.two_histories import Cluster, evaluate_plainly
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +16,7 @@ ORDERS = ("--entity-type", "topics", "--entity-name", "orders")
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     assert cluster.run("plan")[0] == 1

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.two_histories import Cluster, judge_plainly
+from tests.doubles.two_histories import Cluster, evaluate_plainly
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     return Cluster(tmp_path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, judge_plainly, offsets
+from tests.doubles.two_histories import DIVERGENCE, WHY, Cluster, evaluate_plainly, offsets
 
 pytestmark = pytest.mark.integration
 
@@ -53,8 +53,8 @@ class SetBack(Cluster):
 
 
 @pytest.fixture(autouse=True)
-def _judges(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge_plainly(monkeypatch)
+def _evaluators(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate_plainly(monkeypatch)
 
 
 @pytest.mark.parametrize("log_start", [0, 56, 80])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, judge_plainly
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, evaluate_plainly
 
 pytestmark = pytest.mark.integration
 
@@ -15,7 +15,7 @@ SECOND_DIVERGENCE, SECOND_BASES = [(0, 0), (6, 35), (8, 60)], (0, 10, 20, 30, 40
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The new leader's history is followed from 35 on, and copied."""
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     cluster = Cluster(tmp_path)
     cluster.elect_unclean()
     cluster.follow(35)
@@ -35,7 +35,7 @@ def require_agreement(cluster: Cluster) -> None:
     assert (code, [one["start_offset"] for one in document["copied"]]) == (0, [115])
 
 
-def test_what_was_decided_on_is_what_verification_judges_by(cluster: Cluster) -> None:
+def test_what_was_decided_on_is_what_verification_uses(cluster: Cluster) -> None:
     elect_older(cluster)
     cluster.follow(35)
     require_agreement(cluster)

@@ -141,7 +141,7 @@ def _prepare(world: World, runs: Runs, handovers: HandoverEvents) -> int:
         handovers.prepare(in_peace)
     else:
         in_peace()
-        runs.judge(None)
+        runs.verify(None)
         in_peace()
         handovers.owner_hands_over()
     scheduler.quiet = False

@@ -1,4 +1,4 @@
-"""What the model of brokers must be right about, so that schedules judge the product and not the model."""
+"""What the model of brokers must be right about, so that schedules test the product and not the model."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What the rule about retention forgives brokers, and what not: it judges hand-overs, and not Kafka's arithmetic."""
+"""What the rule about retention forgives brokers, and what not: it is about handovers, and not Kafka's arithmetic."""
 
 import itertools
 from types import SimpleNamespace

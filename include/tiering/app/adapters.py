@@ -94,7 +94,7 @@ from include.tiering.sizes.store import SqlRemoteLogSizes
 from include.tiering.telemetry.metrics import StepObserver, declare, ignore, process_recorder
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.plan import VerificationStore
-from include.tiering.verification.rules import Judge, LateJudge
+from include.tiering.verification.rules import LazyRuleEvaluator, RuleEvaluator
 from include.tiering.verification.sql_verifications import SqlVerificationStore
 from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment_suites
 
@@ -422,11 +422,11 @@ class Adapters:
 
     # Rules, evaluated by Great Expectations.
 
-    def segment_judge(self, results_dir: Path | None = None) -> Judge[SegmentMeasure]:
-        return LateJudge(partial(great_expectations, segment_suites(), results_dir))
+    def segment_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[SegmentMeasure]:
+        return LazyRuleEvaluator(partial(great_expectations, segment_suites(), results_dir))
 
-    def partition_judge(self, results_dir: Path | None = None) -> Judge[PartitionMeasure]:
-        return LateJudge(partial(great_expectations, PARTITION_SUITES, results_dir))
+    def partition_evaluator(self, results_dir: Path | None = None) -> RuleEvaluator[PartitionMeasure]:
+        return LazyRuleEvaluator(partial(great_expectations, PARTITION_SUITES, results_dir))
 
     @property
     def _database_url(self) -> str:
@@ -463,9 +463,9 @@ class Adapters:
         return metrics
 
 
-def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> Judge[Any]:
+def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
     """An evaluator of the rules in `suites`; results are stored below `results_dir`."""
     # It takes seconds to import: only those who evaluate rules wait.
-    from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge
+    from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 
-    return GreatExpectationsJudge(suites, results_dir=results_dir)
+    return GreatExpectationsEvaluator(suites, results_dir=results_dir)

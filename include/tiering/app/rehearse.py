@@ -114,7 +114,7 @@ def rehearse_on(
             before = run.read_all()
             handover = run.carry_on(handover, None)
             if handover.state is HandoverState.DONE:
-                partitions = run.judged(before, run.read_all(), broker.remote_dir, configs)
+                partitions = run.compared_partitions(before, run.read_all(), broker.remote_dir, configs)
         store, handover_id = app.adapters.stores.handovers, handover.handover_id
         return Rehearsal(
             topic=topic,
@@ -183,7 +183,7 @@ class _Run:
                 for sample in self._samples
             ]
 
-    def judged(
+    def compared_partitions(
         self, before: Sequence[_Read], after: Sequence[_Read], remote_dir: Path, configs: Mapping[str, str]
     ) -> tuple[RehearsedPartition, ...]:
         return tuple(

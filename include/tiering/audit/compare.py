@@ -1,7 +1,7 @@
 """Compare the store with the metadata: all that names one segment id together, then all that has the same offsets.
 
-`gather` and `judge` do so in the memory of one process, for stores of a size that one process lists. The Spark job
-judges the same way, segment by segment, and is what a large store needs.
+`gather` and `classify` do so in the memory of one process, for stores of a size that one process lists. The Spark job
+classifies the same way, segment by segment, and is what a large store needs.
 
 Overlaps are no duplicates: after a leader change the new leader's segment is copied whole, as Kafka does. Equal start
 and end say that one of two is superfluous, if the same leader epochs wrote the same of these offsets: an epoch and an
@@ -26,10 +26,10 @@ from include.tiering.audit.finding import (
     epochs_of_text,
 )
 from include.tiering.audit.rules import (
+    classify_alone,
+    classify_known,
+    classify_unknown,
     expected_objects,
-    judge_alone,
-    judge_known,
-    judge_unknown,
     labels_of,
     named_segment_id,
     needs_metadata,
@@ -45,7 +45,7 @@ from include.tiering.units import format_utc
 _TOMBSTONE: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 
-def judge_segment(
+def classify_segment(
     segments: Sequence[AuditedSegment],
     objects: Sequence[ListedObject],
     uploads: Sequence[ListedUpload],
@@ -59,15 +59,15 @@ def judge_segment(
     """
     known = [segment for segment in segments if segment.state != _TOMBSTONE]
     if known:
-        outcome = judge_known(known, objects, context)
+        outcome = classify_known(known, objects, context)
     elif objects:
-        outcome = judge_unknown(segments, objects, context)
+        outcome = classify_unknown(segments, objects, context)
     else:
         outcome = NOTHING_FOUND
-    return _joined(outcome, judge_uploads(known, uploads, context)) if uploads else outcome
+    return _joined(outcome, classify_uploads(known, uploads, context)) if uploads else outcome
 
 
-def judge_uploads(
+def classify_uploads(
     known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
 ) -> AuditOutcome:
     """Uploads that name one segment id, or none: those that nobody goes on with.
@@ -142,7 +142,7 @@ def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
     return (str(finding.topic_id), finding.partition, finding.start_offset, finding.end_offset)
 
 
-def judge_same_range(
+def classify_same_range(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     """What is superfluous of all that is stored of one range, and what is adoptable still.
@@ -158,7 +158,7 @@ def judge_same_range(
         start_offset, end_offset = finding.start_offset or 0, finding.end_offset or 0
         findings[_records(finding.leader_epochs, start_offset, end_offset)].append(finding)
     for one in segments.keys() | findings.keys():
-        yield from _judge_same_records(segments.get(one, ()), findings.get(one, ()), context)
+        yield from _classify_same_records(segments.get(one, ()), findings.get(one, ()), context)
 
 
 def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
@@ -169,7 +169,7 @@ def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _
     return tuple((epoch, start_offset if place == 0 else part.first) for place, (epoch, part) in enumerate(parts))
 
 
-def _judge_same_records(
+def _classify_same_records(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
     by_arrival = sorted(finished, key=lambda segment: segment.arrival)
@@ -191,10 +191,10 @@ def _judge_same_records(
         yield by_age[-1]
 
 
-def judge_ranges(
+def classify_ranges(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """`judge_same_range` of each range, in memory."""
+    """`classify_same_range` of each range, in memory."""
     segments: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
     findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
     for segment in finished:
@@ -206,7 +206,7 @@ def judge_ranges(
         else:
             findings[of].append(finding)
     for of in segments.keys() | findings.keys():
-        yield from judge_same_range(segments.get(of, ()), findings.get(of, ()), context)
+        yield from classify_same_range(segments.get(of, ()), findings.get(of, ()), context)
 
 
 def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
@@ -216,7 +216,7 @@ def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
 
 @dataclass(slots=True)
 class Gathered:
-    """What was listed, sorted by what each needs to be judged. `objects` counts current objects."""
+    """What was listed, sorted by what each needs to be classified. `objects` counts current objects."""
 
     objects: int = 0
     object_bytes: int = 0
@@ -250,7 +250,7 @@ def gather(
                 gathered.has_marker |= listed.key == MARKER_KEY
             if needs_metadata(listed):
                 gathered.by_segment[named_segment_id(listed.key) or ""].append(listed)
-            elif (finding := judge_alone(listed, context.layout)) is not None:
+            elif (finding := classify_alone(listed, context.layout)) is not None:
                 gathered.alone.append(finding)
     for found in uploads:
         for upload in found:
@@ -258,12 +258,12 @@ def gather(
     return gathered
 
 
-def judge(gathered: Gathered, segments: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
+def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
     """Every finding, by kind and key.
 
     Raises:
         ForeignStoreError: the listing has no marker object, so it is not one of our store, or not all of it.
-        RemoteStorageUnavailableError, RemoteMetadataError: see `judge_segment`.
+        RemoteStorageUnavailableError, RemoteMetadataError: see `classify_segment`.
     """
     require_marker(gathered.has_marker)
     by_segment: dict[str, list[AuditedSegment]] = defaultdict(list)
@@ -273,12 +273,12 @@ def judge(gathered: Gathered, segments: Iterable[AuditedSegment], context: Audit
         by_segment[segment.segment_id].append(segment)
     passed_over: Counter[PassedOver] = Counter()
     findings = list(gathered.alone)
-    nameless = judge_uploads((), gathered.uploads.pop(None, ()), context)
+    nameless = classify_uploads((), gathered.uploads.pop(None, ()), context)
     findings += nameless.findings
     passed_over.update(nameless.passed_over)
     uploaded = {one for one in gathered.uploads if one}
     for segment_id in sorted(by_segment.keys() | gathered.by_segment.keys() | uploaded):
-        outcome = judge_segment(
+        outcome = classify_segment(
             by_segment.get(segment_id, ()),
             gathered.by_segment.get(segment_id, ()),
             gathered.uploads.get(segment_id, ()),
@@ -294,7 +294,7 @@ def judge(gathered: Gathered, segments: Iterable[AuditedSegment], context: Audit
     )
     adoptable = [finding for finding in findings if finding.kind is FindingKind.ADOPTABLE]
     settled = [finding for finding in findings if finding.kind is not FindingKind.ADOPTABLE]
-    settled += judge_ranges(finished, adoptable, context)
+    settled += classify_ranges(finished, adoptable, context)
     settled.sort(key=lambda finding: finding.identity)
     return AuditResult(gathered.objects, gathered.object_bytes, rows, tuple(settled), passed_over)
 

@@ -257,7 +257,7 @@ class AuditContext:
 
 
 class PassedOver(StrEnum):
-    """Why objects were not judged. They are counted, so that nobody takes silence for health."""
+    """Why objects were not classified. They are counted, so that nobody takes silence for health."""
 
     YOUNG = "young"
     """Younger than the age guard: a copy that is under way, or a database that is behind."""

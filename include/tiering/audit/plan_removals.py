@@ -111,8 +111,8 @@ class RemovalTotals:
 class RemovalStore(DeletionRuns, Protocol):
     """Runs of one cluster that remove what has no metadata.
 
-    A withdrawal sets what is still PLANNED to KEPT; to FAILED where the id is marked for deletion already, as a batch may
-    be removing it. A withdrawal clears no mark.
+    A withdrawal sets what is still PLANNED to KEPT; to FAILED where the id is marked for deletion already, as a batch
+    may be removing it. A withdrawal clears no mark.
     """
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
@@ -287,7 +287,7 @@ ALWAYS: Final = "what no metadata knows is removed only with an approval"
 def apply_removal_limits(
     run_id: str, removals: RemovalStore, limits: DeletionLimits, *, author: str
 ) -> DeletionLimitReport:
-    """Judge a stored plan and record the answer with the run: it needs an approval, always.
+    """Evaluate a stored plan and record the answer with the run: it needs an approval, always.
 
     Raises:
         StateConflictError: no such run was planned.

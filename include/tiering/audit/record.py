@@ -205,7 +205,7 @@ class RecordedFinding:
 class AuditRecord:
     """One audit that came to an end. What it saw is of `seen_at_ms` at the earliest: when it began, or of when its
     inventory is. `rows` counts the segments that were compared, tombstones included; `passed_over` the objects that
-    were not judged.
+    were not classified.
     """
 
     run_id: str

@@ -83,7 +83,7 @@ def _summary(run: AuditRun) -> str:
     passed_over = sum(run.record.passed_over.values())
     if passed_over:
         reasons = ", ".join(f"{reason} {number}" for reason, number in sorted(run.record.passed_over.items()))
-        parts.append(f"not judged: {reasons}")
+        parts.append(f"not classified: {reasons}")
     if adoptable := kinds[FindingKind.ADOPTABLE]:
         parts.append(
             f"{count(adoptable, 'complete copy', 'complete copies')} without metadata:"

@@ -60,7 +60,7 @@ def needs_metadata(listed: ListedObject) -> bool:
     return listed.is_current and named_segment_id(listed.key) is not None
 
 
-def judge_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
+def classify_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
     """The finding about an object or version that does not need the metadata; None if there is none."""
     if is_marker_or_probe(listed.key):
         return None  # the marker is replaced by each plan, and a probe is removed at once: versions of both are left
@@ -118,7 +118,7 @@ _NEVER_EMPTY: Final = frozenset({ObjectKind.MANIFEST, ObjectKind.INDEXES, Object
 _NOTHING: Final = AuditOutcome()
 
 
-def judge_known(
+def classify_known(
     segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
     """`segments` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are
@@ -291,7 +291,7 @@ _UNTOLD: Final = (
 )
 
 
-def judge_unknown(
+def classify_unknown(
     tombstones: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
     """All rows of one segment id, which are tombstones or none, and the current objects that name this id."""
@@ -308,15 +308,15 @@ def judge_unknown(
             attempt = SegmentKey(key.segment_id, key.start_offset, ObjectKind.LOG)
             attempts[key.segment_id.topic_id_partition.topic, attempt][key.kind] = listed
     for (_, attempt), stored in attempts.items():
-        judged = _judge_attempt(attempt, stored, tombstones, context)
-        if isinstance(judged, PassedOver):
-            passed_over[judged] += len(stored)
+        classified = _classify_attempt(attempt, stored, tombstones, context)
+        if isinstance(classified, PassedOver):
+            passed_over[classified] += len(stored)
         else:
-            findings += judged
+            findings += classified
     return AuditOutcome(tuple(findings), passed_over)
 
 
-def _judge_attempt(
+def _classify_attempt(
     attempt: SegmentKey,
     stored: dict[ObjectKind, ListedObject],
     tombstones: Sequence[AuditedSegment],
@@ -325,17 +325,17 @@ def _judge_attempt(
     partition = attempt.segment_id.topic_id_partition
     topic = context.topics.get(str(partition.topic_id))
     if topic is not None and not topic.is_ours:
-        return _judge_brokers(stored, tombstones, topic, (str(partition.topic_id), partition.partition), context)
-    judged = _judge_settled(attempt, stored, tombstones, context)
-    if isinstance(judged, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in judged):
+        return _classify_brokers(stored, tombstones, topic, (str(partition.topic_id), partition.partition), context)
+    classified = _classify_settled(attempt, stored, tombstones, context)
+    if isinstance(classified, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in classified):
         # A complete copy is offered whatever its age: nothing of it is removed, and a young one says that the database
         # has lost what it knew a moment ago.
-        return judged
+        return classified
     is_young = any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values())
-    return PassedOver.YOUNG if is_young else judged
+    return PassedOver.YOUNG if is_young else classified
 
 
-def _judge_brokers(
+def _classify_brokers(
     stored: dict[ObjectKind, ListedObject],
     tombstones: Sequence[AuditedSegment],
     topic: AuditedTopic,
@@ -363,7 +363,7 @@ def _judge_brokers(
     ]
 
 
-def _judge_settled(
+def _classify_settled(
     attempt: SegmentKey,
     stored: dict[ObjectKind, ListedObject],
     tombstones: Sequence[AuditedSegment],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.compare import classify, gather
 from include.tiering.audit.conclude_audit import AuditEnd, AuditReport, SeenByAudit
 from include.tiering.audit.finding import (
     AuditContext,
@@ -159,7 +159,7 @@ class AuditService:
         listing_ended_ms = self._monotonic_ms()
         rows_began_ms = self._monotonic_ms()
         segments = list(self._all_segments())
-        result = judge(gathered, segments, self.context(moment))
+        result = classify(gathered, segments, self.context(moment))
         return self.conclude(
             SeenByAudit(
                 run_id=run_id,

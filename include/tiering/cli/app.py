@@ -66,7 +66,7 @@ COMMANDS: Final = (
         "Go on behind offsets that the source has lost.",
         "skip orders --partition 0 --reason 'expired during the move, agreed in OPS-12'",
     ),
-    (verify, "Judge copied segments and store a verdict.", "verify && ./tiering sizes"),
+    (verify, "Evaluate copied segments and store a verdict.", "verify && ./tiering sizes"),
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
     (log_dirs, "Show the log dirs beside the remote tier.", "log-dirs --json"),
     (expire, "Delete remote segments that expire.", "expire --dry-run"),

@@ -1,4 +1,4 @@
-"""Plan a copy: eligible segments that are not remote yet, per partition, in order. Every command judges by one plan.
+"""Plan a copy: eligible segments that are not remote yet, per partition, in order. Every command uses the same plan.
 
 Planning reads only; the plan is stored by the caller. A plan is a wish: every batch reads the source again before it
 touches a segment, so a stale plan costs time, never data.

@@ -61,7 +61,7 @@ class BatchStream:
     CRC-32C than its header says, just before the batch is yielded; without it the error is raised.
 
     A batch is yielded after its length, magic and CRC-32C were found right; how batches follow each other is for the
-    caller to judge. Memory: `block_bytes`. Every byte of the source is read once, in order.
+    caller to check. Memory: `block_bytes`. Every byte of the source is read once, in order.
 
     Raises, while iterating:
         OldMagicError: a batch of magic 0 or 1.

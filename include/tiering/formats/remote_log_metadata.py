@@ -17,7 +17,7 @@
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
 Tag 0 is written only when it is true.
-Source: the message schemas of Kafka, records of real brokers; Kafka's own decoders judge what is refused.
+Source: the message schemas of Kafka, records of real brokers; Kafka's own decoders decide what is refused.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Named checks of a hand-over: what they look at, as plain values, and what one is and says.
+"""Named checks of a hand-over: what they evaluate at, as plain values, and what one is and says.
 
 The values are what brokers say, what the leader's disk shows, what is remote and what was published. `run_checks.py`
 gathers them. A check is a pure function over them, of a topic or of one of its partitions.
@@ -65,7 +65,7 @@ class LeaderReplica:
 class SeededSegment:
     """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them.
 
-    `passed_deep`: a look that read every byte passed it, and none failed it since.
+    `passed_deep`: a evaluate that read every byte passed it, and none failed it since.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -219,16 +219,16 @@ class Remark:
     outcome: CheckOutcome = CheckOutcome.REFUSED
 
 
-Look = Callable[[HandoverEvidence], Iterator[Remark]]
+CheckFunction = Callable[[HandoverEvidence], Iterator[Remark]]
 
 
 @dataclass(frozen=True, slots=True)
 class NamedCheck:
-    """`promise`: what holds if it passes. `look` yields nothing then. `steps`: at which it is made."""
+    """`promise`: what holds if it passes. `evaluate` yields nothing then. `steps`: at which it is made."""
 
     name: str
     promise: str
-    look: Look
+    evaluate: CheckFunction
     steps: frozenset[HandoverStep]
 
 
@@ -244,7 +244,7 @@ def worst(results: Iterable[CheckResult]) -> CheckOutcome:
 
 
 def _results(check: NamedCheck, evidence: HandoverEvidence) -> Iterator[CheckResult]:
-    remarks = list(check.look(evidence))
+    remarks = list(check.evaluate(evidence))
     if all(remark.outcome is CheckOutcome.NOTE for remark in remarks):
         yield CheckResult(check.name, None, CheckOutcome.PASSED, check.promise)
     for remark in remarks:

@@ -11,7 +11,7 @@ Producers go on, so a round meets what was rolled while the one before it copied
 is faster. What has just been rolled and is not flushed yet is waited for. What lies above the last stable offset is
 left to the broker, which cannot copy it before either.
 
-**Gate and approval**: what is to be handed over is read back and judged, then put before a person.
+**Gate and approval**: what is to be handed over is read back and checked, then put before a person.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     verified    every segment has a verdict; if it is    verdicts                            the next try reads those
@@ -45,7 +45,7 @@ from include.tiering.handover.checks import HandoverEvidence, HandoverPartition,
 from include.tiering.handover.contract import Handover, RetentionOverride, SeededPartition
 from include.tiering.handover.ports import DONE, CopyRound, HandoverRun, StepEnd, StepResult
 from include.tiering.handover.rules import HandoverStep
-from include.tiering.handover.run_checks import evidence_of, judged
+from include.tiering.handover.run_checks import evaluate_checks, evidence_of
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.ownership import LeaseRole, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Verdict
@@ -125,7 +125,7 @@ def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired
 def pass_gate(run: HandoverRun) -> StepResult:
     """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
     evidence = verified(run)
-    result = judged(run, HandoverStep.GATE, evidence)
+    result = evaluate_checks(run, HandoverStep.GATE, evidence)
     if result.end is StepEnd.DONE:
         run.ports.handovers.save_seed(run.drive, seed_of(evidence))
     return result
@@ -262,7 +262,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
 def recheck(run: HandoverRun) -> StepResult:
     """Everything again, as it is now: the last look before anything leaves the platform."""
     evidence = evidence_of(run)
-    result = judged(run, HandoverStep.RECHECK, evidence)
+    result = evaluate_checks(run, HandoverStep.RECHECK, evidence)
     if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):
         return StepResult(StepEnd.DONE, result.detail, HandoverStep.FENCE)
     return result

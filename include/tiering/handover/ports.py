@@ -1,5 +1,6 @@
-"""What a hand-over touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a topic,
-whoever wrote it, and whether brokers can read it at all. And one drive of a hand-over, with the ends of its steps.
+"""What a hand-over touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a
+topic, whoever wrote it, and whether brokers can read it at all. And one drive of a hand-over, with the ends of its
+steps.
 """
 
 from collections import defaultdict

@@ -58,7 +58,7 @@ from include.tiering.handover.retention_overrides import (
     restore_overrides,
 )
 from include.tiering.handover.rules import HandoverStep, switched_by_hand
-from include.tiering.handover.run_checks import evidence_of, judged
+from include.tiering.handover.run_checks import evaluate_checks, evidence_of
 from include.tiering.kafka.cluster.contract import BrokerConfig
 from include.tiering.model.ownership import TopicOwner
 
@@ -134,7 +134,7 @@ def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
         hold_overrides(run)
-        result = judged(run, step, evidence_of(run))
+        result = evaluate_checks(run, step, evidence_of(run))
         if result.end is not StepEnd.WAIT or run.ports.clock.monotonic() >= deadline:
             return result
         run.pause()

@@ -9,7 +9,7 @@
     put back    the controller took the old values       rows that say: not restored         the next try
     read back   rows say: restored                       nothing                             -
 
-A: whoever goes on, or an undo; the watchdog names it until then.
+A: whoever goes on, or an undo; the DAG `tiering_handover_watch` names it until then.
 What is put back is what the topic had last: a value that somebody sets meanwhile is held back like the first one, and
 stored in its place. Nothing of the topic is deleted while the overrides hold, on any tier: retention is unlimited, and
 local retention follows it.

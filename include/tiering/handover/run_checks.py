@@ -1,6 +1,6 @@
-"""Make the checks of a step: ask brokers, log directories, metadata and the metadata topic at one moment, judge, and
-store what the checks said. `check_preconditions` is the first step, and nothing but this: may this topic be handed over
-at all? It changes nothing.
+"""Make the checks of a step: ask brokers, log directories, metadata and the metadata topic at one moment, evaluate
+them, and store what the checks said. `check_preconditions` is the first step, and nothing but this: may this topic be
+handed over at all? It changes nothing.
 
 step        done when it is reached                  a crash right after it leaves       cleaned up by
 gathered    everybody was asked                      nothing                             -
@@ -51,7 +51,7 @@ def check_preconditions(run: HandoverRun) -> StepResult:
         BrokersRefusedError: brokers do not take remote storage with these values of local and total retention, which
             they compare from the switch on only. Else it would be the last step that is refused.
     """
-    result = judged(run, HandoverStep.PRECONDITIONS, evidence_of(run))
+    result = evaluate_checks(run, HandoverStep.PRECONDITIONS, evidence_of(run))
     if result.end is StepEnd.DONE:
         run.ports.brokers.alter_topic_configs(run.handover.topic, _configs_at_the_end(run), dry_run=True)
     return result
@@ -75,7 +75,7 @@ def evidence_of(run: HandoverRun) -> HandoverEvidence:
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
 
-def judged(run: HandoverRun, step: HandoverStep, evidence: HandoverEvidence) -> StepResult:
+def evaluate_checks(run: HandoverRun, step: HandoverStep, evidence: HandoverEvidence) -> StepResult:
     """Make the checks of a step, keep what they said, and tell what follows from it."""
     results = results_of(CHECKS, step, evidence)
     run.ports.handovers.record_checks(run.drive, step, results)

@@ -8,7 +8,7 @@ starts. So a page is applied without a look at the rest of its partitions, howev
 |--------------------------------------------|------------------------------------------------------------------|
 | nobody knows it                            | a row of origin broker, counted under its state                  |
 | a broker's                                 | state, times, custom metadata; counted under the new state       |
-| a broker's, begun again with other offsets | the row anew; what was judged about it is forgotten              |
+| a broker's, begun again with other offsets | a new row without a verdict                                      |
 | ours                                       | `broker_state` alone; a difference to what we wrote is a finding |
 
 All of it is in the transaction of the page: a crash leaves all or nothing.
@@ -195,7 +195,7 @@ _FORGET_HIGHEST: Final = delete(broker_epochs).where(
 _FORGET_RESULTS: Final = delete(quality_results).where(
     in_partition(quality_results), quality_results.c.segment_id == bindparam("of_segment")
 )
-_NEVER_JUDGED: Final = {
+_NO_VERDICT: Final = {
     "verdict": Verdict.NONE,
     "verdict_detail": "",
     "verdict_at_ms": None,
@@ -252,7 +252,7 @@ class BrokerRows:
             return
         rows = [
             values_of(self._cluster_id, one)
-            | _NEVER_JUDGED
+            | _NO_VERDICT
             | _NO_TIMES
             | self._times(one, applied)
             | {"fencing_token": _NO_TOKEN, "origin": SegmentOrigin.BROKER, "broker_state": int(one.state)}
@@ -282,7 +282,7 @@ class BrokerRows:
         )
         is_another = _shape(was) != _shape(published)
         if is_another or (was.state is _TOMBSTONE and row.broker_state is _TOMBSTONE):
-            values = _NO_TIMES | values | _NEVER_JUDGED | NOTHING_LOST
+            values = _NO_TIMES | values | _NO_VERDICT | NOTHING_LOST
             key = key_of(self._cluster_id, self._partition)
             self._connection.execute(_FORGET_RESULTS, key | {"of_segment": str(segment_id.id)})
         self._connection.execute(_CHANGE, self._key(segment_id) | values)

@@ -131,7 +131,7 @@ def partition_readiness(
     never = {partition.topic_id for partition, replicas in groups.items() if _reasons(replicas) & NEVER_TIERED}
     remote = {partition for partition in metadata.partitions() if matches(partition.topic, topics)}
     known_partitions = {} if report is None else _in_cluster_metadata(report, topics, cluster_metadata)
-    judged = []
+    found = []
     for partition in sorted(
         {*groups, *remote, *known_partitions}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
     ):
@@ -140,7 +140,7 @@ def partition_readiness(
         replicas = groups.get(partition, ())
         if report is not None and _is_deleted(partition, replicas, cluster_metadata, deletions):
             stays = "nothing of it is remote" if partition not in remote else _what_stays(expire_after_days)
-            judged.append(_deleted(partition, deletions.get(partition.topic_id), stays))
+            found.append(_deleted(partition, deletions.get(partition.topic_id), stays))
             continue
         obstacles = chain(
             _obstacles_of_metadata(partition, replicas, report, metadata, registry, known_partitions),
@@ -148,8 +148,8 @@ def partition_readiness(
             _pause(partition, paused),
         )
         reason, detail = next(obstacles, (None, ""))
-        judged.append(PartitionReadiness(partition, reason, detail))
-    return tuple(judged)
+        found.append(PartitionReadiness(partition, reason, detail))
+    return tuple(found)
 
 
 def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:

@@ -14,7 +14,7 @@ So the sum of shares never grows beyond the quota, whatever the order of rounds;
 round until it fits. Shares follow demand (max-min fairness): who wants less than an equal part gets what it wants, the
 others divide the rest equally. How much a process asks for next follows from what it used of its share (`DemandMeter`).
 
-**Liveness.** Which processes have fallen silent is judged by one observer's own monotonic clock (`Liveness`). No clock
+**Liveness.** Which processes have fallen silent is decided by one observer's own monotonic clock (`Liveness`). No clock
 is compared with another: an entry whose heartbeat has not moved between two looks that lie further apart than the lease
 has lost its owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall
 clocks, of the database server's clock too, change nothing.

@@ -8,7 +8,7 @@ people may write than the tasks themselves.
 |---|---|
 | put | a question that nobody has seen; nothing may go |
 | show | a question without an answer; the asking task begins again and shows the same one |
-| answer | the answer; the task that releases judges it, as often as it is started |
+| answer | the answer; the task that releases checks it, as often as it is started |
 
 Airflow takes an answer from those it asked and from nobody else. Who may approve is asked a second time when the plan
 is released (`approval_author`), since that may have changed since; and the times of question and answer have to make

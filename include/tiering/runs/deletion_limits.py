@@ -102,7 +102,7 @@ def apply_deletion_limits(
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
 ) -> DeletionLimitReport:
-    """Judge a stored plan and record the answer with the run, so that no batch takes work that is not released.
+    """Evaluate a stored plan and record the answer with the run, so that no batch takes work that is not released.
 
     `demands`: topics that need an approval whatever their share, each with the caller's sentence why. The answer about
     a `dry_run` is not recorded: without one nothing of its plan is ever claimed, nor counts as released.

@@ -24,13 +24,19 @@ from include.tiering.model.segments import (
     VerdictTotal,
 )
 from include.tiering.model.sizes import PartitionLag, PartitionSize, PartitionStates
-from include.tiering.segments.values import Judgement, Look, PartitionRetentionState, QualityResult, SegmentRow
+from include.tiering.segments.values import (
+    PartitionRetentionState,
+    QualityResult,
+    RecordedVerdict,
+    SegmentRow,
+    Verification,
+)
 
 __all__ = [
     "Divergences",
-    "Judgement",
+    "RecordedVerdict",
     "KeyRange",
-    "Look",
+    "Verification",
     "PartitionRetentionState",
     "QualityResult",
     "RemoteLogMetadata",
@@ -288,18 +294,18 @@ class RemoteLogMetadata(Divergences, Protocol):
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        """Store a verdict beside the state, of somebody whose rules are not known here; a look may say otherwise later.
-        A FAILED one stops the partition until it is superseded. The times of a segment's verdicts ascend.
+        """Store a verdict beside the state, by rules that are not known here; a later verification may
+        replace it. A FAILED one stops the partition until it is superseded. The times of a segment's verdicts ascend.
 
         Raises:
             UnknownSegmentError
         """
         ...
 
-    def record_look(self, look: Look) -> Judgement | None:
-        """Store in one transaction what a look found: rules that it broke, those it acquits of, and the verdict that
-        follows from all that is broken then, by whomever it was found: FAILED by a critical rule, else PASSED, or none
-        where the look has no `before`. Of two looks the one that convicts is heard: a look acquits of nothing that was
+    def record_verification(self, verification: Verification) -> RecordedVerdict | None:
+        """Store in one transaction what a verification found: broken rules, cleared rules, and the verdict that follows
+        from all rules that are broken then, whoever found it: FAILED by a critical rule, else PASSED, or none where the
+        verification has no `before`. Of two verifications the failed one counts: a verification clears nothing that was
         found since it began (`values.conclude`). Repeating a call is harmless.
 
         Returns what holds now; None, and stores nothing, of what is not FINISHED (any more): it has nobody who reads

@@ -1,16 +1,16 @@
-"""Verdicts in SQL: looks, the results of each rule, and when a partition is stopped.
+"""Verdicts in SQL: verifications, the results of each rule, and when a partition is stopped.
 
-A look is recorded with the verdict that follows, behind the lock of the partition's row:
+A verification is recorded with the verdict that follows, behind the lock of the partition's row:
 
 | step                                          | a crash after it leaves               |
 |-----------------------------------------------|---------------------------------------|
 | partition locked, row and broken rules read   | nothing                               |
 | results, verdict and the partition's stop     | nothing: the transaction is rolled    |
 | written                                       | back                                  |
-| committed                                     | the whole look; repeating is harmless |
+| committed                                     | all of it; repeating is harmless      |
 
-Two looks at one segment are recorded one after the other: the second one reads what the first one wrote. The last
-result of a rule about a segment replaces the one before.
+Two verifications of one segment are recorded one after the other: the second one reads what the first one wrote. The
+last result of a rule about a segment replaces the one before.
 
 A partition is stopped exactly while a FINISHED segment of it has the verdict failed and was not given up. A segment of
 which a decision left something, because another history is followed from an offset at or below its end, stops nothing:
@@ -46,10 +46,10 @@ from include.tiering.model.segments import (
 )
 from include.tiering.segments.sql_rows import find_segment
 from include.tiering.segments.values import (
-    Judgement,
-    Look,
     QualityResult,
+    RecordedVerdict,
     SegmentRow,
+    Verification,
     conclude,
     deep_passed_at_ms,
     verdict_time_ms,
@@ -71,14 +71,14 @@ class SqlVerdicts(ClusterStore):
             at_ms = verdict_time_ms(known, self._now_ms(connection))
             store_verdict(connection, self._cluster_id, known, verdict, detail, at_ms=at_ms)
 
-    def record_look(self, look: Look) -> Judgement | None:
+    def record_verification(self, verification: Verification) -> RecordedVerdict | None:
         with writing(self._engine) as connection:
-            lock_partition(connection, self._cluster_id, look.segment_id.topic_id_partition)
-            known = find_segment(connection, self._cluster_id, look.segment_id)
+            lock_partition(connection, self._cluster_id, verification.segment_id.topic_id_partition)
+            known = find_segment(connection, self._cluster_id, verification.segment_id)
             if not _is_finished(known):
                 return None
             at_ms = verdict_time_ms(known, self._now_ms(connection))
-            conclusion = conclude(look, unresolved_of(connection, self._cluster_id, look.segment_id))
+            conclusion = conclude(verification, unresolved_of(connection, self._cluster_id, verification.segment_id))
             store_results(connection, self._cluster_id, conclusion.results, at_ms)
             if conclusion.verdict is not None:
                 store_verdict(
@@ -88,13 +88,13 @@ class SqlVerdicts(ClusterStore):
                     conclusion.verdict,
                     conclusion.detail,
                     at_ms=at_ms,
-                    is_deep=look.is_deep,
+                    is_deep=verification.is_deep,
                 )
-            return Judgement(conclusion.verdict or known.verdict, conclusion.broken)
+            return RecordedVerdict(conclusion.verdict or known.verdict, conclusion.broken)
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
         # Nothing stops or starts by it, so no partition is locked. The rows that are chosen are: one that is being
-        # judged in another transaction is passed over, and looked at again once it was waited for.
+        # verified in another transaction is passed over, and read again after waiting for it.
         with writing(self._engine) as connection:
             has_expired = (
                 segments.c.cluster_id == self._cluster_id,
@@ -155,16 +155,16 @@ def store_verdict(
 ) -> None:
     """With the stop of the partition, which the caller has locked. `known` is the row as it is stored."""
     partition = known.metadata.topic_id_partition
-    judged = {
+    verdict_columns = {
         "verdict": verdict,
         "verdict_detail": stored_text(detail),
         "verdict_at_ms": at_ms,
         "deep_passed_at_ms": deep_passed_at_ms(known, verdict, at_ms, is_deep=is_deep),
     }
     if verdict is Verdict.PASSED:
-        judged |= NOTHING_LOST
+        verdict_columns |= NOTHING_LOST
     key = key_of(cluster_id, partition) | {"of_segment": str(known.metadata.remote_log_segment_id.id)}
-    connection.execute(_CHANGE, key | judged)
+    connection.execute(_CHANGE, key | verdict_columns)
     if Verdict.FAILED in (verdict, known.verdict):
         refresh_stop(connection, cluster_id, partition)
 

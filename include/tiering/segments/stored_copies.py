@@ -265,7 +265,7 @@ class PlaceProof:
 
 
 def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_back: bool = True) -> PlaceProof:
-    """Look at FINISHED segments of every partition, the oldest and the newest always, evenly between them. What failed
+    """Check FINISHED segments of every partition, the oldest and the newest always, evenly between them. What failed
     its verification is left out.
 
     Args:

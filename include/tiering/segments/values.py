@@ -1,16 +1,16 @@
-"""What is known of a segment, a partition and a rule about a segment; and what follows from a look at a segment.
+"""What is known of a segment, a partition and a rule about a segment; and what follows from a verification.
 
-A look is decided about here, pure, in the store's transaction, beside what others found:
+`conclude` decides, without I/O, inside the store's transaction, from a verification and the stored results of others:
 
-    result of a rule, in the store       the look says              afterwards
+    result of a rule, in the store       the verification says      afterwards
     anything                             it is broken               broken, as of now
     broken                               nothing (it is not asked)  broken
-    broken when the look began           it holds                   passed
+    broken when the verification began   it holds                   passed
     broken, a warning                    it holds                   passed
-    broken by a verdict that came since  it holds                   broken: of two looks the one that convicts is heard
+    broken by a verdict that came since  it holds                   broken: the failed one of two verifications counts
 
 A verdict and the results that came with it have one time, and the times of a segment's verdicts ascend: what came since
-is what was recorded later than the verdict that was seen before the look began. No clock is asked.
+is what was recorded later than the verdict that was seen before the verification began. No clock is asked.
 """
 
 from collections.abc import Iterable
@@ -36,13 +36,12 @@ class SegmentRow:
     """A segment with what this platform knows beyond Kafka's metadata.
 
     `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` and `verdict_at_ms`
-    are times of the database: None if it never was FINISHED, whatever its state is now, or was never judged.
-    `deep_passed_at_ms` is the time of the last verdict PASSED by a look that read every byte, None if there was none
-    since it failed. `superseded_by` is the new copy of the same offsets that took its place, `delete_started_at_ms`
-    when its deletion began, by the database's clock; of a broker's segment the times of its states are the broker's
-    own, none of them in the future.
-    `broker_state` is what the brokers' metadata topic says of it, None if it does not (yet). `history` is 0, or the
-    number of the divergence behind whose decision it was copied.
+    are times of the database: None if it never was FINISHED, whatever its state is now, or has no verdict.
+    `deep_passed_at_ms` is the time of the last verdict PASSED by a verification that read every byte, None if there was
+    none since it failed. `superseded_by` is the new copy of the same offsets that took its place,
+    `delete_started_at_ms` when its deletion began, by the database's clock; of a broker's segment the times of its
+    states are the broker's own, none of them in the future. `broker_state` is what the brokers' metadata topic says of
+    it, None if it does not (yet). `history` is 0, or the number of the divergence behind whose decision it was copied.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -88,12 +87,12 @@ class QualityResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at a segment found.
+class Verification:
+    """What one verification of a segment found.
 
     `broken` are the rules that did not pass. Any other rule holds, known to this code or not, but those whose ids are
-    in `unevaluated`. `before` is the segment's row as it was read before the look began; without one the look acquits of
-    nothing. `is_deep`: it read every byte.
+    in `unevaluated`. `before` is the segment's row as it was read before the verification began; without one the
+    verification clears no rule. `is_deep`: it read every byte.
     """
 
     segment_id: RemoteLogSegmentId
@@ -102,8 +101,8 @@ class Look:
     before: SegmentRow | None = None
     is_deep: bool = False
 
-    def acquits(self, result: QualityResult, recorded_at_ms: int) -> bool:
-        """Of a result that did not pass, and that this look does not repeat."""
+    def clears(self, result: QualityResult, recorded_at_ms: int) -> bool:
+        """Whether a result that did not pass, and that this verification does not repeat, is passed now."""
         if self.before is None or result.rule in self.unevaluated:
             return False
         seen_at_ms = self.before.verdict_at_ms
@@ -111,8 +110,8 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What holds of a segment after a look: its verdict, and what it breaks, by rule."""
+class RecordedVerdict:
+    """What holds of a segment after a verification: its verdict, and what it breaks, by rule."""
 
     verdict: Verdict
     broken: tuple[QualityResult, ...]
@@ -120,7 +119,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What is to be stored, and what holds then. No verdict is stored where the look says nothing about one."""
+    """What is to be stored, and what holds then. No verdict is stored where the verification says nothing about one."""
 
     results: tuple[QualityResult, ...]
     verdict: Verdict | None
@@ -132,21 +131,21 @@ class Conclusion:
         return "; ".join(f"{one.rule}: {one.message}" for one in self.broken if one.fails)
 
 
-def conclude(look: Look, unresolved: Iterable[tuple[QualityResult, int]]) -> Conclusion:
+def conclude(verification: Verification, unresolved: Iterable[tuple[QualityResult, int]]) -> Conclusion:
     """`unresolved` are the stored results of the segment that did not pass, each with the time of its recording."""
-    repeated = {one.rule for one in look.broken}
-    acquitted, remaining = [], list(look.broken)
+    repeated = {one.rule for one in verification.broken}
+    cleared, remaining = [], list(verification.broken)
     for result, recorded_at_ms in unresolved:
         if result.rule in repeated:
             continue
-        if look.acquits(result, recorded_at_ms):
-            acquitted.append(replace(result, passed=True, message=""))
+        if verification.clears(result, recorded_at_ms):
+            cleared.append(replace(result, passed=True, message=""))
         else:
             remaining.append(result)
     broken = tuple(sorted(remaining, key=lambda one: one.rule))
-    otherwise = None if look.before is None else Verdict.PASSED
+    otherwise = None if verification.before is None else Verdict.PASSED
     verdict = Verdict.FAILED if any(one.fails for one in broken) else otherwise
-    return Conclusion((*look.broken, *acquitted), verdict, broken)
+    return Conclusion((*verification.broken, *cleared), verdict, broken)
 
 
 def verdict_time_ms(known: SegmentRow, now_ms: int) -> int:

@@ -168,7 +168,7 @@ class DataDocsSettings(Section):
 
     path: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
         default=None,
-        description="Directory of the data docs: a page and the stored results of each run that judged segments. "
+        description="Directory of the data docs: a page and the stored results of each run that verified segments. "
         "Airflow's workers write it, its API server reads it. Unset: `data-docs` in Airflow's `[tiering] work_dir`.",
     )
     keep_runs: int = Field(default=200, ge=1, le=100_000, description="Runs of each DAG whose pages are kept.")

@@ -41,7 +41,7 @@ from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.segments.contract import RemoteLogMetadata, RemoteLogSizes, TopicRegistry
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.segments.topics import owner_seen
-from include.tiering.verification.rules import BrokenRule, Judge
+from include.tiering.verification.rules import BrokenRule, RuleEvaluator
 from include.tiering.verification.suites import SizeMeasure, StoredMeasure
 
 _NEVER_COPIED: Final = frozenset(
@@ -210,12 +210,12 @@ def compare_sizes(
     recounted: Iterable[PartitionStates],
     sizes: RemoteLogSizes,
     metadata: RemoteLogMetadata,
-    judge: Judge[SizeMeasure],
+    evaluator: RuleEvaluator[SizeMeasure],
 ) -> SizeComparison:
     """`recounted` holds every partition with segments once, in any order.
 
     Raises:
-        JudgeError: a rule could not be applied.
+        RuleEvaluationError: a rule could not be applied.
     """
     counters = {size.topic_id_partition: size for size in sizes.partition_states() if size.states}
     seen = 0
@@ -235,7 +235,7 @@ def compare_sizes(
             unsettled.append(partition)
         else:
             settled.append(at_rest)
-    return SizeComparison(seen, _judged(settled, judge), tuple(unsettled))
+    return SizeComparison(seen, _evaluated(settled, evaluator), tuple(unsettled))
 
 
 def _settle(
@@ -256,11 +256,13 @@ def _counters_of(partition: TopicIdPartition, sizes: RemoteLogSizes) -> Partitio
     return next(iter(sizes.partition_states(partition)), PartitionStates(partition, ()))
 
 
-def _judged(settled: Sequence[RecountedPartition], judge: Judge[SizeMeasure]) -> tuple[SizeDifference, ...]:
+def _evaluated(
+    settled: Sequence[RecountedPartition], evaluator: RuleEvaluator[SizeMeasure]
+) -> tuple[SizeDifference, ...]:
     """One difference for each partition and state that breaks rules, in the order of the partitions."""
     subjects = {_size_measure(one, state): (one, state) for one in settled for state in _states(one)}
     broken: dict[SizeMeasure, list[BrokenRule[SizeMeasure]]] = {}
-    for breach in judge.judge(list(subjects)):
+    for breach in evaluator.evaluate(list(subjects)):
         broken.setdefault(breach.measure, []).append(breach)
     differences = []
     for measure, breaches in broken.items():
@@ -314,7 +316,7 @@ def settle_stored(
     suspects: Iterable[tuple[RemoteLogSegmentId, Suspicion]],
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
-    judge: Judge[StoredMeasure],
+    evaluator: RuleEvaluator[StoredMeasure],
 ) -> tuple[StoredDifference, ...]:
     """What of the suspicions still holds, by partition.
 
@@ -328,7 +330,7 @@ def settle_stored(
             believed[segment_id.topic_id_partition].append((segment_id, found))
     measures = {_stored_measure(partition, found): partition for partition, found in believed.items()}
     broken: dict[StoredMeasure, list[BrokenRule[StoredMeasure]]] = defaultdict(list)
-    for breach in judge.judge(list(measures)):
+    for breach in evaluator.evaluate(list(measures)):
         broken[breach.measure].append(breach)
     return tuple(
         StoredDifference(measures[measure], tuple(breaches), tuple(believed[measures[measure]]))

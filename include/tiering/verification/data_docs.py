@@ -7,7 +7,7 @@
 
     step       done when it is reached                    a crash right after it leaves       cleaned up by
     begun      results of an earlier try removed          an empty directory                  the same run, or age
-    judged     results stored                             results without a page              the same run, or age
+    verified     results stored                             results without a page              the same run, or age
     published  page, then summary, each put in place      a page that the list lacks          the next publication
     listed     list put in place, old runs removed        old runs                            the next publication
 
@@ -64,7 +64,7 @@ def run_page(run: QualityRun, results: StoredResults) -> bytes:
         *_remarks(run),
         *_lines("Segments that failed", failed_lines(run), "bad"),
         *_lines("Segments with warnings", warned_lines(run), "odd"),
-        element("h2", "What was judged"),
+        element("h2", "What was verified"),
         *(_suite(suite) for suite in results.suites),
         *_nothing_stored(results),
         _footer(results),
@@ -89,14 +89,14 @@ def list_page(origin: str, runs: Sequence[tuple[str, RunSummary]]) -> bytes:
     return document(
         f"Quality of {origin}",
         element("h1", f"Quality of {origin}"),
-        table(_RUN_HEADS, rows) if rows else element("p", "No run has judged anything yet.", class_="dim"),
+        table(_RUN_HEADS, rows) if rows else element("p", "No run has verified anything yet.", class_="dim"),
     )
 
 
 def no_page(keep_days: int) -> bytes:
     """What is shown in place of a page that is not there."""
     sentence = "No report of this run"
-    why = f"It judged no segment, has not ended yet, or ended more than {keep_days} days ago."
+    why = f"It verified no segment, has not ended yet, or ended more than {keep_days} days ago."
     return document(sentence, element("h1", sentence), element("p", why, class_="dim"))
 
 
@@ -119,7 +119,7 @@ def _remarks(run: QualityRun) -> list[Element]:
     if not run.remarks:
         return []
     shown = [element("li", remark) for remark in run.remarks[:MAX_LINES]]
-    return [element("h2", "Not judged", class_="bad"), element("ul", *shown), *_rest(len(run.remarks))]
+    return [element("h2", "Not verified", class_="bad"), element("ul", *shown), *_rest(len(run.remarks))]
 
 
 def _lines(title: str, lines: Sequence[SegmentLine], colour: str) -> list[Element]:
@@ -171,13 +171,13 @@ def _rule(rule: RuleOutcome) -> Element:
 def _nothing_stored(results: StoredResults) -> list[Element]:
     lines = [f"A stored result could not be read: {name}" for name in results.unreadable]
     if not results.suites:
-        lines.append("No result is stored: nothing was judged.")
+        lines.append("No result is stored: nothing was verified.")
     return [element("p", line, class_="dim") for line in lines]
 
 
 def _footer(results: StoredResults) -> Element:
-    judge = f"Judged by Great Expectations {', '.join(results.judged_by)}. " if results.judged_by else ""
-    return element("footer", f"{judge}The results are stored beside this page, in the directory results.")
+    evaluator = f"Evaluated by Great Expectations {', '.join(results.evaluated_by)}. " if results.evaluated_by else ""
+    return element("footer", f"{evaluator}The results are stored beside this page, in the directory results.")
 
 
 def _coloured(count: int, colour: str) -> Element:

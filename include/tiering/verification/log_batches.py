@@ -1,10 +1,10 @@
 """One pass over the batches of a log, or of a part of it, and what must hold of each batch.
 
-The pass counts what is wrong with each batch by itself, and gives judges tables of headers. Those here ask whether a
+The pass counts what is wrong with each batch by itself, and gives checks tables of headers. Those here ask whether a
 broker can have written the headers, and whether batches stand where offsets and leader epochs say: what a batch's CRC
 covers may be wrong from the start, and neither its offset nor its leader epoch is under it.
 
-Nothing is held but one block, one table and what the judges keep. A batch with a wrong CRC is counted and passed over
+Nothing is held but one block, one table and what the checks keep. A batch with a wrong CRC is counted and passed over
 by its length; where a header cannot be one, the batches end and the rest is unreadable.
 
 Batches are opened, their records counted, as long as that stays cheap: until a MiB of records was seen, then about one
@@ -66,7 +66,7 @@ class Faults:
 
 
 TABLE_BATCHES: Final = 4096
-"""Batches that are judged together: 250 KB of headers, whatever the size of the segment."""
+"""Batches that are verified together: 250 KB of headers, whatever the size of the segment."""
 
 _pack_header: Final = HEADER.pack_into
 _COLUMNS: Final = np.dtype(list(zip(BatchHeader._fields, "qiibIhiqqqhii", strict=True))).newbyteorder(">")
@@ -156,7 +156,7 @@ _OPENED_AT_FIRST_BYTES: Final = MIB
 _OPENED_SHARE_SHIFT: Final = 6
 
 
-class LogJudge(Protocol):
+class LogCheck(Protocol):
     """Sees every batch once, in order."""
 
     def take(self, table: BatchTable) -> None: ...
@@ -169,13 +169,13 @@ class LogWalk:
     does `not_opened`, which is no fault: more would come out of these than is opened.
     """
 
-    def __init__(self, judges: Iterable[LogJudge], decompressor: Decompressor | None = None) -> None:
+    def __init__(self, checks: Iterable[LogCheck], decompressor: Decompressor | None = None) -> None:
         self.batches = 0
         self.unreadable = Faults()
         self.wrong_crcs = Faults()
         self.unopened = Faults()
         self.not_opened = Faults()
-        self._judges = tuple(judges)
+        self._checks = tuple(checks)
         self._table = TableBuilder()
         self._decompressor = decompressor or Decompressor()
         self._opened_bytes = 0
@@ -194,24 +194,24 @@ class LogWalk:
             for position, fields in stream:
                 in_table = add(position, fields)
                 if fields[5] & CONTROL_FLAG or position >= self._open_from:
-                    self._look_inside(stream, position, fields)
+                    self._open_records(stream, position, fields)
                 if in_table == TABLE_BATCHES:
-                    self._judge()
+                    self._check_table()
         except FormatError as error:
             self.unreadable.add(str(error), max(source.size_bytes - error.position, 1))
-        self._judge()
+        self._check_table()
 
-    def _judge(self) -> None:
+    def _check_table(self) -> None:
         table = self._table.take()
         self.batches += len(table)
-        for judge in self._judges if len(table) else ():
-            judge.take(table)
+        for check in self._checks if len(table) else ():
+            check.take(table)
 
     def _on_wrong_crc(self, error: FormatError) -> None:
         self.wrong_crcs.add(str(error))
         self._wrong_crc_at = error.position
 
-    def _look_inside(self, stream: BatchStream, position: int, fields: Fields) -> None:
+    def _open_records(self, stream: BatchStream, position: int, fields: Fields) -> None:
         """Into the batch that was added last."""
         if position == self._wrong_crc_at:
             return

@@ -20,7 +20,7 @@ from include.tiering.verification.log_batches import (
     EpochOrder,
     Faults,
     HeaderRules,
-    LogJudge,
+    LogCheck,
     LogWalk,
     OffsetOrder,
     Timestamps,
@@ -93,7 +93,7 @@ class Measurements:
 _TIME_INDEX_END: Final = "time_index_unlike_maximum"
 
 
-class BatchJudges:
+class BatchChecks:
     """Order, epochs, headers and timestamps against the metadata."""
 
     def __init__(self, metadata: RemoteLogSegmentMetadata, *, begins_anywhere: bool = False) -> None:
@@ -103,7 +103,7 @@ class BatchJudges:
         self.times = Timestamps(metadata.max_timestamp_ms)
 
     @property
-    def all(self) -> tuple[LogJudge, ...]:
+    def all(self) -> tuple[LogCheck, ...]:
         return self.order, self.epochs, self.headers, self.times
 
 
@@ -132,20 +132,20 @@ class _Part(NamedTuple):
 
     first: int
     walk: LogWalk
-    judges: BatchJudges
+    checks: BatchChecks
 
     @property
     def faults(self) -> list[Faults]:
-        walk, judges = self.walk, self.judges
+        walk, checks = self.walk, self.checks
         return [
             walk.unreadable,
             walk.wrong_crcs,
             walk.unopened,
-            judges.order.misplaced,
-            judges.order.missing,
-            judges.epochs.wrong,
-            judges.headers.impossible,
-            judges.times.above,
+            checks.order.misplaced,
+            checks.order.missing,
+            checks.epochs.wrong,
+            checks.headers.impossible,
+            checks.times.above,
         ]
 
 
@@ -157,7 +157,7 @@ def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
         part = measurements.attempt((column,), partial(probe, contents))
         if part is not None:
             measurements.count(column, *part.faults)
-            largest_ms = max(largest_ms, part.judges.times.largest_ms)
+            largest_ms = max(largest_ms, part.checks.times.largest_ms)
             # The last batches are all of them, the first one included, where the offset index is empty.
             not_opened[part.first] = part.walk.not_opened
     measurements.count("batches_not_opened", *not_opened.values())
@@ -173,8 +173,8 @@ def _first_batch(contents: SegmentContents) -> _Part:
     header = parse_header(head)
     if header.size_bytes > size_bytes:
         raise FormatError(f"a batch of {header.size_bytes} bytes in a log of {size_bytes}")
-    judges = BatchJudges(contents.metadata)
-    return _read_part(contents, judges, 0, header.size_bytes)
+    checks = BatchChecks(contents.metadata)
+    return _read_part(contents, checks, 0, header.size_bytes)
 
 
 def _last_batches(contents: SegmentContents) -> _Part:
@@ -183,17 +183,17 @@ def _last_batches(contents: SegmentContents) -> _Part:
     position = int(index.positions[-1]) if len(index) else 0
     if not 0 <= position < size_bytes:
         raise FormatError(f"the offset index ends at byte {position} of {size_bytes}")
-    judges = BatchJudges(metadata, begins_anywhere=position > 0)
-    part = _read_part(contents, judges, position, size_bytes)
-    judges.order.end()
+    checks = BatchChecks(metadata, begins_anywhere=position > 0)
+    part = _read_part(contents, checks, position, size_bytes)
+    checks.order.end()
     return part
 
 
-def _read_part(contents: SegmentContents, judges: BatchJudges, first: int, end: int) -> _Part:
+def _read_part(contents: SegmentContents, checks: BatchChecks, first: int, end: int) -> _Part:
     """The bytes from `first` to `end` (exclusive), where batches must begin and end."""
-    walk = LogWalk(judges.all)
+    walk = LogWalk(checks.all)
     walk.read(contents.log_part(first, end - 1), first, _BLOCK_BYTES)
-    return _Part(first, walk, judges)
+    return _Part(first, walk, checks)
 
 
 _CHECKSUM: Final = "read_log_crc32c"
@@ -217,8 +217,8 @@ _OF_BATCHES: Final = (
 
 def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
     """Fills every column that speaks about all batches. Reads the log once, front to back."""
-    judges, followers = BatchJudges(contents.metadata), _Followers(measurements, contents)
-    walk = LogWalk((*judges.all, *followers.all))
+    checks, followers = BatchChecks(contents.metadata), _Followers(measurements, contents)
+    walk = LogWalk((*checks.all, *followers.all))
     crc32c = measurements.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
     if crc32c is None:
         followers.leave_out("the log could not be read")
@@ -226,8 +226,8 @@ def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
         return
     measurements.values[_CHECKSUM] = crc32c
     measurements.count("batches_not_opened", walk.not_opened)
-    judges.order.end()
-    columns = zip(_OF_BATCHES, _faults_of_batches(walk, judges), strict=True)
+    checks.order.end()
+    columns = zip(_OF_BATCHES, _faults_of_batches(walk, checks), strict=True)
     if walk.unreadable.count:
         reason = f"the batches end early: {walk.unreadable.first}"
         for column, faults in columns:
@@ -240,10 +240,10 @@ def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
     else:
         for column, faults in columns:
             measurements.count(column, faults)
-        largest_ms = judges.times.largest_ms
+        largest_ms = checks.times.largest_ms
         measurements.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
         followers.fill()
-    fill_time_index_end(measurements, contents, judges.times.largest_ms)
+    fill_time_index_end(measurements, contents, checks.times.largest_ms)
 
 
 def _read(walk: LogWalk, contents: SegmentContents) -> int:
@@ -257,16 +257,16 @@ def _read(walk: LogWalk, contents: SegmentContents) -> int:
     return part.crc32c
 
 
-def _faults_of_batches(walk: LogWalk, judges: BatchJudges) -> tuple[Faults, ...]:
+def _faults_of_batches(walk: LogWalk, checks: BatchChecks) -> tuple[Faults, ...]:
     """In the order of `_OF_BATCHES`."""
     return (
         walk.unreadable,
         walk.wrong_crcs,
-        judges.order.missing,
-        judges.order.misplaced,
-        judges.epochs.wrong,
-        judges.headers.impossible,
-        judges.headers.thinned,
+        checks.order.missing,
+        checks.order.misplaced,
+        checks.epochs.wrong,
+        checks.headers.impossible,
+        checks.headers.thinned,
         walk.unopened,
     )
 
@@ -276,7 +276,7 @@ class _Followers:
 
     def __init__(self, measurements: Measurements, contents: SegmentContents) -> None:
         metadata, start_offset = contents.metadata, contents.metadata.start_offset
-        self.all: list[LogJudge] = []
+        self.all: list[LogCheck] = []
         self._measurements = measurements
         self._wrong_entries: dict[str, Callable[[], Faults]] = {}
         offsets = measurements.attempt(
@@ -306,8 +306,8 @@ class _Followers:
         if producers is not None:
             self._add(producers, {_PRODUCERS: producers.wrong_entries})
 
-    def _add(self, judge: LogJudge, wrong_entries: Mapping[str, Callable[[], Faults]]) -> None:
-        self.all.append(judge)
+    def _add(self, check: LogCheck, wrong_entries: Mapping[str, Callable[[], Faults]]) -> None:
+        self.all.append(check)
         self._wrong_entries.update(wrong_entries)
 
     def fill(self) -> None:

@@ -1,6 +1,6 @@
 """What copied segments look like, as numbers: one in the remote store, and all of a partition side by side.
 
-Nothing is judged here. The objects of a segment are asked of the store and the indexes are read back from it, so a
+Nothing is verified here. The objects of a segment are asked of the store and the indexes are read back from it, so a
 measure says what a reader will meet, not what a sender meant. A shallow measure takes the store's word for the records:
 it computed their checksum when they arrived. A deep one reads them.
 
@@ -33,7 +33,7 @@ from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogS
 @dataclass(frozen=True, slots=True)
 class SegmentMeasure:
     """One FINISHED segment. Offsets are inclusive. Every number may be None: it could not be measured, or was not asked
-    for at this `depth` (the last two groups). Which, say the rules: one of another depth is not judged.
+    for at this `depth` (the last two groups). Which, say the rules: one of another depth is not verified.
 
     Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes behind the
     last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point out of the segment,

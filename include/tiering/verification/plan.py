@@ -58,7 +58,7 @@ class VerificationReason(Reason):
 
 
 class VerificationOutcome(StrEnum):
-    """What became of one planned segment. GONE: it was no longer FINISHED when it was to be read or judged."""
+    """What became of one planned segment. GONE: it was no longer FINISHED when it was to be read or verified."""
 
     PLANNED = "planned"
     PASSED = "passed"
@@ -307,8 +307,8 @@ def plan_verification(
     """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
 
     `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken. `needs_deep` is
-    asked of chosen segments that failed: one that a deep look convicted is read deep whatever `depth` says, since
-    nothing else can acquit it.
+    asked of chosen segments that failed: one that a deep look failed_deep is read deep whatever `depth` says, since
+    nothing else can clear it.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -319,8 +319,8 @@ def plan_verification(
         size_bytes += row.metadata.segment_size_bytes
         reason = reason_of(row, sample, now_ms=now_ms, max_age_ms=max_age_ms)
         if reason is not None:
-            convicted = row.verdict is Verdict.FAILED and needs_deep(row)
-            chosen.append(_Chosen(row, reason, Depth.DEEP if convicted else depth))
+            failed_deep = row.verdict is Verdict.FAILED and needs_deep(row)
+            chosen.append(_Chosen(row, reason, Depth.DEEP if failed_deep else depth))
     taken = list(_within(limit_bytes, chosen))
     cost = CostOfReading()
     for one in taken:

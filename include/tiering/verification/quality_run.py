@@ -30,7 +30,7 @@ class QualityRun:
         origin: whose run it is: the id of a DAG, or `cli`. It is the name of a directory.
         run_id: any text.
         depth: how the segments were measured, in a word.
-        segments, partitions: how many were judged; partitions as a whole.
+        segments, partitions: how many were verified; partitions as a whole.
         failed, warnings: findings by segment; a segment may have several.
         remarks: lines about what has no finding, such as segments that were not copied.
 
@@ -141,11 +141,11 @@ class SuiteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StoredResults:
-    """`unreadable` names files that hold no result; `judged_by` versions of Great Expectations."""
+    """`unreadable` names files that hold no result; `evaluated_by` versions of Great Expectations."""
 
     suites: tuple[SuiteOutcome, ...]
     unreadable: tuple[str, ...]
-    judged_by: tuple[str, ...]
+    evaluated_by: tuple[str, ...]
 
 
 def read_results(directory: Path) -> StoredResults:
@@ -281,7 +281,7 @@ class RunSummary:
         if self.failed_segments:
             said = f"{self.failed_segments:,} of {self.segments:,} segments failed"
         else:
-            said = f"All {self.segments:,} segments passed" if self.segments else "No segment was judged"
+            said = f"All {self.segments:,} segments passed" if self.segments else "No segment was verified"
         if self.remarks:
             said += f", {self.remarks:,} not copied"
         return said + (f", {self.warned_segments:,} with warnings" if self.warned_segments else "")

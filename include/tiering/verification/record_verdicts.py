@@ -1,16 +1,16 @@
 """From measures to what is stored of each segment: the rules that it breaks and its verdict, in one transaction.
 
-A look that is less deep than the one that failed a segment cannot acquit it: a rule that is not judged at this depth
-keeps what it said last, and with it the verdict.
+A verification that is less deep than the one that failed a segment cannot clear it: a rule that is not evaluated at
+this depth keeps its last result, and the segment its verdict.
 
-Two processes may look at one segment at once. Each knows the row as it was before its look began, and acquits of
-nothing that was found since (`segments/looks.py`): in whatever order they are recorded, and wherever one of them
-dies, what either convicted is not PASSED before somebody has looked again.
+Two processes may verify one segment at once. Each knows the row as it was before its verification began, and clears
+nothing that was found since (`segments/values.py`): in whatever order they are recorded, and wherever one of them
+dies, a segment that either failed is not PASSED before another verification.
 
 **Missing segments.** A segment is missing if one of its objects is not in the store, or has no bytes there: a mirror
 that is under way shows logs without manifests, manifests without logs, and files of 0 bytes.
 
-Objects are lost singly: one is deleted by hand, one was never written. Where everything is missing that a run looked
+Objects are lost singly: one is deleted by hand, one was never written. Where everything is missing that a run checked
 at, or much of one partition, or some of very many, the place is wrong more often than the objects are gone: a disk that
 is not mounted, a prefix, a layout, a restore that has not come to its end. A FAILED verdict would have all of it copied
 again there, and deleted where it is. So a verdict about a missing segment waits until the whole run is known, and it is
@@ -34,9 +34,9 @@ from include.tiering.model.segments import (
     TopicIdPartition,
     Verdict,
 )
-from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, SegmentRow, Verification
 from include.tiering.verification.measures import SegmentMeasure
-from include.tiering.verification.rules import RULES, RULES_BY_ID, BrokenRule, Judge, QualityFinding, explain
+from include.tiering.verification.rules import RULES, RULES_BY_ID, BrokenRule, QualityFinding, RuleEvaluator, explain
 from include.tiering.verification.suites import PARTITION_RULES
 
 _LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *PARTITION_RULES)}
@@ -44,7 +44,7 @@ _LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A segment to verify, with the one before it; both as they were before anybody looked at them for this."""
+    """A segment to verify, with the one before it; both as they were before anybody checked them for this."""
 
     row: SegmentRow
     previous: RemoteLogSegmentMetadata | None
@@ -68,21 +68,23 @@ class VerifiedSegment:
         return Verdict.FAILED if self.failed else Verdict.PASSED
 
 
-def judge_and_record(
-    metadata: RemoteLogMetadata, judge: Judge[SegmentMeasure], measured: Sequence[tuple[Subject, SegmentMeasure]]
+def evaluate_and_record(
+    metadata: RemoteLogMetadata,
+    evaluator: RuleEvaluator[SegmentMeasure],
+    measured: Sequence[tuple[Subject, SegmentMeasure]],
 ) -> list[VerifiedSegment]:
-    """Judge measures of different segments, then record what each look found, one by one; in the order given.
+    """Evaluate measures of different segments, then record each verification, one by one, in the order given.
 
     What is not FINISHED any more is left out: if its deletion began it lost its objects by right.
 
     Raises:
-        JudgeError: a rule could not be applied; nothing was stored.
+        RuleEvaluationError: a rule could not be applied; nothing was stored.
     """
     breaches: dict[SegmentMeasure, list[BrokenRule[SegmentMeasure]]] = {measure: [] for _, measure in measured}
-    for breach in judge.judge([measure for _, measure in measured]):
+    for breach in evaluator.evaluate([measure for _, measure in measured]):
         breaches[breach.measure].append(breach)
-    judged = (_recorded(metadata, subject, measure, breaches[measure]) for subject, measure in measured)
-    return [one for one in judged if one is not None]
+    verified = (_recorded(metadata, subject, measure, breaches[measure]) for subject, measure in measured)
+    return [one for one in verified if one is not None]
 
 
 def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
@@ -100,8 +102,8 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
     )
 
 
-def only_deep_acquits(results: Iterable[QualityResult]) -> bool:
-    """Whether a rule that failed the segment is not judged of a shallow measure."""
+def only_deep_clears(results: Iterable[QualityResult]) -> bool:
+    """Whether a rule that failed the segment is not evaluated on a shallow measure."""
     broken = (RULES_BY_ID.get(one.rule) for one in results if not one.passed)
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
@@ -113,13 +115,15 @@ def _recorded(
     breaches: Iterable[BrokenRule[SegmentMeasure]],
 ) -> VerifiedSegment | None:
     broken = tuple(_result(subject, breach) for breach in breaches)
-    unjudged = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
+    unevaluated = frozenset(rule.rule_id for rule in RULES if not rule.is_about(measure))
     is_deep = measure.depth is Depth.DEEP
-    judgement = metadata.record_look(Look(subject.segment_id, broken, unjudged, before=subject.row, is_deep=is_deep))
-    if judgement is None:
+    recorded = metadata.record_verification(
+        Verification(subject.segment_id, broken, unevaluated, before=subject.row, is_deep=is_deep)
+    )
+    if recorded is None:
         return None
     start_offset = subject.row.metadata.start_offset
-    findings = [(one.fails, finding_of_result(one, start_offset)) for one in judgement.broken]
+    findings = [(one.fails, finding_of_result(one, start_offset)) for one in recorded.broken]
     failed = tuple(finding for fails, finding in findings if fails)
     warnings = tuple(finding for fails, finding in findings if not fails)
     return VerifiedSegment(subject.segment_id, measure.bytes_read, failed, warnings)
@@ -144,13 +148,13 @@ Measured = tuple[Subject, SegmentMeasure]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLooks:
+class PartitionPresence:
     """What a run saw of one partition's segments.
 
     Attributes:
-        found: looked at, and there.
-        missing: looked at, not there, and had not failed before.
-        stored: FINISHED without having failed, looked at or not.
+        found: checked, and there.
+        missing: checked, not there, and had not failed before.
+        stored: FINISHED without having failed, checked or not.
         before: failed as missing before, and neither replaced nor given up since.
     """
 
@@ -183,7 +187,7 @@ class LossLimits:
         max_missing_segments: so many missing ones of one partition, no more.
         max_missing_total: so many of all partitions, no more.
         confirm: gets what speaks against it, and says whether a person knows that it is lost; None: nobody is asked.
-        doubt_of_one: gets the only segment that was looked at, if it is missing, and says what speaks against it, or
+        doubt_of_one: gets the only segment that was checked, if it is missing, and says what speaks against it, or
             None; see `StoreWitness`.
         failed_before: segments by partition that failed as missing and are neither replaced nor given up; asked once
             in a run, if something is missing.
@@ -201,7 +205,7 @@ LOSS_LIMITS: Final = LossLimits()
 
 
 def doubt_of(
-    looks: Sequence[PartitionLooks],
+    presences: Sequence[PartitionPresence],
     *,
     found_before: int = 0,
     failed_elsewhere: int = 0,
@@ -211,17 +215,17 @@ def doubt_of(
     """What speaks against the missing segments of a run being lost; None if they are so few that they may be.
 
     Args:
-        looks: one for each partition of which a segment was looked at.
+        presences: one for each partition of which a segment was checked.
         found_before: segments that earlier tries of the same run found.
         failed_elsewhere: failed as missing before in other partitions, and neither replaced nor given up since.
         max_missing_segments: so many of one partition may be lost singly.
         max_missing_total: so many of all partitions may be.
     """
-    missing = sum(one.missing for one in looks)
-    before = failed_elsewhere + sum(one.before for one in looks)
-    looked = missing + found_before + sum(one.found for one in looks)
-    is_much = (missing > 1 and missing == looked) or (missing > 0 and missing + before > max_missing_total)
-    touched = [one for one in looks if one.missing]
+    missing = sum(one.missing for one in presences)
+    before = failed_elsewhere + sum(one.before for one in presences)
+    checked = missing + found_before + sum(one.found for one in presences)
+    is_much = (missing > 1 and missing == checked) or (missing > 0 and missing + before > max_missing_total)
+    touched = [one for one in presences if one.missing]
     suspects = [one for one in touched if one.lost > max_missing_segments or one.is_whole]
     if not suspects and not is_much:
         return None
@@ -229,7 +233,7 @@ def doubt_of(
     more = [f"and {len(named) - _MOST_NAMED} more partitions"] if len(named) > _MOST_NAMED else []
     earlier = f", {before} more failed for the same reason before and wait to be replaced or given up" if before else ""
     return (
-        f"{missing} of {looked} segments that were looked at lack objects in the store"
+        f"{missing} of {checked} segments that were checked lack objects in the store"
         f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier};"
         f" at most {max_missing_segments} of a partition, not all of it, and {max_missing_total} in all are believed"
         " to be lost singly"
@@ -237,7 +241,7 @@ def doubt_of(
 
 
 class MissingSegments:
-    """Measures of missing segments of one run, held back until all of it was looked at."""
+    """Measures of missing segments of one run, held back until all of it was checked."""
 
     def __init__(self, metadata: RemoteLogMetadata, limits: LossLimits, *, found_before: int = 0) -> None:
         self._metadata = metadata
@@ -248,7 +252,7 @@ class MissingSegments:
         self._held: list[Measured] = []
 
     def sift(self, measured: Sequence[Measured]) -> list[Measured]:
-        """Those of a group that can be judged now; the others are held.
+        """Those of a group that can be verified now; the others are held.
 
         Raises:
             StoreInDoubtError: too many are missing already, and nobody is to be asked.
@@ -268,7 +272,7 @@ class MissingSegments:
         return ready
 
     def release(self) -> list[Measured]:
-        """All that was held, when the run has looked at everything.
+        """All that was held, when the run has checked everything.
 
         Raises:
             StoreInDoubtError: it is not believable that they are lost, and nobody says that they are.
@@ -291,11 +295,11 @@ class MissingSegments:
         if not self._held:
             return None
         limits, before = self._limits, self._limits.failed_before()
-        looked = {**self._found, **self._missing}
+        checked = {**self._found, **self._missing}
         doubt = doubt_of(
-            [self._looks(one, before.get(one, 0)) for one in looked],
+            [self._presence(one, before.get(one, 0)) for one in checked],
             found_before=self._found_before,
-            failed_elsewhere=sum(count for one, count in before.items() if one not in looked),
+            failed_elsewhere=sum(count for one, count in before.items() if one not in checked),
             max_missing_segments=limits.max_missing_segments,
             max_missing_total=limits.max_missing_total,
         )
@@ -303,11 +307,11 @@ class MissingSegments:
             return limits.doubt_of_one(self._held[0][0].row.metadata)
         return doubt
 
-    def _looks(self, partition: TopicIdPartition, before: int) -> PartitionLooks:
+    def _presence(self, partition: TopicIdPartition, before: int) -> PartitionPresence:
         found, missing = self._found[partition], self._missing[partition]
         may_be_all = missing and missing + before > 1 and not found
         stored = self._stored(partition) if may_be_all else missing + found
-        return PartitionLooks(partition, found, missing, stored, before)
+        return PartitionPresence(partition, found, missing, stored, before)
 
     def _stored(self, partition: TopicIdPartition) -> int:
         rows = self._metadata.list_segments(partition)

@@ -1,8 +1,8 @@
 """What must hold of a copied segment, as data, and who applies rules to measures. Nothing here reads a store.
 
 Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
-is None could not be measured: that breaks the rule, it never passes. A rule is judged for measures of its depths alone:
-what nobody asked for breaks nothing. Rules about partitions and about sizes are in `suites`.
+is None could not be measured: that breaks the rule, it never passes. A rule is evaluated on measures of its depths
+alone: what was not to be measured breaks nothing. Rules about partitions and about sizes are in `suites`.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ class AreEqual:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One promise about a copied segment. `depths`: what a measure must have been taken at to be judged by it."""
+    """One promise about a copied segment. `depths`: what a measure must have been taken at to be verified by it."""
 
     rule_id: str
     level: Level
@@ -321,29 +321,29 @@ class QualityFinding:
     message: str
 
 
-class Judge(Protocol[Measure]):
+class RuleEvaluator(Protocol[Measure]):
     """Applies every rule to every measure."""
 
-    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+    def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
         """Broken rules in the order of the measures, then of the rules; each pair once.
 
         Raises:
-            JudgeError: a rule could not be applied: no measure may be taken as passed.
+            RuleEvaluationError: a rule could not be applied: no measure may be taken as passed.
         """
         ...
 
 
-class LateJudge(Generic[Measure]):
+class LazyRuleEvaluator(Generic[Measure]):
     """Great Expectations takes seconds to import: nobody waits for it before there is a measure."""
 
-    def __init__(self, make: Callable[[], Judge[Measure]]) -> None:
+    def __init__(self, make: Callable[[], RuleEvaluator[Measure]]) -> None:
         self._make = make
-        self._judge: Judge[Measure] | None = None
+        self._evaluator: RuleEvaluator[Measure] | None = None
 
-    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """See `Judge`."""
+    def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+        """See `RuleEvaluator`."""
         if not measures:
             return ()
-        if self._judge is None:
-            self._judge = self._make()
-        return self._judge.judge(measures)
+        if self._evaluator is None:
+            self._evaluator = self._make()
+        return self._evaluator.evaluate(measures)

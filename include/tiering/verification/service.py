@@ -25,8 +25,8 @@ from include.tiering.verification.plan import (
     VerificationStore,
     plan_verification,
 )
-from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_acquits
-from include.tiering.verification.rules import ALL_OBJECTS_THERE, Judge, QualityFinding, Severity
+from include.tiering.verification.record_verdicts import LossLimits, finding_of_result, only_deep_clears
+from include.tiering.verification.rules import ALL_OBJECTS_THERE, QualityFinding, RuleEvaluator, Severity
 from include.tiering.verification.verify_partitions import PartitionReport, no_log_ends, verify_partitions
 from include.tiering.verification.verify_segments import (
     MeasureAll,
@@ -49,8 +49,8 @@ class VerificationService:
         now_ms: the database's clock.
         stored_quotas: the quotas that the dynamic configs say now: they decide what a verification costs.
         effective: the settings with the dynamic configs of now over them.
-        segment_judge: evaluates the rules of segments; results are stored below the directory that it is given.
-        partition_judge: the same, of partitions as a whole.
+        segment_evaluator: evaluates the rules of segments; results are stored below the directory that it is given.
+        partition_evaluator: the same, of partitions as a whole.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class VerificationService:
         ingestion: MetadataIngestion,
         log_dirs: ClusterLogDirs,
         ownership: StoreOwnership,
-        segment_judge: Callable[[Path | None], Judge[SegmentMeasure]],
-        partition_judge: Callable[[Path | None], Judge[PartitionMeasure]],
+        segment_evaluator: Callable[[Path | None], RuleEvaluator[SegmentMeasure]],
+        partition_evaluator: Callable[[Path | None], RuleEvaluator[PartitionMeasure]],
         effective: Callable[[], TieringSettings],
         now_ms: Callable[[], int],
         clock: Clock,
@@ -80,8 +80,8 @@ class VerificationService:
         self._ingestion = ingestion
         self._log_dirs = log_dirs
         self._ownership = ownership
-        self._segment_judge = segment_judge
-        self._partition_judge = partition_judge
+        self._segment_evaluator = segment_evaluator
+        self._partition_evaluator = partition_evaluator
         self._effective = effective
         self._now_ms = now_ms
         self._clock = clock
@@ -94,13 +94,13 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Judge what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
+        """Evaluate what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
         `confirm` as in `LossLimits`.
         """
         return verify_segments(
             self._metadata,
             self._storage(),
-            self._segment_judge(results_dir),
+            self._segment_evaluator(results_dir),
             run_id=run_id,
             depth=depth,
             quotas=self._quotas(),
@@ -112,7 +112,7 @@ class VerificationService:
     def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
         """Verify these segments now, whatever run copied them, and record what was found."""
         subjects = subjects_of(self._metadata, segments)
-        verify_subjects(self.measurer, self._segment_judge(None), subjects, depth, self.loss_limits())
+        verify_subjects(self.measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
         """How much a verification believes to be lost. `confirm` as there."""
@@ -168,9 +168,7 @@ class VerificationService:
             now_ms=self._now_ms(),
             max_age_ms=self._effective().verdict.max_age_ms,
             limit_bytes=limit_bytes,
-            needs_deep=lambda row: only_deep_acquits(
-                self._metadata.quality_results(row.metadata.remote_log_segment_id)
-            ),
+            needs_deep=lambda row: only_deep_clears(self._metadata.quality_results(row.metadata.remote_log_segment_id)),
         )
         if not dry_run:
             self._verifications.save_plan(run_id, plan.planned)
@@ -194,7 +192,7 @@ class VerificationService:
             run_id,
             self._verifications,
             self._metadata,
-            self._segment_judge(results_dir),
+            self._segment_evaluator(results_dir),
             measure_all or measured_here(self.measurer, on_read),
             clock=self._clock,
             streams=streams,
@@ -218,15 +216,15 @@ class VerificationService:
         look_at_log_dirs: bool = True,
         results_dir: Path | None = None,
     ) -> PartitionReport:
-        """Judge partitions as a whole, without any every one that has segments; those of brokers whose metadata was not
-        read are left out. Ends of logs are read where log dirs
+        """Evaluate partitions as a whole, without any every one that has segments; those of brokers whose metadata was
+        not read are left out. Ends of logs are read where log dirs
         are, unless it is not wanted.
         """
         unread = self._ingestion.unread()
         asked = self._metadata.partitions() if partitions is None else partitions
         return verify_partitions(
             self._metadata,
-            self._partition_judge(results_dir),
+            self._partition_evaluator(results_dir),
             [one for one in asked if one not in unread],
             log_ends=self._log_dirs.log_ends if look_at_log_dirs and self._log_dirs.are_named else no_log_ends,
         )

@@ -1,4 +1,4 @@
-"""What must hold of partitions and of their sizes, as data, and which rules are judged together.
+"""What must hold of partitions and of their sizes, as data, and which rules are verified together.
 
 Q4xx look at a partition's FINISHED segments side by side. A rule that another source may break by itself, or
 that leaves each segment readable, is a warning: a FAILED verdict stops a partition, and says what the store held.

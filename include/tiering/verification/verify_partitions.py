@@ -1,4 +1,4 @@
-"""Judge partitions as a whole: what lies between their segments, and where they reach out of the log.
+"""Evaluate partitions as a whole: what lies between their segments, and where they reach out of the log.
 
 Segments are not measured again here. A critical finding makes the verdict of the segment that it names FAILED all the
 same: a reader who comes to it meets the hole, or the wrong leader epoch.
@@ -6,7 +6,7 @@ same: a reader who comes to it meets the hole, or the wrong leader epoch.
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     measured  segments, decisions and log ends compared;   divergences that show                -
               a divergence of histories is recorded
-    judged    every rule applied to a group of partitions  nothing                              -
+    evaluated every rule applied to a group of partitions  nothing                              -
     recorded  broken rule and verdict of each segment      those of some segments               the next call
               stored together, one by one
 
@@ -30,18 +30,18 @@ from include.tiering.model.histories import (
 )
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.contract import (
-    Look,
     PartitionRetentionState,
     QualityResult,
     RemoteLogMetadata,
     SegmentRow,
+    Verification,
 )
 from include.tiering.verification.measures import PartitionMeasure, measure_partition
-from include.tiering.verification.rules import Judge, QualityFinding, Severity
+from include.tiering.verification.rules import QualityFinding, RuleEvaluator, Severity
 from include.tiering.verification.suites import findings_of_partition
 
 GROUP_PARTITIONS: Final = 100
-"""Partitions that are judged together: a judge's fixed cost is shared, memory stays flat."""
+"""Partitions that are verified together: an evaluator's fixed cost is shared, memory stays flat."""
 
 LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 """Ends (exclusive) of the leaders' logs of these topics, as far as they can be read now."""
@@ -49,7 +49,7 @@ LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What one call judged. `failed` names every segment that fails by a rule about its partition."""
+    """What one call verified. `failed` names every segment that fails by a rule about its partition."""
 
     partitions: int
     failed: tuple[QualityFinding, ...]
@@ -63,28 +63,28 @@ def no_log_ends(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
 
 def verify_partitions(
     metadata: RemoteLogMetadata,
-    judge: Judge[PartitionMeasure],
+    evaluator: RuleEvaluator[PartitionMeasure],
     partitions: Iterable[TopicIdPartition],
     *,
     log_ends: LogEnds = no_log_ends,
 ) -> PartitionReport:
-    """Judge these partitions and record what is found. Findings are by partition as they come, then by rule.
+    """Evaluate these partitions and record what is found. Findings are by partition as they come, then by rule.
 
     Raises:
-        JudgeError: a rule could not be applied.
+        RuleEvaluationError: a rule could not be applied.
     """
     remaining = iter(partitions)
-    judged = 0
+    verified = 0
     found: dict[Severity, list[QualityFinding]] = {severity: [] for severity in Severity}
     while group := list(islice(remaining, GROUP_PARTITIONS)):
         measures = _measured(metadata, group, log_ends)
-        for broken in judge.judge(measures):
+        for broken in evaluator.evaluate(measures):
             findings = list(findings_of_partition(broken))
             for finding in findings:
-                metadata.record_look(_look(finding, broken.rule.severity))
+                metadata.record_verification(_verification_of(finding, broken.rule.severity))
             found[broken.rule.severity] += findings
-        judged += len(group)
-    return PartitionReport(judged, tuple(found[Severity.CRITICAL]), tuple(found[Severity.WARNING]))
+        verified += len(group)
+    return PartitionReport(verified, tuple(found[Severity.CRITICAL]), tuple(found[Severity.WARNING]))
 
 
 def _measured(
@@ -140,8 +140,10 @@ def _record_divergence(
     metadata.record_divergence(partition, seen, history=newest_history(divergences))
 
 
-def _look(finding: QualityFinding, severity: Severity) -> Look:
+def _verification_of(finding: QualityFinding, severity: Severity) -> Verification:
     """It says nothing about other rules. What was deleted meanwhile has nobody who reads it, and stays as it is."""
     partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
     segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
-    return Look(segment_id, (QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message),))
+    return Verification(
+        segment_id, (QualityResult(segment_id, finding.rule, severity, passed=False, message=finding.message),)
+    )

@@ -1,4 +1,4 @@
-"""Judge copied segments and store the verdicts: of a copy (the quality check), and of a run that was planned.
+"""Evaluate copied segments and store the verdicts: of a copy (the quality check), and of a run that was planned.
 
 A FAILED segment is kept and named; it is neither served nor counted as safe, and its partition stops until the segment
 is superseded. A verdict says what the store held when it was asked, so it may be taken again at any time.
@@ -6,7 +6,7 @@ is superseded. A verdict says what the store held when it was asked, so it may b
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     listed    the segments to verify are known             nothing                              -
     measured  store asked, what the depth wants was read   nothing; its bytes were charged      -
-    judged    every rule applied to a group of measures,   nothing                              -
+    evaluated every rule applied to a group of measures,   nothing                              -
               but for those of missing segments
     recorded  broken rules and verdict of each segment     those of some segments               the next call
               stored together, one by one
@@ -14,7 +14,7 @@ is superseded. A verdict says what the store held when it was asked, so it may b
 The next call takes every segment that has not passed, or all of the run again: the same objects get the same verdict.
 A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Nor is one that
 is not ours, where a disk is not mounted or a URL is wrong: everything would fail that is missing there. What is missing
-is judged and recorded at the end, if it is believable that so much is lost: see `record_verdicts`.
+is evaluated and recorded at the end, if it is believable that so much is lost: see `record_verdicts`.
 
 `verify_planned` verifies what a run planned, wherever its segments are measured:
 
@@ -62,12 +62,12 @@ from include.tiering.verification.record_verdicts import (
     MissingSegments,
     Subject,
     VerifiedSegment,
-    judge_and_record,
+    evaluate_and_record,
 )
-from include.tiering.verification.rules import Judge, QualityFinding
+from include.tiering.verification.rules import QualityFinding, RuleEvaluator
 
 GROUP_SEGMENTS: Final = 500
-"""Measures that are judged together: a judge's fixed cost is shared, memory stays flat."""
+"""Measures that are verified together: an evaluator's fixed cost is shared, memory stays flat."""
 
 GROUP_BYTES: Final = GIB
 """About so much is read between two times that verdicts are stored, by each stream that reads."""
@@ -102,8 +102,8 @@ class Tally:
     failed: list[QualityFinding] = field(default_factory=list)
     warnings: list[QualityFinding] = field(default_factory=list)
 
-    def add(self, judged: Iterable[VerifiedSegment]) -> None:
-        for one in judged:
+    def add(self, verified: Iterable[VerifiedSegment]) -> None:
+        for one in verified:
             self.segments += 1
             self.bytes_read += one.read_bytes
             self.failed += one.failed
@@ -153,7 +153,7 @@ class Measurer:
 def verify_segments(
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
-    judge: Judge[SegmentMeasure],
+    evaluator: RuleEvaluator[SegmentMeasure],
     *,
     run_id: str | None = None,
     depth: Depth = Depth.SHALLOW,
@@ -162,7 +162,7 @@ def verify_segments(
     require_ours: Callable[[], None] = no_ownership_check,
     limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
-    """Verify the FINISHED segments that this run copied, and those that no run's gate has judged yet.
+    """Verify the FINISHED segments that this run copied, and those without a verdict.
 
     Without a run: every FINISHED one that has not passed.
 
@@ -170,27 +170,27 @@ def verify_segments(
         RemoteStorageUnavailableError: the store does not answer (retriable).
         ForeignStoreError: it is not ours; nothing of the group was recorded.
         StoreInDoubtError: too much is missing; nothing was recorded of what is.
-        JudgeError: a rule could not be applied.
+        RuleEvaluationError: a rule could not be applied.
     """
     began = clock.monotonic()
     measurer = Measurer(metadata, storage, quotas, require_ours)
     subjects = _unpassed(metadata) if run_id is None else _of_run(metadata, run_id)
-    return verify_subjects(measurer, judge, subjects, depth, limits).report(clock.monotonic() - began)
+    return verify_subjects(measurer, evaluator, subjects, depth, limits).report(clock.monotonic() - began)
 
 
 def verify_subjects(
     measurer: Measurer,
-    judge: Judge[SegmentMeasure],
+    evaluator: RuleEvaluator[SegmentMeasure],
     subjects: Iterable[Subject],
     depth: Depth,
     limits: LossLimits = LOSS_LIMITS,
 ) -> Tally:
-    """Measure, judge and record these, a group at a time. Raises as `verify_segments`."""
+    """Measure and record these, evaluating the rules, a group at a time. Raises as `verify_segments`."""
     tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
     for group in _groups(subjects, depth):
         measured = [(subject, measurer.of(subject, depth)) for subject in group]
-        tally.add(judge_and_record(measurer.metadata, judge, missing.sift(measured)))
-    tally.add(judge_and_record(measurer.metadata, judge, missing.release()))
+        tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.sift(measured)))
+    tally.add(evaluate_and_record(measurer.metadata, evaluator, missing.release()))
     return tally
 
 
@@ -215,9 +215,9 @@ def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
-    """With what a run left behind that died before its gate: unjudged, it would never be served."""
+    """Includes segments of runs that died before their quality check: without a verdict they would never be served."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
-    for row in (*metadata.segments_of_run(run_id), *metadata.unjudged_segments()):
+    for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
         segment_id = row.metadata.remote_log_segment_id
         wanted.setdefault(segment_id.topic_id_partition, set()).add(segment_id)
     return subjects_of(metadata, wanted)
@@ -278,7 +278,7 @@ def verify_planned(
     run_id: str,
     plans: VerificationStore,
     metadata: RemoteLogMetadata,
-    judge: Judge[SegmentMeasure],
+    evaluator: RuleEvaluator[SegmentMeasure],
     measure_all: MeasureAll,
     *,
     clock: Clock,
@@ -290,8 +290,8 @@ def verify_planned(
     is called when a group is recorded.
 
     Raises:
-        RemoteStorageUnavailableError, ForeignStoreError, JudgeError: what was recorded stays, the rest is left to the
-            next call.
+        RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: what was recorded stays, the rest is
+            left to the next call.
         StoreInDoubtError: too much is missing; nothing was recorded of what is.
     """
     began = clock.monotonic()
@@ -304,10 +304,10 @@ def verify_planned(
         return [one for one in page if one.segment_id not in waiting]
 
     def record(group: Collection[PlannedVerification], measured: Sequence[Measured]) -> None:
-        judged = judge_and_record(metadata, judge, measured)
-        plans.record(run_id, _outcomes(group, measured, judged))
-        tally.add(judged)
-        tally.gone += len(group) - len(judged)
+        verified = evaluate_and_record(metadata, evaluator, measured)
+        plans.record(run_id, _outcomes(group, measured, verified))
+        tally.add(verified)
+        tally.gone += len(group) - len(verified)
         on_group()
 
     for group in _planned_groups(pending, streams * GROUP_BYTES):
@@ -388,10 +388,10 @@ def _to_measure(planned: PlannedVerification, subject: Subject) -> ToMeasure:
 def _outcomes(
     group: Iterable[PlannedVerification],
     measured: Iterable[tuple[Subject, SegmentMeasure]],
-    judged: Iterable[VerifiedSegment],
+    verified: Iterable[VerifiedSegment],
 ) -> list[VerificationResult]:
-    """What was not judged is gone, whether it was read or not."""
-    verdicts = {one.segment_id: one.verdict for one in judged}
+    """What was not verified is gone, whether it was read or not."""
+    verdicts = {one.segment_id: one.verdict for one in verified}
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     outcomes = {
         None: VerificationOutcome.GONE,

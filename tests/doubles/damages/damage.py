@@ -22,7 +22,7 @@ class Damage:
     tell. Without rules nothing tells of it.
 
     With `recorded` the metadata has the checksum of the damaged log, as if the source had been so when it was copied,
-    or whoever did it could write there, too: the log's own bytes must convict it. Without, the source's stays there.
+    or whoever did it could write there, too: the log's own bytes must show it. Without, the source's stays there.
     """
 
     def __init__(

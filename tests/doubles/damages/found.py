@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, cast
 
-from include.tiering.audit.compare import gather, judge
+from include.tiering.audit.compare import classify, gather
 from include.tiering.audit.finding import AuditContext, AuditedSegment, AuditedTopic, AuditMoment, epochs_text
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
@@ -23,7 +23,7 @@ from include.tiering.verification.measures import SegmentMeasure, measure_partit
 from include.tiering.verification.suites import PARTITION_RULES, STORED_RULES
 from tests.doubles.damages.damage import Damage
 from tests.doubles.damages.picture import LAYOUT, Picture, whole_picture
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_backdoor import Backdoor
 
 _FAR_MS: Final = 2**43
@@ -116,7 +116,7 @@ def measures_of(subjects: Sequence[Subject], store: Store, depth: Depth) -> list
 
 
 def broken(measures: Sequence[SegmentMeasure]) -> set[str]:
-    return {breach.rule.rule_id for breach in PlainJudge().judge(measures)}
+    return {breach.rule.rule_id for breach in PlainEvaluator().evaluate(measures)}
 
 
 def found_beside(picture: Picture, store: Store) -> set[str]:
@@ -133,7 +133,7 @@ def _of_partitions(picture: Picture) -> Iterator[str]:
             log_end_offset=picture.log_ends[name],
             leader_epochs=picture.histories.get(name, LeaderEpochs()),
         )
-        yield from (breach.rule.rule_id for breach in PlainJudge(PARTITION_RULES).judge([measure]))
+        yield from (breach.rule.rule_id for breach in PlainEvaluator(PARTITION_RULES).evaluate([measure]))
 
 
 class _Rows:
@@ -154,7 +154,7 @@ def _of_sizes(picture: Picture, store: Store) -> Iterator[str]:
     listed = {found.segment_id for found in store.storage.list_segment_objects()}
     suspects += [(segment_id, Suspicion.UNKNOWN) for segment_id in listed - known]
     rows = cast(RemoteLogMetadata, _Rows(picture))
-    for difference in settle_stored(suspects, rows, store.storage, PlainJudge(STORED_RULES)):
+    for difference in settle_stored(suspects, rows, store.storage, PlainEvaluator(STORED_RULES)):
         yield from (breach.rule.rule_id for breach in difference.broken)
 
 
@@ -167,7 +167,7 @@ def _by_an_audit(picture: Picture, store: Store) -> Iterator[str]:
     context = AuditContext(AuditMoment(_FAR_MS), LAYOUT, topics, frozenset(), read_manifest)
     pages = store.listing.pages(KeyInterval())
     segments = (_fact(row.metadata, number) for number, (row, _) in enumerate(subjects_of(picture)))
-    result = judge(gather(pages, (), context), segments, context)
+    result = classify(gather(pages, (), context), segments, context)
     assert not result.passed_over
     yield from (finding.kind.value for finding in result.findings)
 

@@ -1,6 +1,6 @@
 """Damage of each field of a batch's header, and of its records, in the midst of a log unless it says otherwise.
 
-Without a new CRC a batch convicts itself. With one it takes its neighbours, its records, another object, or the
+Without a new CRC a batch breaks itself. With one it takes its neighbours, its records, another object, or the
 source's checksum.
 """
 

@@ -1,5 +1,5 @@
 """Damage of the indexes of a segment. Where a length changes, the manifest says the new one: nothing but the bytes of
-the index, and the log, can convict it."""
+the index, and the log, can show it."""
 
 import struct
 from collections.abc import Callable

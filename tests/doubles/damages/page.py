@@ -22,7 +22,7 @@ found by the rules of its row, at its depth and not before. 500 whole segments i
 well, must break no rule at either depth.
 
 Where a batch or its place is damaged, the metadata has the checksum of the *damaged* log: as if the source had been so
-when it was copied, or as after a rebuild. Only what bytes say of each other is left to convict them. Where the metadata
+when it was copied, or as after a rebuild. Only what bytes say of each other is left to find them by. Where the metadata
 has the source's checksum, each of them is another checksum or length as well: Q102 or Q101, level object, any depth.
 
 Bytes that rot below a store are told by Q105, level object, depth deep: S3 answers with the checksum that it computed

@@ -1,4 +1,4 @@
-"""The quality gate: what passes is what was written, what fails is not; of two looks the one that convicts is heard."""
+"""The quality check: what passes is what was written, what fails is not; of two verifications a failed one counts."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,27 +22,27 @@ class Gate:
         self._was_wrong: dict[tuple[Process, str], bool] = {}
         self._ever_wrong: set[str] = set()
         self._were_going: set[tuple[Process, str]] = set()
-        """Not FINISHED any more when they had been looked at."""
-        self._convicted: dict[str, int] = {}
-        """At which step it was convicted last."""
-        self._looked_from: dict[tuple[Process, str], int] = {}
-        self._looks: dict[Process, dict[str, bool]] = {}
+        """Not FINISHED any more when they had been measured at."""
+        self._failed: dict[str, int] = {}
+        """At which step it failed last."""
+        self._began_at: dict[tuple[Process, str], int] = {}
+        self._found_all: dict[Process, dict[str, bool]] = {}
         """Whether it found all objects of a segment that had not failed before."""
         self._missing_again: set[tuple[Process, str]] = set()
         """Not found by a gate that had listed them as failed: it says what was said before, though somebody may have
-        acquitted them meanwhile."""
+        cleared them meanwhile."""
 
-    def looks(self, process: Process, metadata: Any) -> None:
+    def begins(self, process: Process, metadata: Any) -> None:
         """It is about to ask the store. What is wrong now stays so: nothing is written twice."""
         segment_id = str(metadata.remote_log_segment_id.id)
         self._was_wrong[process, segment_id] = self._is_wrong(segment_id)
-        self._looked_from[process, segment_id] = self._watch.world.scheduler.steps
+        self._began_at[process, segment_id] = self._watch.world.scheduler.steps
 
-    def looked(self, process: Process, metadata: Any, *, has_all: bool, had_failed: bool) -> None:
+    def measured(self, process: Process, metadata: Any, *, has_all: bool, had_failed: bool) -> None:
         """`had_failed`: by the row that it listed."""
         segment_id = str(metadata.remote_log_segment_id.id)
         if has_all or not had_failed:
-            self._looks.setdefault(process, {})[segment_id] = has_all
+            self._found_all.setdefault(process, {})[segment_id] = has_all
         else:
             self._missing_again.add((process, segment_id))
         if self._is_wrong(segment_id):
@@ -51,27 +51,28 @@ class Gate:
         if row is None or row.state != FINISHED:
             self._were_going.add((process, segment_id))
 
-    def judged(self, row: Row, process: Process | None) -> None:
+    def verified(self, row: Row, process: Process | None) -> None:
         """Its verdict is another one now."""
         if row.verdict == "passed" and (process is None or not process.name.startswith("gate")):
-            self._convicted.pop(row.segment_id, None)
+            self._failed.pop(row.segment_id, None)
         if process is None or not process.name.startswith("gate"):
             return
         if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
             self._watch.broken("what passes is what was written", f"{row} passed {process.name}")
-        began = self._looked_from.get((process, row.segment_id), 0)
-        if row.verdict == "passed" and self._convicted.get(row.segment_id, 0) > began:
+        began = self._began_at.get((process, row.segment_id), 0)
+        if row.verdict == "passed" and self._failed.get(row.segment_id, 0) > began:
             self._watch.broken(
-                "of two looks the one that convicts is heard", f"{row} passed {process.name}, which had begun before"
+                "of two verifications the one that fails a segment counts",
+                f"{row} passed {process.name}, which had begun before",
             )
         if row.verdict != "failed":
             return
         if self._was_hidden(row, process):
             self._ever_wrong.add(row.segment_id)
         else:
-            self._convicted[row.segment_id] = self._watch.world.scheduler.steps
+            self._failed[row.segment_id] = self._watch.world.scheduler.steps
         if row.state != FINISHED or (process, row.segment_id) in self._were_going:
-            self._watch.broken("what is being deleted is not convicted", f"{row} by {process.name}")
+            self._watch.broken("what is being deleted does not fail", f"{row} by {process.name}")
         if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):
             self._watch.broken(
                 "nothing is missed that was deleted by right", f"{row} by {process.name}: {row.verdict_detail}"
@@ -84,23 +85,25 @@ class Gate:
         """Not all of it was found, and of so few that they may be lost. It is, for all that anybody knows."""
         if (process, row.segment_id) in self._missing_again:
             return True
-        looks = self._looks.get(process, {})
-        if looks.get(row.segment_id, True):
+        begins = self._found_all.get(process, {})
+        if begins.get(row.segment_id, True):
             return False
-        missing = [one for one, has_all in looks.items() if not has_all]
+        missing = [one for one, has_all in begins.items() if not has_all]
         known = self._watch.rows.known
         beside = [one for one in missing if one in known and known[one].place == row.place]
-        return len(beside) <= MOST_MISSING and (len(missing) == 1 or len(missing) < len(looks))
+        return len(beside) <= MOST_MISSING and (len(missing) == 1 or len(missing) < len(begins))
 
     def ended(self, process: Process) -> None:
-        """Nobody else is in the midst of it: then what one gate convicted is not acquitted by an older look."""
+        """With no other verification under way, what one failed is not cleared by an older one."""
         others = [one for one in self._watch.world.alive("gate") if one is not process]
         if others or self._watch.foreign_history:
             return
         for row in self._watch.rows.known.values():
-            has_passed = row.state == FINISHED and row.verdict == "passed" and row.segment_id in self._convicted
+            has_passed = row.state == FINISHED and row.verdict == "passed" and row.segment_id in self._failed
             if has_passed and not self._watch.rows.is_right(row):
-                self._watch.broken("of two looks the one that convicts is heard", f"{row} passed after all")
+                self._watch.broken(
+                    "of two verifications the one that fails a segment counts", f"{row} passed after all"
+                )
 
     def _misses_any(self, row: Row) -> bool:
         """Whether before it, from our log start on, some offset was never remote, and nobody decided so."""

@@ -54,7 +54,7 @@ class Closing:
             return
         if world.tempers.decides and not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():
             return
-        if world.tempers.gates and not self._judged():
+        if world.tempers.gates and not self._verified():
             return
         if not GuardClosing(world, self._until_idle).run():
             return
@@ -88,20 +88,20 @@ class Closing:
         ownership, side = self._world.watch.ownership, self._world.side
         return ownership.is_behind(side) or ownership.is_refused(side)
 
-    def _judged(self) -> bool:
+    def _verified(self) -> bool:
         """All that passed is right; what is not is copied anew, or its partition stands still."""
         world = self._world
-        self._runs.judge(None, missing_is_real=self._is_missing_real())
+        self._runs.verify(None, missing_is_real=self._is_missing_real())
         if not self._until_idle(_ENDS):
             return False
         if not self._rounds(self._runs.start_copy_run, "all eligible work finishes"):
             return False
-        self._runs.judge(None, missing_is_real=self._is_missing_real())
+        self._runs.verify(None, missing_is_real=self._is_missing_real())
         if not self._until_idle(_ENDS):
             return False
         for row in world.watch.rows.known.values():
             if row.state == FINISHED and row.verdict == "none":
-                world.watch.broken("what was copied is judged", str(row))
+                world.watch.broken("what was copied is verified", str(row))
         return True
 
     def _is_missing_real(self) -> bool:

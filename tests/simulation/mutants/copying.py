@@ -12,7 +12,7 @@ from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.copying.plan_replacements import Replacements
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.transactions import of_partition
-from include.tiering.kafka.log_dirs import evaluate_replicas as judging
+from include.tiering.kafka.log_dirs import evaluate_replicas as evaluate_replicas
 from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
@@ -120,7 +120,7 @@ def _any_replica() -> list[Patch]:
         last = len(replicas) - 1
         return [None if place == last else IneligibleReason.NOT_LEADER for place in range(len(replicas))]
 
-    return [(judging, "refusals", instead)]
+    return [(evaluate_replicas, "refusals", instead)]
 
 
 def _divergences_ignored() -> list[Patch]:

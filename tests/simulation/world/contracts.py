@@ -26,10 +26,10 @@ METADATA: Final = {
     "highest_copied_offset": READ,
     "stopped_reason": READ,
     "record_verdict": WRITE,
-    "record_look": WRITE,
+    "record_verification": WRITE,
     "quality_results": READ,
     "segments_of_run": READ,
-    "unjudged_segments": READ,
+    "unverified_segments": READ,
 }
 WORK: Final = {
     "save_plan": WRITE,

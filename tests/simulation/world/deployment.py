@@ -1,7 +1,7 @@
 """The product, put together as `wiring` does, with every contract behind a scheduling point.
 
-SQL adapters, layout, marker check, services and tasks are the product's. Model adapters take the place of log directories,
-cluster metadata, the object store and the quota ledger.
+SQL adapters, layout, marker check, services and tasks are the product's. Model adapters take the place of log
+directories, cluster metadata, the object store and the quota ledger.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.settings import TieringSettings, load_settings
 from tests.doubles.app_parts import put
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.simulation.kernel.scheduler import Process, Verdict
 from tests.simulation.world.contracts import (
     AUDITS,
@@ -244,7 +244,7 @@ def deploy(world: Any, process: Process) -> App:
         audited_metadata=Proxy(
             calls, "audited_metadata", SqlAuditedMetadata(db.engine, CLUSTER_ID, now_ms=now_ms), SEGMENT_FACTS
         ),
-        segment_judge=lambda _results_dir=None: PlainJudge(),
+        segment_evaluator=lambda _results_dir=None: PlainEvaluator(),
         configs=Cached(memory, "configs", SqlConfigStore(db.engine, CLUSTER_ID, now_ms=now_ms)),
         topic_deletions=Cached(memory, "topic_deletions", SqlTopicDeletions(db.engine, CLUSTER_ID, now_ms=now_ms)),
         quotas=ModelQuotas(world, process),

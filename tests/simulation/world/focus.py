@@ -85,14 +85,14 @@ VERDICTS: Final = Focus(
         "start_copy_run": 8,
         "owner_changes": -4,
     },
-    {"gates": 1, "judges": 1, "by_size": 1, "stalls": 3},
+    {"gates": 1, "verdicts": 1, "by_size": 1, "stalls": 3},
     (
         "store.stat",
-        "metadata.record_look",
+        "metadata.record_verification",
         "deletions.claim",
     ),
 )
-"""Segments are judged, copied again and deleted at once."""
+"""Segments are verified, copied again and deleted at once."""
 AUDITS: Final = Focus(
     "audits",
     {
@@ -111,7 +111,7 @@ AUDITS: Final = Focus(
     {"audits": 1},
     ("removals.claim", "removals.save_plan", "store.look"),
 )
-"""FailingOrphans come to light and are removed, while brokers write into the same bucket and the bucket changes hands."""
+"""Orphan objects appear and are removed, while brokers write into the same bucket and the bucket changes hands."""
 OWNERS: Final = Focus(
     "owners",
     {
@@ -160,7 +160,7 @@ PUBLICATION: Final = Focus(
         "broker_copies": -100,
         "delete_topic": -2,
     },
-    {"publishes": 1, "gates": 1, "judges": 1, "source": 3, "kills": 1, "stalls": 1, "store_refuses": 1},
+    {"publishes": 1, "gates": 1, "verdicts": 1, "source": 3, "kills": 1, "stalls": 1, "store_refuses": 1},
     ("step record written down", "metadata_topic.append", "publications.claim", "publications.advance"),
 )
 """Topics are published by command, again and again, by several at once."""
@@ -239,7 +239,7 @@ WRONG_PLACES: Final = Focus(
         "approve": 12,
         "owner_changes": -100,
     },
-    {"mistakes": 1, "gates": 1, "judges": 1, "stalls": 1},
+    {"mistakes": 1, "gates": 1, "verdicts": 1, "stalls": 1},
     ("store.put completes", "store.stat", "metadata.update_segment", "store.delete"),
 )
 """Disks that are not mounted, settings of another place, and `migrate` at that moment."""

@@ -34,12 +34,12 @@ def _measured(
     world: Any, row: SegmentRow, *, previous: Any, storage: Any, limiter: Any, decisions: Sequence[Any], depth: Depth
 ) -> SegmentMeasure:
     metadata, process = row.metadata, world.scheduler.current_process()
-    world.watch.gate.looks(process, metadata)
+    world.watch.gate.begins(process, metadata)
     stored = storage.stat_log_segment(metadata)
     log = next((one for one in stored if one.kind is ObjectKind.LOG), None)
     kinds = {one.kind for one in stored}
     had_failed = row.verdict is Verdict.FAILED
-    world.watch.gate.looked(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
+    world.watch.gate.measured(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
     partition = metadata.topic_id_partition
     missing = histories.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The model brokers as a `LogSource` and as `ClusterMetadata`: what an adapter would find in their log directories.
 
-Which replica may be read and which segments are eligible is judged by the product (`judge`), from what is on disk here.
+Which replica may be read and which segments are eligible is decided by the product (`evaluate`), from what is on disk.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from include.tiering.kafka.log_dirs.contract import (
     UnfinishedTransaction,
 )
 from include.tiering.kafka.log_dirs.dirs import DirIdentity
-from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, judge, no_retention, ownership
+from include.tiering.kafka.log_dirs.evaluate_replicas import Ownership, evaluate, no_retention, ownership
 from include.tiering.kafka.log_dirs.files import DirectoryState
 from include.tiering.kafka.log_dirs.found_replica import FoundReplica, FoundSegment
 from include.tiering.model.leader_epochs import LeaderEpochs
@@ -123,7 +123,7 @@ class ModelSource:
         return report
 
     def _scanned(self) -> ScanReport:
-        found = [replica for log in self._cluster.logs.values() for replica in self._judged(log)]
+        found = [replica for log in self._cluster.logs.values() for replica in self._evaluated(log)]
         found.sort(key=lambda one: (one.topic_id_partition.topic, one.topic_id_partition.partition, *_place(one)))
         return ScanReport(self._cluster.cluster_id, tuple(found), ())
 
@@ -184,22 +184,22 @@ class ModelSource:
     def _located(self, replica_id: ReplicaId) -> tuple[PartitionLog, ReplicaLog, Replica]:
         log = self._cluster.logs.get(replica_id.topic_id_partition)
         if log is not None:
-            for on_disk, replica in zip(log.replicas.values(), self._judged(log), strict=True):
+            for on_disk, replica in zip(log.replicas.values(), self._evaluated(log), strict=True):
                 if replica.replica_id == replica_id:
                     return log, on_disk, replica
         raise SourceVanishedError(str(replica_id), "no such directory")
 
-    def _judged(self, log: PartitionLog) -> list[Replica]:
+    def _evaluated(self, log: PartitionLog) -> list[Replica]:
         """By the metadata as this process saw it last: not every question refreshes it, and what it knows of before an
         election is not what others are told."""
         if not self._cluster_metadata.is_new:
-            return self._judged_again(log)
-        replicas: list[Replica] = self._cluster.cached(log.partition, lambda: self._judged_again(log))
+            return self._evaluated_again(log)
+        replicas: list[Replica] = self._cluster.cached(log.partition, lambda: self._evaluated_again(log))
         return replicas
 
-    def _judged_again(self, log: PartitionLog) -> list[Replica]:
+    def _evaluated_again(self, log: PartitionLog) -> list[Replica]:
         found = [_found(self._cluster.cluster_id, log, replica) for replica in log.replicas.values()]
-        return judge(found, self._cluster_metadata, None, named_topics=(), retention=no_retention).replicas
+        return evaluate(found, self._cluster_metadata, None, named_topics=(), retention=no_retention).replicas
 
 
 class ModelOpenSegment:

@@ -126,7 +126,7 @@ class MistakeEvents(EventSource):
         self._tell("one segment is hidden" if is_one else "the store hides all it has", "", one)
 
     def failure_and_store_hides(self) -> None:
-        """A judge errs about one segment, and all are hidden when it is to be copied again."""
+        """The evaluation of one segment is wrong, and all are hidden when it is to be copied again."""
         world = self._world
         there = [
             row
@@ -160,7 +160,7 @@ class MistakeEvents(EventSource):
                 self._runs.start_expire_run()
 
     def failed_copy_is_replaced_and_lost(self) -> None:
-        """A judge errs about one segment, it is copied again, and that copy is lost as soon as it is there."""
+        """The evaluation of one segment is wrong, it is copied again, and that copy is lost as soon as it is there."""
         world = self._world
         there = [
             row for row in world.watch.rows.known.values() if row.state == FINISHED and row.verdict != Verdict.FAILED

@@ -1,13 +1,13 @@
-"""What becomes of stored segments: they rot, and a gate should see it; a judge errs, in either way."""
+"""What becomes of stored segments: they rot, which the quality check should find; a verdict is wrong, either way."""
 
 from include.tiering.model.segments import RemoteLogSegmentId, Uuid, Verdict
-from include.tiering.segments.values import Look
+from include.tiering.segments.values import Verification
 from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.world.event_source import EventSource
 
 
 class QualityEvents(EventSource):
-    """Of one world. Verdicts here are of judges whose rules nobody knows; the gate's own are `Runs.judge`."""
+    """Of one world. Verdicts here come from unknown rules; those of the quality check are `Runs.verify`."""
 
     def rots(self) -> None:
         """Nobody says so."""
@@ -27,12 +27,12 @@ class QualityEvents(EventSource):
             self._tell("a segment fails", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def passes(self) -> None:
-        """Verified again: it was the judge who erred. What the store hides nobody passes."""
+        """Verified again: the verdict was wrong. What the store hides nobody passes."""
         row = self._any(failed=True)
         is_seen = row is not None and row.key("log") not in self._world.store.hidden
         if row is not None and is_seen and self._world.watch.rows.is_right(row):
             metadata, segment_id = self._world.admin_metadata, _id_of(row)
-            metadata.record_look(Look(segment_id, before=metadata.segment(segment_id)))
+            metadata.record_verification(Verification(segment_id, before=metadata.segment(segment_id)))
             self._tell("a failed segment passes", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def _any(self, *, failed: bool) -> Row | None:

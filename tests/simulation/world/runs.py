@@ -90,9 +90,9 @@ class Runs:
     def start_gate(self) -> None:
         """Behind a copy run, as its DAG does; that of an old one, too."""
         if self._copy_runs and len(self._world.alive("gate")) < 3:
-            self.judge(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
+            self.verify(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
 
-    def judge(self, run_id: str | None, *, missing_is_real: bool = False) -> None:
+    def verify(self, run_id: str | None, *, missing_is_real: bool = False) -> None:
         """The gate of a run; None: of all that has not passed. A person may say that what is missing is lost."""
         side = self._world.side if run_id is None else self._sides[run_id]
 
@@ -100,13 +100,13 @@ class Runs:
             report = app.verification.verify_run(run_id, confirm=(lambda _found: True) if missing_is_real else None)
             if self._world.is_watched(process):
                 self._world.watch.gate.ended(process)
-            self._world.note(process.name, "judged", f"{report.segments}, {len(report.failed)} broken rules", "")
+            self._world.note(process.name, "verified", f"{report.segments}, {len(report.failed)} broken rules", "")
 
         self._world.happened("a gate begins", run_id or "of all")
         self._world.start("gate", body, side)
 
     def start_audit(self) -> None:
-        """Look, and plan what goes; a person is asked always."""
+        """Verification, and plan what goes; a person is asked always."""
         if self._world.alive("auditor"):
             return
         run_id, audit_id = self._new_id("removal", self._world.side), self._new_id("audit", self._world.side)

@@ -35,7 +35,7 @@ class Tempers:
     reads_are_points: bool
     keeps_progress: bool
     loses_power: bool
-    judges: int
+    verdicts: int
     gates: bool
     audits: bool
     by_size: bool
@@ -82,7 +82,7 @@ class Tempers:
             reads_are_points=is_so("reads_are_points", 4),
             keeps_progress=is_so("keeps_progress", 8),
             loses_power=is_so("loses_power", 6),
-            judges=level("judges") if choices.number(3) == 1 else focus.temper("judges", 0),
+            verdicts=level("verdicts") if choices.number(3) == 1 else focus.temper("verdicts", 0),
             gates=is_so("gates", 3),
             audits=is_so("audits", 3),
             by_size=is_so("by_size", 5),

@@ -22,7 +22,7 @@ from tests.doubles.copied_segments import copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.publication_world import PublicationWorld
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.topic_oracle import records_about
@@ -105,7 +105,7 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(
             "storage": lambda: partition.storage,
             "quotas": NoQuotas,
             "ownership": ours,
-            "segment_judge": lambda _results_dir: PlainJudge(),
+            "segment_evaluator": lambda _results_dir: PlainEvaluator(),
         }
     )
     monkeypatch.setattr(verification, "loss_limits", LossLimits)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.airflow_scene import Change, Sample
 from benchmarks.batches_panel import with_batches
 from benchmarks.plot_trace import plot
-from benchmarks.quota_in_airflow import BY_COMMAND, BY_FORM, FIRST, Observed, Phase, judged, picture
+from benchmarks.quota_in_airflow import BY_COMMAND, BY_FORM, FIRST, Observed, Phase, checked, picture
 from benchmarks.quota_trace import BUCKETS_PER_SECOND, Trace
 
 SECONDS = 10
@@ -33,7 +33,7 @@ def observed(rates: tuple[int, ...] = QUOTAS, batches: tuple[int, ...] = BATCHES
 
 
 def failed(seen: Observed) -> set[str]:
-    return {check.name for check in judged(seen) if not check.passed}
+    return {check.name for check in checked(seen) if not check.passed}
 
 
 def test_what_keeps_to_quota_and_pool_passes() -> None:

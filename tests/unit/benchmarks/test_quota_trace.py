@@ -52,7 +52,7 @@ def test_a_part_is_filled_with_silence() -> None:
     assert longest_silence_s(part) == 0.5
     assert EVEN.part(9.9, 12.0).total_bytes == 100
     assert EVEN.part(20.0, 21.0).total_bytes == 0
-    assert EVEN.judged(1.0).total_bytes == 1000
+    assert EVEN.checked(1.0).total_bytes == 1000
 
 
 def test_full_minutes_alone_have_an_average() -> None:

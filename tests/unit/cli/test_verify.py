@@ -73,7 +73,7 @@ def test_verify_takes_a_run_or_a_sample(run: Run, app: FakeApp, flags: list[str]
 
 def test_a_hole_in_a_partition_is_a_finding(run: Run, app: FakeApp) -> None:
     finding = QualityFinding("orders", 0, sample.TOPIC_ID_TEXT, sample.SEGMENT_ID_TEXT, 100, "Q401", "partition", "gap")
-    app.judged_partitions = PartitionReport(1, (finding,), ())
+    app.verified_partitions = PartitionReport(1, (finding,), ())
     result = run("verify")
     assert result.exit_code == 1
     assert "Q401" in result.stdout

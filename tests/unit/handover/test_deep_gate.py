@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.segments import Verdict
-from include.tiering.segments.contract import Look
+from include.tiering.segments.contract import Verification
 from tests.doubles.handover_world import handover_world
 
 
@@ -27,10 +27,10 @@ def look(world, *, is_deep):
     for partition in world.partitions:
         for row in world.copying.metadata.list_segments(partition):
             segment_id = row.metadata.remote_log_segment_id
-            world.copying.metadata.record_look(Look(segment_id, before=row, is_deep=is_deep))
+            world.copying.metadata.record_verification(Verification(segment_id, before=row, is_deep=is_deep))
 
 
-def test_what_was_passed_by_a_shallow_look_is_read_whole_once(world):
+def test_what_was_passed_by_a_shallow_verification_is_read_whole_once(world):
     world.carry_on(until=HandoverStep.COPY)
     look(world, is_deep=False)
     world.up_to(HandoverStep.RECHECK)
@@ -40,7 +40,7 @@ def test_what_was_passed_by_a_shallow_look_is_read_whole_once(world):
     assert len(world.verified) == 4
 
 
-def test_what_a_deep_look_has_passed_is_not_read_again(world):
+def test_what_a_deep_verification_has_passed_is_not_read_again(world):
     world.carry_on(until=HandoverStep.COPY)
     look(world, is_deep=True)
     assert world.carry_on().step is HandoverStep.APPROVAL
@@ -69,7 +69,7 @@ def test_what_it_finds_stops_the_hand_over(world):
     assert "Q102: as the test wants" in stopped.detail
 
 
-def test_switched_off_a_shallow_look_is_enough(world):
+def test_switched_off_a_shallow_verification_is_enough(world):
     world.limits = replace(world.limits, verify_deep=False)
     world.carry_on(until=HandoverStep.COPY)
     look(world, is_deep=False)

@@ -29,7 +29,7 @@ def test_a_raised_log_start_and_a_cut_epoch_cache_decide_nothing(broker_log_star
 
 
 def test_a_broker_that_decided_by_its_own_log_start_would_have_deleted() -> None:
-    """The same archive, judged by what the broker has left: this is what must never be the input."""
+    """The same archive, decided by what the broker has left: this is what must never be the input."""
     forgetful = retention_input(ARCHIVED, HISTORY.truncated_from_start(350), log_start_offset=350)
     assert named(decide_deletions(forgetful)) == [
         (200, 320, "log start"),

@@ -110,7 +110,7 @@ def known() -> Known:
     return Known()
 
 
-def judged(
+def readiness_of(
     known: Known,
     *replicas: Replica,
     errors: tuple[ScanError, ...] = (),
@@ -132,23 +132,23 @@ def judged(
 
 
 def test_a_partition_with_nothing_against_it_is_ready(known: Known) -> None:
-    one = judged(known, replica())["orders-0"]
+    one = readiness_of(known, replica())["orders-0"]
     assert (one.ready, str(one)) == (True, "orders-0: ready")
 
 
 @pytest.mark.parametrize("reason", [IneligibleReason.ACTIVE, IneligibleReason.ABOVE_HIGH_WATERMARK])
 def test_segments_that_wait_are_the_plans_business(known: Known, reason: IneligibleReason) -> None:
-    assert judged(known, replica(reason=reason))["orders-0"].ready
+    assert readiness_of(known, replica(reason=reason))["orders-0"].ready
 
 
 @pytest.mark.parametrize("reason", [IneligibleReason.TOPIC_UNKNOWN, IneligibleReason.TOPIC_CONTRADICTED])
 def test_metadata_that_are_missing_or_contradict(known: Known, reason: IneligibleReason) -> None:
-    one = judged(known, replica(reason=reason))["orders-0"]
+    one = readiness_of(known, replica(reason=reason))["orders-0"]
     assert (one.reason, one.detail) == (NotReady.CLUSTER_METADATA, reason.message)
 
 
 def test_what_is_left_of_a_deleted_topic_waits_for_nothing(known: Known) -> None:
-    one = judged(known, replica(reason=IneligibleReason.TOPIC_REMOVED))["orders-0"]
+    one = readiness_of(known, replica(reason=IneligibleReason.TOPIC_REMOVED))["orders-0"]
     assert (one.reason, one.detail) == (NotReady.DELETED, "nothing of it is remote")
     assert (one.ready, one.waits) == (False, False)
 
@@ -159,7 +159,7 @@ SEEN = TopicDeletion("orders", 1_767_225_600_000, "RemoveTopicRecord")
 @pytest.mark.parametrize("how", ["removed", "recorded", "taken", "recorded, and nothing can be asked"])
 def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -> None:
     known.remote = [partition()]
-    assert judged(known)["orders-0"].reason is NotReady.NO_LEADER_REPLICA
+    assert readiness_of(known)["orders-0"].reason is NotReady.NO_LEADER_REPLICA
     deletions = {partition().topic_id: SEEN} if "recorded" in how else {}
     if how == "removed":
         known.removed = {partition().topic_id}
@@ -168,43 +168,43 @@ def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -
         known.topics = {newer: TopicMetadata("orders", newer)}
     if "nothing" in how:
         known.fails = ClusterMetadataError("gone")
-    one = judged(known, deletions=deletions)["orders-0"]
+    one = readiness_of(known, deletions=deletions)["orders-0"]
     seen = "seen 2026-01-01 00:00:00 UTC; " if deletions else ""
     assert (one.reason, one.detail) == (NotReady.DELETED, seen + "its archive stays")
-    one = judged(known, deletions=deletions, expire_after_days=7)["orders-0"]
+    one = readiness_of(known, deletions=deletions, expire_after_days=7)["orders-0"]
     assert one.detail == seen + "its archive stays for 7 days, then it goes with an approval"
 
 
 def test_a_topic_that_is_there_is_not_deleted_whatever_was_recorded(known: Known) -> None:
     known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id)}
-    assert judged(known, replica(), deletions={partition().topic_id: SEEN})["orders-0"].ready
+    assert readiness_of(known, replica(), deletions={partition().topic_id: SEEN})["orders-0"].ready
 
 
 def test_two_directories_with_one_partition(known: Known) -> None:
     twice = replica(reason=IneligibleReason.AMBIGUOUS_REPLICA, chosen=False)
-    assert judged(known, twice, twice)["orders-0"].reason is NotReady.CLUSTER_METADATA
+    assert readiness_of(known, twice, twice)["orders-0"].reason is NotReady.CLUSTER_METADATA
 
 
 def test_a_contradiction_beside_the_chosen_replica_does_not_matter(known: Known) -> None:
     twin = replica(reason=IneligibleReason.AMBIGUOUS_REPLICA, chosen=False, broker_id=2)
-    assert judged(known, replica(), twin)["orders-0"].ready
+    assert readiness_of(known, replica(), twin)["orders-0"].ready
 
 
 def test_only_followers_are_found(known: Known) -> None:
     follower = replica(reason=IneligibleReason.NOT_LEADER, chosen=False, broker_id=7)
-    one = judged(known, follower)["orders-0"]
+    one = readiness_of(known, follower)["orders-0"]
     assert (one.reason, one.detail) == (
         NotReady.NO_LEADER_REPLICA,
         "only followers of it are found, on broker 7",
     )
-    assert judged(known, follower, errors=(ERROR,))["orders-0"].detail == "/gone: permission denied"
+    assert readiness_of(known, follower, errors=(ERROR,))["orders-0"].detail == "/gone: permission denied"
 
 
 def test_partitions_are_known_by_their_remote_segments_and_by_the_cluster_metadata(known: Known) -> None:
     known.remote = [partition(1), partition(0, "audit"), partition(0, "unasked")]
     partition_metadata = {2: PartitionMetadata(2, 1, 0, (1,), (1,))}
     known.topics = {partition().topic_id: TopicMetadata("orders", partition().topic_id, {}, partition_metadata)}
-    found = judged(known, replica(), errors=(ERROR, ERROR), topics=("orders", "audit"))
+    found = readiness_of(known, replica(), errors=(ERROR, ERROR), topics=("orders", "audit"))
     assert list(found) == ["audit-0", "orders-0", "orders-1", "orders-2"]
     missing = [name for name, one in found.items() if one.reason is NotReady.NO_LEADER_REPLICA]
     assert missing == ["audit-0", "orders-1", "orders-2"]
@@ -213,25 +213,25 @@ def test_partitions_are_known_by_their_remote_segments_and_by_the_cluster_metada
 
 def test_metadata_that_cannot_be_read_add_nothing(known: Known) -> None:
     known.fails = ClusterMetadataError("gone")
-    assert list(judged(known, replica())) == ["orders-0"]
+    assert list(readiness_of(known, replica())) == ["orders-0"]
 
 
 @pytest.mark.parametrize("reason", [IneligibleReason.COMPACTED, IneligibleReason.INTERNAL_TOPIC])
 def test_topics_that_are_never_tiered_wait_for_nothing(known: Known, reason: IneligibleReason) -> None:
-    assert judged(known, replica(reason=reason)) == {}
+    assert readiness_of(known, replica(reason=reason)) == {}
 
 
 def test_another_owner(known: Known) -> None:
     known.owners[partition().topic_id] = TopicOwner.HANDING_OVER
-    assert judged(known, replica())["orders-0"].detail == "owner: handing-over"
+    assert readiness_of(known, replica())["orders-0"].detail == "owner: handing-over"
     known.owners.clear()
-    one = judged(known, replica(reason=IneligibleReason.BROKER_TIERED, owner_is_broker=True))["orders-0"]
+    one = readiness_of(known, replica(reason=IneligibleReason.BROKER_TIERED, owner_is_broker=True))["orders-0"]
     assert (one.reason, one.detail) == (NotReady.NOT_OURS, "owner: broker")
 
 
 def test_a_stop_concerns_one_partition(known: Known) -> None:
     known.stopped[partition(0)] = "segment 0..9 failed Q102"
-    found = judged(known, replica(0), replica(1))
+    found = readiness_of(known, replica(0), replica(1))
     assert (found["orders-0"].reason, found["orders-0"].detail) == (NotReady.STOPPED, "segment 0..9 failed Q102")
     assert found["orders-1"].ready
 
@@ -244,24 +244,24 @@ def test_what_a_run_would_copy_anew_stops_nothing(known: Known, end_offset: int,
     planned = PlannedPartition(replica().replica_id, 0.0, again.segments)
     held_back = () if again.held_back is None else (again.held_back,)
     plan = CopyPlan("", (planned,) if again.segments else (), held_back, ())
-    one = judged(known, replica(), plan=plan)["orders-0"]
+    one = readiness_of(known, replica(), plan=plan)["orders-0"]
     assert (one.ready, one.reason) == (ready, None if ready else NotReady.STOPPED)
 
 
 @pytest.mark.parametrize("reason", HeldBack)
 def test_what_the_plan_holds_back_until_a_person_decides_is_not_ready(known: Known, reason: HeldBack) -> None:
     held_back = HeldBackPartition(partition(), 7, reason, "why")
-    one = judged(known, replica(), plan=CopyPlan("", (), (held_back,), ()))["orders-0"]
+    one = readiness_of(known, replica(), plan=CopyPlan("", (), (held_back,), ()))["orders-0"]
     assert (one.reason is NotReady.UNDECIDED) is held_back.needs_a_person
     assert one.ready is not held_back.needs_a_person
     assert one.ready or one.detail == f"from offset 7: {reason}: why"
     copied_first = PlannedPartition(replica().replica_id, 0.0, (PlannedSegment(0, 6, 1),))
-    assert judged(known, replica(), plan=CopyPlan("", (copied_first,), (held_back,), ()))["orders-0"].ready
+    assert readiness_of(known, replica(), plan=CopyPlan("", (copied_first,), (held_back,), ()))["orders-0"].ready
 
 
 @pytest.mark.parametrize(("paused", "way_out"), [("*", "./tiering resume"), ("a", "./tiering resume --topic a")])
 def test_a_pause(known: Known, paused: str, way_out: str) -> None:
-    found = judged(known, replica(topic="a"), replica(topic="b"), paused=[paused])
+    found = readiness_of(known, replica(topic="a"), replica(topic="b"), paused=[paused])
     assert (found["a-0"].reason, found["a-0"].detail) == (NotReady.PAUSED, way_out)
     assert found["b-0"].ready is (paused == "a")
 
@@ -269,7 +269,7 @@ def test_a_pause(known: Known, paused: str, way_out: str) -> None:
 def test_metadata_comes_first(known: Known) -> None:
     known.complete = False
     known.stopped[partition()] = "x"
-    assert judged(known, replica())["orders-0"].reason is NotReady.METADATA
+    assert readiness_of(known, replica())["orders-0"].reason is NotReady.METADATA
 
 
 def test_what_a_person_must_decide_is_not_waited_for() -> None:

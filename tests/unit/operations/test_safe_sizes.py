@@ -9,11 +9,11 @@ DAY_MS = 24 * 60 * 60 * 1000
 PASSED = VerdictTotal(Verdict.PASSED, 2, 4096, 5 * DAY_MS)
 EXPIRED = VerdictTotal(Verdict.EXPIRED, 1, 1024, 91 * DAY_MS)
 NOTHING = VerdictTotal(Verdict.FAILED, 0, 0, None)
-UNJUDGED = VerdictTotal(Verdict.NONE, 3, 512, None)
+UNVERIFIED = VerdictTotal(Verdict.NONE, 3, 512, None)
 
 
 def test_only_what_passed_is_safe() -> None:
-    report = SizeReport([sample.partition_size()], verdicts=[UNJUDGED, PASSED, NOTHING, EXPIRED])
+    report = SizeReport([sample.partition_size()], verdicts=[UNVERIFIED, PASSED, NOTHING, EXPIRED])
     presented = present_sizes(report)
     document = presented.document()
     assert document["safe_bytes"] == 4096

@@ -1,4 +1,4 @@
-"""Silence is judged by the observer's clock alone."""
+"""Silence is decided by the observer's clock alone."""
 
 from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, Liveness
 

@@ -19,7 +19,7 @@ from include.tiering.segments.stored_copies import Suspicion, explains_length, m
 from include.tiering.sizes.compare import settle_stored
 from include.tiering.verification.suites import STORED_RULES
 from tests.doubles.memory_metadata import MemoryMetadata
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_decorators import StorageDecorator
 from tests.doubles.storage_segments import some_segment
 
@@ -50,7 +50,7 @@ def rows(*segments: RemoteLogSegmentMetadata) -> MemoryMetadata:
 
 def settled(segment: RemoteLogSegmentMetadata, suspicion: Suspicion, metadata, storage) -> list[tuple[str, str]]:
     """(rule, kind) of what is believed."""
-    found = settle_stored([(segment.remote_log_segment_id, suspicion)], metadata, storage, PlainJudge(STORED_RULES))
+    found = settle_stored([(segment.remote_log_segment_id, suspicion)], metadata, storage, PlainEvaluator(STORED_RULES))
     return [
         (broken.rule.rule_id, kind.value)
         for difference in found

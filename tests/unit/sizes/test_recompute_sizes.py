@@ -11,12 +11,12 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.sizes.compare import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes
 from include.tiering.verification.suites import SIZE_RULES, explain_size
 from tests.doubles.memory_metadata import MemoryMetadata
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import some_metadata
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
-JUDGE = PlainJudge(SIZE_RULES)
+EVALUATOR = PlainEvaluator(SIZE_RULES)
 
 
 def row(seed: str, size_bytes: int, partition: int = 0, state: RemoteLogSegmentState = FINISHED) -> SegmentRow:
@@ -29,7 +29,7 @@ def recounted(metadata: MemoryMetadata) -> list[PartitionStates]:
 
 
 def compare(found: Sequence[PartitionStates], metadata: MemoryMetadata) -> SizeComparison:
-    return compare_sizes(found, metadata, metadata, JUDGE)
+    return compare_sizes(found, metadata, metadata, EVALUATOR)
 
 
 def rules(difference: SizeDifference) -> list[str]:

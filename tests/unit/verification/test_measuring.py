@@ -33,7 +33,7 @@ from include.tiering.verification.rules import RULES, explain
 from tests.doubles.byte_sources import BytesSource
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.partial import Partial
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import CountingLimiter
 
 
@@ -52,7 +52,7 @@ def measured(
 
 
 def broken(measure: SegmentMeasure) -> set[str]:
-    return {breach.rule.rule_id for breach in PlainJudge().judge([measure])}
+    return {breach.rule.rule_id for breach in PlainEvaluator().evaluate([measure])}
 
 
 def with_metadata(row: SegmentRow, **changes: Any) -> SegmentRow:
@@ -119,7 +119,7 @@ def test_a_shallow_measure_of_a_large_log_reads_its_ends(tmp_path: Path) -> None
         ("last", (40, b"\xff"), {"Q252"}),
     ],
 )
-def test_a_shallow_measure_convicts_the_batches_at_both_ends(
+def test_a_shallow_measure_fails_the_batches_at_both_ends(
     partition: CopiedPartition, at: str, field: tuple[int, bytes], rules: set[str]
 ) -> None:
     """Even where the source's checksum is that of the damaged log."""
@@ -191,7 +191,7 @@ def test_brokers_that_do_not_say_whether_the_transaction_index_is_empty_contradi
 
 def test_a_checksum_that_nobody_recorded_fails(partition: CopiedPartition) -> None:
     row = dataclasses.replace(partition.rows[1], log_crc32c=None)
-    (breach,) = PlainJudge().judge([measured(partition, row)])
+    (breach,) = PlainEvaluator().evaluate([measured(partition, row)])
     assert breach.rule.rule_id == "Q102"
     assert "log_crc32c is not known" in explain(breach.rule, breach.measure)
 
@@ -301,7 +301,7 @@ def test_a_gap_is_named_and_without_fault_where_it_was_skipped_by_decision(parti
     assert (broken(with_decision(hole)), with_decision(hole).missing_offsets) == (set(), 0)
     part = with_decision(OffsetRange(hole.first, hole.first + 9))
     assert part.missing_offsets == third.start_offset - hole.first - 10
-    (breach,) = PlainJudge().judge([part])
+    (breach,) = PlainEvaluator().evaluate([part])
     assert explain(breach.rule, part).endswith(
         f"missing_offsets = {hole.size - 10}: {hole.first + 10}..{hole.last}; "
         f"skipped by decision are {hole.first}..{hole.first + 9}"

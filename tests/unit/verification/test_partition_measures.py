@@ -12,7 +12,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 from include.tiering.verification.measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
 from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding
 from include.tiering.verification.suites import PARTITION_RULES, findings_of_partition
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import some_metadata
 
 PARTITION = some_metadata(100).topic_id_partition
@@ -38,7 +38,7 @@ def skipped(first: int, last: int) -> SkippedOffsets:
 
 
 def findings(measure: PartitionMeasure) -> list[QualityFinding]:
-    broken: tuple[BrokenRule[PartitionMeasure], ...] = PlainJudge(PARTITION_RULES).judge([measure])
+    broken: tuple[BrokenRule[PartitionMeasure], ...] = PlainEvaluator(PARTITION_RULES).evaluate([measure])
     return [finding for each in broken for finding in findings_of_partition(each)]
 
 

@@ -1,4 +1,4 @@
-"""Partitions judged as a whole: what is recorded about the segments that a finding names."""
+"""Partitions measured as a whole: what is recorded about the segments that a finding names."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +13,10 @@ from include.tiering.verification.rules import BrokenRule
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions
 from tests.doubles.memory_metadata import MemoryMetadata
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import some_metadata
 
-JUDGE = PlainJudge(PARTITION_RULES)
+EVALUATOR = PlainEvaluator(PARTITION_RULES)
 
 
 def row(start: int, *, partition: int = 3) -> SegmentRow:
@@ -40,7 +40,7 @@ def verdicts(metadata: MemoryMetadata) -> list[Verdict]:
 
 
 def test_the_segment_behind_a_hole_fails_with_its_rule(metadata: MemoryMetadata) -> None:
-    report = verify_partitions(metadata, JUDGE, metadata.partitions())
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions())
     (finding,) = report.failed
     assert (report.partitions, finding.rule, finding.start_offset, report.warnings) == (1, "Q401", 50, ())
     assert verdicts(metadata) == [Verdict.PASSED, Verdict.FAILED, Verdict.PASSED]
@@ -50,7 +50,7 @@ def test_the_segment_behind_a_hole_fails_with_its_rule(metadata: MemoryMetadata)
 
 def test_a_recorded_hole_is_none(metadata: MemoryMetadata) -> None:
     metadata.skipped = [SkippedOffsets(OffsetRange(25, 49), "lost", "me", 0)]
-    assert verify_partitions(metadata, JUDGE, metadata.partitions()) == PartitionReport(1, (), ())
+    assert verify_partitions(metadata, EVALUATOR, metadata.partitions()) == PartitionReport(1, (), ())
     assert verdicts(metadata) == [Verdict.PASSED] * 3
 
 
@@ -69,7 +69,7 @@ class LogEnds:
 
 def test_a_warning_leaves_verdicts_alone() -> None:
     metadata = MemoryMetadata([row(0), row(25)])
-    report = verify_partitions(metadata, JUDGE, metadata.partitions(), log_ends=LogEnds(45, 45))
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions(), log_ends=LogEnds(45, 45))
     (finding,) = report.warnings
     assert (finding.rule, finding.start_offset, report.failed) == ("Q405", 25, ())
     assert verdicts(metadata) == [Verdict.PASSED] * 2
@@ -80,7 +80,7 @@ def test_a_warning_leaves_verdicts_alone() -> None:
 def test_a_segment_is_above_its_log_only_if_it_is_so_twice(answers: tuple[int | None, ...]) -> None:
     metadata = MemoryMetadata([row(0), row(25)])
     log_ends = LogEnds(*answers)
-    report = verify_partitions(metadata, JUDGE, metadata.partitions(), log_ends=log_ends)
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions(), log_ends=log_ends)
     assert report == PartitionReport(1, (), ())
     assert log_ends.answers == []
 
@@ -88,27 +88,27 @@ def test_a_segment_is_above_its_log_only_if_it_is_so_twice(answers: tuple[int | 
 def test_a_segment_that_goes_meanwhile_is_left_alone(metadata: MemoryMetadata) -> None:
     gone = id_of(row(50))
 
-    class Deleting(PlainJudge):
-        def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+    class Deleting(PlainEvaluator):
+        def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
             now = metadata.rows[gone]
             deleted = replace(now.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
             metadata.put(replace(now, metadata=deleted))
-            return super().judge(measures)
+            return super().evaluate(measures)
 
     assert len(verify_partitions(metadata, Deleting(PARTITION_RULES), metadata.partitions()).failed) == 1
     assert metadata.results == {}
     assert verdicts(metadata) == [Verdict.PASSED] * 3
 
 
-def test_many_partitions_are_judged_in_groups() -> None:
+def test_many_partitions_are_evaluated_in_groups() -> None:
     count = GROUP_PARTITIONS + 1
     metadata = MemoryMetadata(row(start, partition=number) for number in range(count) for start in (0, 50))
     sizes = []
 
-    class Counting(PlainJudge):
-        def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+    class Counting(PlainEvaluator):
+        def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
             sizes.append(len(measures))
-            return super().judge(measures)
+            return super().evaluate(measures)
 
     report = verify_partitions(metadata, Counting(PARTITION_RULES), metadata.partitions())
     assert sizes == [GROUP_PARTITIONS, 1]

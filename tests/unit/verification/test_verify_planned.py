@@ -10,7 +10,7 @@ import pytest
 from include.tiering.errors import RemoteStorageUnavailableError, StoreInDoubtError
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.quotas.contract import UnlimitedBytes
-from include.tiering.segments.contract import Look, QualityResult
+from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.verification import verify_segments as module
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import (
@@ -34,7 +34,7 @@ from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.memory_verifications import MemoryVerifications
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
 
 RUN = "run-1"
@@ -90,7 +90,7 @@ class Scene:
             RUN,
             self.plans,
             self.metadata,
-            PlainJudge(),
+            PlainEvaluator(),
             measure_all or self.measure_all,
             clock=ManualClock(),
             **rest,
@@ -236,7 +236,7 @@ def test_groups_are_bounded_by_bytes_and_hold_at_least_one(scene: Scene, monkeyp
         assert calls == len(sizes)
 
 
-def test_a_shallow_look_does_not_acquit_what_a_deep_one_convicted(scene: Scene) -> None:
+def test_a_shallow_verification_does_not_clear_what_a_deep_one_failed(scene: Scene) -> None:
     """Two batches' worth of damage that only reading all of the log finds: the store was told the new checksum."""
     row = scene.partition.rows[3]
     path = scene.partition.object_path(row, "log")
@@ -264,17 +264,17 @@ def test_a_shallow_look_does_not_acquit_what_a_deep_one_convicted(scene: Scene) 
     assert scene.metadata.rows[scene.id_of(3)].verdict is Verdict.PASSED
 
 
-def test_what_a_deep_look_convicts_while_a_shallow_one_is_under_way_stays_convicted(scene: Scene) -> None:
-    """The shallow look began when nobody had judged the segment; it ends after the deep one."""
+def test_what_a_deep_verification_fails_while_a_shallow_one_is_under_way_stays_failed(scene: Scene) -> None:
+    """The shallow look began when nobody had measured the segment; it ends after the deep one."""
     segment_id = scene.id_of(3)
     broken = QualityResult(segment_id, "Q105", Severity.CRITICAL, passed=False, message="a batch is damaged")
 
-    def measured_while_another_run_convicts(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
+    def measured_while_another_run_fails_it(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
         yield from scene.measure_all(wanted)
-        scene.metadata.record_look(Look(segment_id, (broken,)))
+        scene.metadata.record_verification(Verification(segment_id, (broken,)))
 
     scene.plan(Depth.SHALLOW, numbers=[3])
-    report = scene.verify(measured_while_another_run_convicts)
+    report = scene.verify(measured_while_another_run_fails_it)
     assert [one.rule for one in report.failed] == ["Q105"]
     assert scene.metadata.rows[segment_id].verdict is Verdict.FAILED
 

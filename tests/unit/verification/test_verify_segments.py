@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from include.tiering.errors import ForeignStoreError, JudgeError, RemoteStorageUnavailableError
+from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, RuleEvaluationError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, Verdict
@@ -16,13 +16,13 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.verification import verify_segments as module
-from include.tiering.verification.rules import Judge
+from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
 
 
@@ -41,13 +41,13 @@ def verify(
     partition: CopiedPartition,
     *,
     run_id: str | None = None,
-    judge: Judge[Any] | None = None,
+    evaluator: RuleEvaluator[Any] | None = None,
     **rest,
 ) -> VerifyReport:
     return verify_segments(
         metadata,
         partition.storage,
-        judge or PlainJudge(),
+        evaluator or PlainEvaluator(),
         run_id=run_id,
         quotas=NoQuotas(),
         clock=ManualClock(),
@@ -122,7 +122,7 @@ def test_an_expired_verdict_is_taken_again(metadata: MemoryMetadata, partition: 
     assert set(verdicts(metadata)) == {Verdict.PASSED}
 
 
-def test_a_run_verifies_its_own_segments_and_those_that_nobody_judged(partition: CopiedPartition) -> None:
+def test_a_run_verifies_its_own_segments_and_those_that_have_no_verdict(partition: CopiedPartition) -> None:
     passed, expired, mine, damaged = partition.rows[:4]
     metadata = MemoryMetadata([dataclasses.replace(passed, verdict=Verdict.PASSED)])
     metadata.put(dataclasses.replace(expired, verdict=Verdict.EXPIRED))
@@ -189,36 +189,36 @@ def test_a_warning_is_reported_and_does_not_fail(metadata: MemoryMetadata, parti
 def test_a_segment_whose_deletion_began_meanwhile_gets_no_verdict(
     metadata: MemoryMetadata, partition: CopiedPartition
 ) -> None:
-    class DeletesMeanwhile(PlainJudge):
-        def judge(self, measures):
+    class DeletesMeanwhile(PlainEvaluator):
+        def evaluate(self, measures):
             row = metadata.rows[id_of(partition, 2)]
             deleting = dataclasses.replace(row.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
             metadata.put(dataclasses.replace(row, metadata=deleting))
-            return super().judge(measures)
+            return super().evaluate(measures)
 
     partition.object_path(partition.rows[2], "log").unlink()
-    report = verify(metadata, partition, judge=DeletesMeanwhile())
+    report = verify(metadata, partition, evaluator=DeletesMeanwhile())
     assert report.failed == ()
     assert report.segments == len(partition.rows) - 1
     assert metadata.rows[id_of(partition, 2)].verdict is Verdict.NONE
 
 
-def test_verdicts_of_complete_groups_stay_when_a_later_group_cannot_be_judged(
+def test_verdicts_of_complete_groups_stay_when_a_later_group_cannot_be_evaluated(
     metadata: MemoryMetadata, partition: CopiedPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GROUP_SEGMENTS", 3)
 
-    class FailsLater(PlainJudge):
+    class FailsLater(PlainEvaluator):
         calls = 0
 
-        def judge(self, measures):
+        def evaluate(self, measures):
             self.calls += 1
             if self.calls == 2:
-                raise JudgeError("rule Q101 could not be applied")
-            return super().judge(measures)
+                raise RuleEvaluationError("rule Q101 could not be applied")
+            return super().evaluate(measures)
 
-    with pytest.raises(JudgeError):
-        verify(metadata, partition, judge=FailsLater())
+    with pytest.raises(RuleEvaluationError):
+        verify(metadata, partition, evaluator=FailsLater())
     assert verdicts(metadata)[:4] == [Verdict.PASSED] * 3 + [Verdict.NONE]
     assert verify(metadata, partition).segments == len(partition.rows) - 3
     assert set(verdicts(metadata)) == {Verdict.PASSED}
@@ -230,12 +230,12 @@ def test_what_is_read_whole_is_recorded_a_gigabyte_at_a_time(
     monkeypatch.setattr(module, "GROUP_BYTES", 2 * max(row.metadata.segment_size_bytes for row in partition.rows))
     sizes: list[int] = []
 
-    class Counting(PlainJudge):
-        def judge(self, measures):
+    class Counting(PlainEvaluator):
+        def evaluate(self, measures):
             sizes.append(sum(measure.segment_size_bytes for measure in measures))
-            return super().judge(measures)
+            return super().evaluate(measures)
 
-    verify(metadata, partition, judge=Counting(), depth=Depth.DEEP)
+    verify(metadata, partition, evaluator=Counting(), depth=Depth.DEEP)
     assert len(sizes) > 1
     assert max(sizes) <= module.GROUP_BYTES
     assert sum(sizes) == sum(row.metadata.segment_size_bytes for row in partition.rows)
@@ -255,7 +255,7 @@ def test_a_store_that_does_not_answer_gives_no_verdict(
 
 
 @pytest.mark.parametrize("left", ["nothing", "a directory", "a marker"])
-def test_a_store_that_is_not_ours_convicts_nothing(
+def test_a_store_that_is_not_ours_fails_nothing(
     metadata: MemoryMetadata, partition: CopiedPartition, left: str
 ) -> None:
     """The disk is not mounted; or there is another one."""

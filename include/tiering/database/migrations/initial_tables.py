@@ -266,7 +266,7 @@ def create_audits() -> None:
         column("objects", LONG),
         column("rows", LONG, "segments that were compared, tombstones included"),
         column("findings", LONG),
-        column("passed_over", TEXT, "JSON: objects that were not judged, by reason"),
+        column("passed_over", TEXT, "JSON: objects that were not classified, by reason"),
         column("refusals", TEXT, "JSON: why nothing may be removed by what this audit saw"),
         column("recorded_at_ms", LONG),
         column("sequence", LONG, "in the order in which they ended", default="0"),

@@ -234,7 +234,7 @@ audits: Final = Table(
     Column("objects", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False, comment="segments that were compared, tombstones included"),
     Column("findings", BigInteger, nullable=False),
-    Column("passed_over", Text, nullable=False, comment="JSON: objects that were not judged, by reason"),
+    Column("passed_over", Text, nullable=False, comment="JSON: objects that were not classified, by reason"),
     Column("refusals", Text, nullable=False, comment="JSON: why nothing may be removed by what this audit saw"),
     Column("recorded_at_ms", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False, server_default="0", comment="in the order in which they ended"),

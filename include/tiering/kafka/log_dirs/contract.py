@@ -32,7 +32,7 @@ class IneligibleReason(Reason):
 
     COMPACTED is about a topic. COMPACTED_SEGMENT is about one segment of a topic whose cleanup.policy is `delete` now:
     the broker's log cleaner took offsets, or all, out of it while the policy was another. It is as the broker wants it,
-    and no corruption; what it held cannot be copied any more. Segments behind it are judged by themselves.
+    and no corruption; what it held cannot be copied any more. Segments behind it are evaluated by themselves.
     Where waiting cannot help, the segment will not become eligible as it is.
     """
 

@@ -86,7 +86,7 @@ class EvaluatedReplicas:
     notes: list[ScanError]
 
 
-def judge(
+def evaluate(
     replicas: Sequence[FoundReplica],
     cluster_metadata: ClusterMetadata | None,
     offsets: OffsetsAnswer | None,
@@ -127,7 +127,7 @@ def judge(
     errors += scan_errors(one for one, reason in accepted if (owned.refusal or reason) is None)
     return EvaluatedReplicas(
         [
-            _judged(
+            _evaluated(
                 one,
                 topic,
                 partition_metadata,
@@ -143,9 +143,9 @@ def judge(
     )
 
 
-def is_note(unread: UnreadReplica, judged: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
+def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
     """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
-    leads its partition, whose replica is among the `judged` ones.
+    leads its partition, whose replica is among the `evaluated` ones.
 
     Raises:
         ClusterMetadataError: nothing can be asked just now.
@@ -160,7 +160,7 @@ def is_note(unread: UnreadReplica, judged: Iterable[Replica], cluster_metadata: 
     if topic is None or partition is None or partition.leader in (-1, unread.identity.broker_id):
         return False
     read = TopicIdPartition(topic.topic_id, name.partition, name.topic)
-    return any(one.chosen and one.topic_id_partition == read for one in judged)
+    return any(one.chosen and one.topic_id_partition == read for one in evaluated)
 
 
 def _named(cluster_metadata: ClusterMetadata | None, name: str) -> TopicMetadata | None:
@@ -188,7 +188,7 @@ def _lacking_offsets(replica: FoundReplica) -> list[ScanError]:
     ]
 
 
-def _judged(
+def _evaluated(
     bounded_replica: BoundedReplica,
     topic: TopicMetadata | None,
     partition_metadata: PartitionMetadata | None,

@@ -160,7 +160,7 @@ class OpenLogSegment:
         except SourceError as error:
             raise SourceChangedError(error.path, f"could be read before, now: {error.message}") from error
         except ClusterMetadataError as error:
-            raise SourceChangedError(self._opened.directory.path, f"cannot be judged now: {error}") from error
+            raise SourceChangedError(self._opened.directory.path, f"cannot be evaluated now: {error}") from error
 
     def _recheck_all(self) -> None:
         self._recheck_ownership()

@@ -37,8 +37,8 @@ from include.tiering.kafka.log_dirs.evaluate_replicas import (
     EvaluatedReplicas,
     Ownership,
     Retention,
+    evaluate,
     is_note,
-    judge,
     no_retention,
     ownership,
 )
@@ -108,7 +108,7 @@ class LogDirSource:
         self._log_dirs = tuple(log_dirs)
         self._cluster_metadata = cluster_metadata
         self._named_topics = frozenset(named_topics)
-        self._rules = partial(judge, named_topics=self._named_topics, retention=retention)
+        self._rules = partial(evaluate, named_topics=self._named_topics, retention=retention)
         self._recorded = recorded
         self._brokers = brokers
         self._cluster_metadata_lock = threading.Lock()
@@ -135,14 +135,14 @@ class LogDirSource:
                     else:
                         groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
             recorded = recorded_if_there(self._recorded)
-            judged = [
-                self._judge_or_tell(group, cluster_metadata, offsets, errors, recorded, deep=deep)
+            evaluated = [
+                self._evaluate_or_report(group, cluster_metadata, offsets, errors, recorded, deep=deep)
                 for group in groups.values()
             ]
-            errors += [error for one in judged for error in one.errors]
-            notes = [error for one in judged for error in one.notes]
+            errors += [error for one in evaluated for error in one.errors]
+            notes = [error for one in evaluated for error in one.notes]
             replicas = sorted(
-                (replica for one in judged for replica in one.replicas), key=lambda one: one.replica_id.order
+                (replica for one in evaluated for replica in one.replicas), key=lambda one: one.replica_id.order
             )
             for replica in unread:
                 (notes if is_note(replica, replicas, cluster_metadata) else errors).append(replica.error)
@@ -227,7 +227,7 @@ class LogDirSource:
             errors.append(scan_error(error, identity.path))
 
     def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
-        """The replica as it is now, judged beside all others of its partition.
+        """The replica as it is now, evaluated beside all others of its partition.
 
         Raises:
             SourceVanishedError: it is not there, or its directory belongs to another topic id.
@@ -260,15 +260,17 @@ class LogDirSource:
                 now = found.topic_id_partition.topic_id
                 path = f"{identity.path}/{directory_name}"
                 raise SourceVanishedError(path, f"topic id was {partition.topic_id}, now {now}")
-        judged = (
-            self._judge([located.found for located in group], self._cluster_metadata, offsets).replicas if group else []
+        evaluated = (
+            self._evaluate([located.found for located in group], self._cluster_metadata, offsets).replicas
+            if group
+            else []
         )
-        for located, replica in zip(group, judged, strict=True):
+        for located, replica in zip(group, evaluated, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
         raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}{refused}")
 
-    def _judge_or_tell(
+    def _evaluate_or_report(
         self,
         group: Sequence[FoundReplica],
         cluster_metadata: ClusterMetadata | None,
@@ -278,16 +280,16 @@ class LogDirSource:
         *,
         deep: bool,
     ) -> EvaluatedReplicas:
-        """A topic about which nothing may be asked is judged as one that is unknown."""
+        """A topic about which nothing may be asked is evaluated as one that is unknown."""
         try:
-            return self._judge(group, cluster_metadata, offsets, deep=deep, recorded=recorded)
+            return self._evaluate(group, cluster_metadata, offsets, deep=deep, recorded=recorded)
         except ClusterMetadataError as error:
             if error.retriable:
                 raise
             errors.append(scan_error(error, group[0].directory_name, str(group[0].topic_id_partition)))
-            return self._judge(group, None, None, deep=deep, recorded=recorded)
+            return self._evaluate(group, None, None, deep=deep, recorded=recorded)
 
-    def _judge(
+    def _evaluate(
         self,
         group: Sequence[FoundReplica],
         cluster_metadata: ClusterMetadata | None,

@@ -5,10 +5,10 @@ borders come from a look at the "directories" (topic, then partition); a key tha
 came later, is in an interval all the same. Intervals need a server that lists in the order of keys, as S3 promises:
 that is checked.
 
-botocore signs, sends again and judges errors, but does not parse: turning a page of 1,000 keys into dicts takes it ten
-times as long as everything else about it. Its `before-send` event lets somebody else send the signed request: here the
-answer is read, bounded and to its declared end, and kept; botocore gets an empty document in its place. Answers that
-are errors it gets as they are. One page is read from its XML:
+botocore signs, sends again and classifies errors, but does not parse: turning a page of 1,000 keys into dicts takes it
+ten times as long as everything else about it. Its `before-send` event lets somebody else send the signed request: here
+the answer is read, bounded and to its declared end, and kept; botocore gets an empty document in its place. Answers
+that are errors it gets as they are. One page is read from its XML:
 
     <ListBucketResult>           or ListVersionsResult, ListMultipartUploadsResult
       <IsTruncated>true</…>      required; with true a marker of the next page

@@ -194,7 +194,7 @@ CHANGES: list[tuple[Callable[[Setup], None], type[TieringError], str]] = [
     (_delete_topic, SourceChangedError, "leader was 1, now None"),
     (_recreate_topic_in_metadata, SourceChangedError, "leader was 1, now None"),
     (_rename_topic_in_metadata, SourceChangedError, "now cluster metadata contradicts what is on disk"),
-    (_lose_metadata_log, SourceChangedError, "cannot be judged now: no readable metadata log"),
+    (_lose_metadata_log, SourceChangedError, "cannot be evaluated now: no readable metadata log"),
 ]
 
 

@@ -284,7 +284,7 @@ def test_a_replica_that_was_fetched_of_a_cleaned_log_begins_where_its_file_does(
     assert _source(log_dir).scan().replicas[0].log_start_offset == 7
 
 
-def test_old_magic_is_found_by_a_deep_look_and_is_no_damage(tmp_path: Path) -> None:
+def test_old_magic_is_found_by_a_deep_verification_and_is_no_damage(tmp_path: Path) -> None:
     log_dir = BrokerLogDir(tmp_path / "data")
     log_dir.create_topic()
     partition = log_dir.partition()

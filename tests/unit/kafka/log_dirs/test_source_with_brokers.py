@@ -212,7 +212,7 @@ def test_a_copy_stops_where_the_leader_changes_before_it_is_finished(world: Worl
             segment.recheck()
         world.leader.leader_epoch = 4
         world.brokers.fail("topic", BrokersUnavailableError("no answer"))
-        with pytest.raises(SourceChangedError, match="cannot be judged now: no answer"):
+        with pytest.raises(SourceChangedError, match="cannot be evaluated now: no answer"):
             segment.recheck()
 
 

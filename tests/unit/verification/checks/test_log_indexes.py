@@ -30,15 +30,15 @@ def time_index(entries: list[tuple[int, int]]) -> TimeIndex:
 
 
 def wrong_offset_entries(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
-    judge = OffsetIndexEntries(offset_index(entries))
-    shown(judge, batches, table_batches)
-    return judge.wrong_entries().count
+    check = OffsetIndexEntries(offset_index(entries))
+    shown(check, batches, table_batches)
+    return check.wrong_entries().count
 
 
 def wrong_time_entries(entries: list[tuple[int, int]], batches: list[Batch], table_batches: int = 4096) -> int:
-    judge = TimeIndexEntries(time_index(entries))
-    shown(judge, batches, table_batches)
-    return judge.wrong_entries().count
+    check = TimeIndexEntries(time_index(entries))
+    shown(check, batches, table_batches)
+    return check.wrong_entries().count
 
 
 def plainly_wrong_offset_entries(entries: list[tuple[int, int]], batches: list[Batch]) -> int:
@@ -102,8 +102,8 @@ def test_a_wrong_entry_is_named() -> None:
     batches = [batch(0, 4), batch(5, 9, max_timestamp=1500)]
     offsets = OffsetIndexEntries(offset_index([(9, 100), (12, 150)]))
     times = TimeIndexEntries(time_index([(1000, 4), (1400, 9)]))
-    for judge in (offsets, times):
-        shown(judge, batches)
+    for check in (offsets, times):
+        shown(check, batches)
     assert offsets.wrong_entries().first == "entry 1 says that offset 12 is at byte 150"
     assert times.wrong_entries().first == "entry 1 says that offset 9 is the first with timestamp 1400"
     assert wrong_offset_entries([], batches) == wrong_time_entries([], batches) == 0

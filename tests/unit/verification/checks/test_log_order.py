@@ -98,7 +98,7 @@ def guard_refuses(history: LeaderEpochs, batches: list[Batch]) -> bool:
 
 
 @given(histories(), st.data(), st.integers(1, 5))
-def test_epochs_as_the_check_pass_judges_them(history: LeaderEpochs, data: st.DataObject, table_batches: int) -> None:
+def test_epochs_as_the_check_pass_reads_them(history: LeaderEpochs, data: st.DataObject, table_batches: int) -> None:
     offset, batches = START, []
     while offset <= END:
         last = offset + data.draw(st.integers(0, 6))

@@ -84,8 +84,8 @@ class Segment:
         transactions = SegmentTransactions(index, self.start)
         snapshot = indexes.serialize_producer_snapshot(self.entries if entries is None else entries)
         producers = SnapshotProducers(indexes.producer_entries_of(snapshot), transactions, self.start)
-        for judge in (transactions, producers):
-            shown(judge, self.batches, size)
+        for check in (transactions, producers):
+            shown(check, self.batches, size)
         return transactions, producers
 
 

@@ -18,7 +18,7 @@ from tests.doubles.record_batches import data_batch, marker, old_batch, record, 
 
 
 class Seen:
-    """A judge that remembers."""
+    """A check that remembers."""
 
     def __init__(self) -> None:
         self.tables: list[BatchTable] = []

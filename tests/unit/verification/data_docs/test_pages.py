@@ -36,7 +36,7 @@ RESULTS = StoredResults(
         ),
     ),
     unreadable=(),
-    judged_by=("1.24.1",),
+    evaluated_by=("1.24.1",),
 )
 RUN = QualityRun(
     origin="tiering_quality",
@@ -62,7 +62,7 @@ def test_a_page_says_what_failed_in_a_line_per_segment() -> None:
     assert "1m 15s" in said
     assert "3.0 MiB" in said
     assert "Each object in the store: 2 rules, 1 broken" in said
-    assert "Judged by Great Expectations 1.24.1" in said
+    assert "Evaluated by Great Expectations 1.24.1" in said
     assert page.ids == ["segment-ERITFBUWFxgZGhscHR4fIA", "segment-IRITFBUWFxgZGhscHR4fIA"]
     assert "#segment-ERITFBUWFxgZGhscHR4fIA" in page.links
 
@@ -87,7 +87,7 @@ def test_a_run_without_findings_and_one_without_segments() -> None:
     right = parsed(run_page(replace(RUN, failed=(), warnings=()), RESULTS))
     assert "All 14 segments passed" in right.text
     nothing = parsed(run_page(replace(RUN, failed=(), warnings=(), segments=0), StoredResults((), ("a.json: x",), ())))
-    assert "No segment was judged" in nothing.text
+    assert "No segment was verified" in nothing.text
     assert any("a.json" in text for text in nothing.text)
     assert nothing.faults == right.faults == []
 

@@ -12,7 +12,7 @@ from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.segments import sql_verdicts
 from include.tiering.segments.topics import SeenOwners
-from include.tiering.segments.values import Look, QualityResult
+from include.tiering.segments.values import QualityResult, Verification
 from include.tiering.verification import verify_segments
 from include.tiering.verification.record_verdicts import Subject
 from tests.simulation.mutants.mutant import (
@@ -33,12 +33,12 @@ def _all_pass() -> list[Patch]:
     return [(QualityResult, "fails", property(lambda _self: False))]
 
 
-def _acquits_unread() -> list[Patch]:
-    """Whoever acquits does not ask what others found since."""
-    return [(Look, "acquits", lambda self, result, _at_ms: result.rule not in self.unjudged)]
+def _clears_unread() -> list[Patch]:
+    """Whoever clears does not ask what others found since."""
+    return [(Verification, "clears", lambda self, result, _at_ms: result.rule not in self.unevaluated)]
 
 
-def _judges_what_goes() -> list[Patch]:
+def _fails_what_goes() -> list[Patch]:
     return [(sql_verdicts, "_is_finished", lambda row: row is not None)]
 
 
@@ -107,16 +107,16 @@ def _rows_not_asked() -> list[Patch]:
     ]
 
 
-JUDGING = (
+VERIFYING = (
     Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass),
     Mutant(
-        "acquits-unread",
-        "of two looks the one that convicts is heard",
+        "clears-unread",
+        "of two verifications the one that fails a segment counts",
         "the last one is",
-        _acquits_unread,
+        _clears_unread,
         otherwise,
     ),
-    Mutant("judges-what-goes", "what is being deleted is not convicted", "it is", _judges_what_goes, said(False)),
+    Mutant("fails-what-goes", "what is being deleted does not fail", "it is", _fails_what_goes, said(False)),
     Mutant(
         "all-must-follow",
         "nothing follows what is below our log start",

@@ -14,9 +14,9 @@ from great_expectations.render.renderer.page_renderer import ExpectationSuitePag
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.errors import JudgeError
+from include.tiering.errors import RuleEvaluationError
 from include.tiering.model.segments import Depth
-from include.tiering.verification.great_expectations_judge import GreatExpectationsJudge, expectations_of
+from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator, expectations_of
 from include.tiering.verification.measures import PartitionMeasure, SegmentMeasure
 from include.tiering.verification.rules import RULES, Level, explain
 from include.tiering.verification.suites import (
@@ -28,7 +28,7 @@ from include.tiering.verification.suites import (
     Suite,
     segment_suites,
 )
-from tests.doubles.plain_judge import PlainJudge
+from tests.doubles.plain_evaluator import PlainEvaluator
 
 _COLUMNS = sorted({column for rule in RULES for column in rule.check.columns})
 _NUMBERS = st.one_of(st.none(), st.just(0), st.sampled_from([1, 7, 2**32 - 1, 2**62, 2**62 + 1]))
@@ -50,13 +50,13 @@ def measure(**columns: Any) -> SegmentMeasure:
 
 
 @pytest.fixture(scope="module")
-def judge() -> GreatExpectationsJudge[SegmentMeasure]:
-    return GreatExpectationsJudge(segment_suites())
+def evaluator() -> GreatExpectationsEvaluator[SegmentMeasure]:
+    return GreatExpectationsEvaluator(segment_suites())
 
 
-def test_faultless_measures_break_nothing(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
-    assert judge.judge([measure(), measure()]) == ()
-    assert judge.judge([]) == ()
+def test_faultless_measures_break_nothing(evaluator: GreatExpectationsEvaluator[SegmentMeasure]) -> None:
+    assert evaluator.evaluate([measure(), measure()]) == ()
+    assert evaluator.evaluate([]) == ()
 
 
 @settings(max_examples=5)
@@ -68,29 +68,31 @@ def test_faultless_measures_break_nothing(judge: GreatExpectationsJudge[SegmentM
     )
 )
 def test_it_agrees_with_the_oracle(
-    judge: GreatExpectationsJudge[SegmentMeasure], rows: list[tuple[Depth, dict[str, int | None]]]
+    evaluator: GreatExpectationsEvaluator[SegmentMeasure], rows: list[tuple[Depth, dict[str, int | None]]]
 ) -> None:
     measures = [replace(measure(**columns), depth=depth) for depth, columns in rows]
-    assert judge.judge(measures) == PlainJudge().judge(measures)
+    assert evaluator.evaluate(measures) == PlainEvaluator().evaluate(measures)
 
 
-def test_what_could_not_be_measured_breaks_its_rule_and_no_other(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
+def test_what_could_not_be_measured_breaks_its_rule_and_no_other(
+    evaluator: GreatExpectationsEvaluator[SegmentMeasure],
+) -> None:
     unmeasured = [replace(measure(**{rule.check.column: None}), depth=max(rule.depths)) for rule in RULES]
-    assert [(broken.measure, broken.rule) for broken in judge.judge([measure(), *unmeasured])] == list(
+    assert [(broken.measure, broken.rule) for broken in evaluator.evaluate([measure(), *unmeasured])] == list(
         zip(unmeasured, RULES, strict=True)
     )
 
 
-def test_a_broken_rule_is_explained_by_its_numbers(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
-    (broken,) = judge.judge([measure(missing_offsets=17)])
+def test_a_broken_rule_is_explained_by_its_numbers(evaluator: GreatExpectationsEvaluator[SegmentMeasure]) -> None:
+    (broken,) = evaluator.evaluate([measure(missing_offsets=17)])
     assert (broken.measure, broken.rule.rule_id) == (measure(missing_offsets=17), "Q301")
     expected = "No offset is missing after the previous segment. Found: missing_offsets = 17"
     assert explain(broken.rule, broken.measure) == expected
 
 
-def test_a_remark_replaces_the_bare_number(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
+def test_a_remark_replaces_the_bare_number(evaluator: GreatExpectationsEvaluator[SegmentMeasure]) -> None:
     remarked = measure(manifest_differences=2, remarks=(("manifest_differences", "they differ in a, b"),))
-    (broken,) = judge.judge([remarked])
+    (broken,) = evaluator.evaluate([remarked])
     assert explain(broken.rule, broken.measure).endswith("Found: they differ in a, b")
 
 
@@ -99,9 +101,9 @@ class Incomparable(int):
         raise ArithmeticError("nobody knows")
 
 
-def test_a_rule_that_cannot_be_applied_is_an_error(judge: GreatExpectationsJudge[SegmentMeasure]) -> None:
-    with pytest.raises(JudgeError, match=r"Q301 could not be applied.*nobody knows"):
-        judge.judge([measure(), measure(missing_offsets=Incomparable(0))])
+def test_a_rule_that_cannot_be_applied_is_an_error(evaluator: GreatExpectationsEvaluator[SegmentMeasure]) -> None:
+    with pytest.raises(RuleEvaluationError, match=r"Q301 could not be applied.*nobody knows"):
+        evaluator.evaluate([measure(), measure(missing_offsets=Incomparable(0))])
 
 
 @settings(max_examples=3)
@@ -116,24 +118,28 @@ def test_other_suites_agree_with_the_oracle(suites: tuple[Suite, ...], kind: typ
     columns = {field.name: labels.get(field.name, st.integers(0, 2)) for field in fields(kind)}
     measures = data.draw(st.lists(st.builds(kind, **columns), max_size=10))
     rules = [rule for suite in suites for rule in suite.rules]
-    assert GreatExpectationsJudge[object](suites).judge(measures) == PlainJudge(rules).judge(measures)
+    assert GreatExpectationsEvaluator[object](suites).evaluate(measures) == PlainEvaluator(rules).evaluate(measures)
 
 
-def test_judging_asks_nobody(judge: GreatExpectationsJudge[SegmentMeasure], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluating_makes_no_request(
+    evaluator: GreatExpectationsEvaluator[SegmentMeasure], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("somebody was asked")
 
     for ask in ("getaddrinfo", "create_connection"):
         monkeypatch.setattr(socket, ask, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    assert len(judge.judge([measure(missing_offsets=1)])) == 1
-    assert GreatExpectationsJudge[SegmentMeasure](segment_suites()).judge([measure()]) == ()
+    assert len(evaluator.evaluate([measure(missing_offsets=1)])) == 1
+    assert GreatExpectationsEvaluator[SegmentMeasure](segment_suites()).evaluate([measure()]) == ()
 
 
 def test_results_are_stored_by_suite_and_read_as_the_rules_say(tmp_path: Path) -> None:
-    judge: GreatExpectationsJudge[SegmentMeasure] = GreatExpectationsJudge(segment_suites(), results_dir=tmp_path)
-    assert judge.judge([measure(), measure(missing_offsets=17)])
-    assert judge.judge([measure()]) == ()
+    evaluator: GreatExpectationsEvaluator[SegmentMeasure] = GreatExpectationsEvaluator(
+        segment_suites(), results_dir=tmp_path
+    )
+    assert evaluator.evaluate([measure(), measure(missing_offsets=17)])
+    assert evaluator.evaluate([measure()]) == ()
     stored = [json.loads(file.read_text()) for file in sorted(tmp_path.rglob("*.json"))]
     by_suite = {suite.name: [one for one in stored if one["suite_name"] == suite.name] for suite in segment_suites()}
     assert all(len(results) == 2 for results in by_suite.values())
@@ -157,11 +163,11 @@ def test_its_own_documents_would_say_the_sentence_of_a_rule() -> None:
 
 
 @pytest.mark.parametrize("depth", list(Depth))
-def test_a_measure_is_judged_by_the_rules_of_its_depth(
-    judge: GreatExpectationsJudge[SegmentMeasure], depth: Depth
+def test_a_measure_is_evaluated_by_the_rules_of_its_depth(
+    evaluator: GreatExpectationsEvaluator[SegmentMeasure], depth: Depth
 ) -> None:
     unmeasured = replace(measure(**dict.fromkeys(_COLUMNS)), depth=depth)
-    broken = judge.judge([replace(measure(), depth=other) for other in Depth] + [unmeasured])
+    broken = evaluator.evaluate([replace(measure(), depth=other) for other in Depth] + [unmeasured])
     assert [each.rule for each in broken] == [rule for rule in RULES if depth in rule.depths]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata import decode, encode
-from tests.doubles.kafka_lab.serde_judge import judge
+from tests.doubles.kafka_lab.serde_check import accepted_texts
 from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.mutated_records import mutated_values, seed_values
 
@@ -37,7 +37,7 @@ def _refusals() -> tuple[str | None, ...]:
 @pytest.mark.parametrize("version", RELEASES)
 def test_nothing_is_taken_that_a_release_refuses(version: str) -> None:
     require_kafka(version)
-    told = judge(_damaged(), version=version)
+    told = accepted_texts(_damaged(), version=version)
     taken_here = [
         value.hex()
         for value, kafka, ours in zip(_damaged(), told, _refusals(), strict=True)
@@ -51,7 +51,7 @@ def test_what_every_release_takes_is_taken() -> None:
     """All but a known tag whose size is not its type's: 4.x does not look at the size, and may stumble behind it."""
     for version in RELEASES:
         require_kafka(version)
-    told = [judge(_damaged(), version=version) for version in RELEASES]
+    told = [accepted_texts(_damaged(), version=version) for version in RELEASES]
     refused_here = [
         (value.hex(), ours)
         for value, ours, *kafkas in zip(_damaged(), _refusals(), *told, strict=True)
@@ -65,4 +65,4 @@ def test_what_is_written_again_means_the_same_to_kafka(version: str) -> None:
     require_kafka(version)
     taken = [value for value, ours in zip(_damaged(), _refusals(), strict=True) if ours is None]
     again = [encode(decode(value)) for value in taken]
-    assert judge(again, version=version) == judge(taken, version=version)
+    assert accepted_texts(again, version=version) == accepted_texts(taken, version=version)

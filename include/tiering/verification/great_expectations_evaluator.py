@@ -1,7 +1,7 @@
-"""The judge that is Great Expectations, on pandas. Each rule is an expectation.
+"""The evaluator that is Great Expectations, on pandas. Each rule is an expectation.
 
-Importing this module takes seconds: it is imported where measures are judged and nowhere else. One checkpoint applies
-every suite to a group of measures of one depth, in an ephemeral context that lives as long as the judge. Where a
+Importing this module takes seconds: it is imported where measures are verified and nowhere else. One checkpoint applies
+every suite to a group of measures of one depth, in an ephemeral context that lives as long as the evaluator. Where a
 directory is given, each suite's result is stored below it as Great Expectations stores it; `quality_run` reads them.
 
 A core expectation leaves missing values out, calls a column without any value a success, and reads as a sentence about
@@ -31,7 +31,7 @@ from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-from include.tiering.errors import JudgeError
+from include.tiering.errors import RuleEvaluationError
 from include.tiering.model.segments import Depth
 from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
 from include.tiering.verification.suites import Suite
@@ -155,10 +155,10 @@ _STORE: Final = "validation_results_store"
 _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}
 
 
-class GreatExpectationsJudge(Generic[Measure]):
-    """Applies `suites`. Not for several threads at once: one judge each.
+class GreatExpectationsEvaluator(Generic[Measure]):
+    """Applies `suites`. Not for several threads at once: one evaluator each.
 
-    Any number of judges, in any number of processes, may store their results below one directory.
+    Any number of evaluators, in any number of processes, may store their results below one directory.
     """
 
     def __init__(self, suites: Sequence[Suite], *, results_dir: Path | None = None) -> None:
@@ -167,8 +167,8 @@ class GreatExpectationsJudge(Generic[Measure]):
         self._order = {rule.rule_id: place for place, rule in enumerate(r for suite in suites for r in suite.rules)}
         self._checkpoints: dict[Depth | None, _Checkpoint] = {}
 
-    def judge(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """See `Judge`."""
+    def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
+        """See `RuleEvaluator`."""
         by_depth: dict[Depth | None, list[int]] = {}
         for position, measure in enumerate(measures):
             by_depth.setdefault(getattr(measure, "depth", None), []).append(position)
@@ -199,7 +199,7 @@ class _Checkpoint:
         self._checkpoint = _checkpoint(self._context, suites)
 
     def run(self, measures: Sequence[Any]) -> Iterator[tuple[int, Rule]]:
-        """(row, rule) of each measure that breaks a rule. Raises JudgeError."""
+        """(row, rule) of each measure that breaks a rule. Raises RuleEvaluationError."""
         rows = [[getattr(measure, column) for column in self._columns] for measure in measures]
         frame = pd.DataFrame(rows, columns=self._columns, dtype=object)
         run = RunIdentifier(run_name=f"{os.getpid()}-{uuid4().hex}")
@@ -216,7 +216,7 @@ class _Checkpoint:
 
 
 def _suites_of(suites: Sequence[Suite], depth: Depth | None) -> list[Suite]:
-    """What is judged of a measure of this depth; of one without a depth, all."""
+    """What is verified of a measure of this depth; of one without a depth, all."""
     if depth is None:
         return list(suites)
     of_depth = (replace(suite, rules=tuple(r for r in suite.rules if depth in r.depths)) for suite in suites)
@@ -256,5 +256,5 @@ def _broken_rows(result: Any, rule_id: str) -> list[int]:
         return []
     found: list[int] | None = (result.result or {}).get("unexpected_index_list")
     if not found:
-        raise JudgeError(f"rule {rule_id} could not be applied: {result.exception_info}")
+        raise RuleEvaluationError(f"rule {rule_id} could not be applied: {result.exception_info}")
     return found

@@ -1,4 +1,4 @@
-"""Which leader epochs an archive is judged by behind decisions: after a database was restored, and whoever is read
+"""Which leader epochs an archive is measured by behind decisions: after a database was restored, and whoever is read
 in between."""
 
 import shutil
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, judge_plainly
+from tests.doubles.two_histories import BACK, BACK_BASES, BACK_END, Cluster, evaluate_plainly
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    judge_plainly(monkeypatch)
+    evaluate_plainly(monkeypatch)
     return Cluster(tmp_path)
 
 

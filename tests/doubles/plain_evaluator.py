@@ -1,4 +1,4 @@
-"""The rules in plain Python: the oracle beside Great Expectations, and a judge that costs nothing to import."""
+"""The rules in plain Python: the oracle beside Great Expectations, and an evaluator that costs nothing to import."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from include.tiering.verification.rules import RULES, BrokenRule, IsZero, Rule
 
 
-class PlainJudge:
+class PlainEvaluator:
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = rules
 
-    def judge(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+    def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
         return tuple(BrokenRule(m, rule) for m in measures for rule in self._rules if is_broken(rule, m))
 
 

@@ -1,5 +1,5 @@
-"""Looks at one segment that overlap in any way, against a plain oracle: what one of them found stands until another
-one, that began later, judged it and found it right.
+"""Verifications of one segment that overlap in any way, against a plain oracle: what one of them found stands until
+another one, that began later, evaluated it and found it right.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
 from include.tiering.model.segments import Verdict
-from include.tiering.segments.contract import Look, QualityResult, RemoteLogMetadata, SegmentRow
+from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, SegmentRow, Verification
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.memory_metadata import MemoryMetadata
@@ -27,12 +27,12 @@ ID = SEGMENT.remote_log_segment_id
 
 @dataclass(frozen=True)
 class Planned:
-    """A look: it begins and ends at these turns, finds these rules broken, and judges no others than these."""
+    """A verification: it begins and ends at these turns, finds these rules broken, and evaluates only these."""
 
     begins: int
     ends: int
     broken: frozenset[str]
-    judged: frozenset[str]
+    evaluated: frozenset[str]
     passes: bool
 
 
@@ -48,7 +48,7 @@ class Oracle:
             cleared = {
                 rule
                 for rule, since in self.found.items()
-                if rule in one.judged and (since < one.begins or rule not in CRITICAL)
+                if rule in one.evaluated and (since < one.begins or rule not in CRITICAL)
             }
             self.found = {rule: since for rule, since in self.found.items() if rule not in cleared}
         self.found |= dict.fromkeys(one.broken, turn)
@@ -59,7 +59,7 @@ class Oracle:
 
 
 @st.composite
-def looks(draw: st.DrawFn) -> list[Planned]:
+def verifications(draw: st.DrawFn) -> list[Planned]:
     """Each turn is the beginning or the end of one."""
     count = draw(st.integers(1, 6))
     turns = draw(st.permutations([number for number in range(count) for _ in range(2)]))
@@ -67,8 +67,8 @@ def looks(draw: st.DrawFn) -> list[Planned]:
     planned = []
     for number in range(count):
         begins, ends = (turn for turn, whose in enumerate(turns) if whose == number)
-        judged = draw(rules)
-        planned.append(Planned(begins, ends, draw(rules) & judged, judged, draw(st.integers(0, 3)) > 0))
+        evaluated = draw(rules)
+        planned.append(Planned(begins, ends, draw(rules) & evaluated, evaluated, draw(st.integers(0, 3)) > 0))
     return planned
 
 
@@ -88,8 +88,8 @@ def in_sql(engine: Engine) -> RemoteLogMetadata:
     return metadata
 
 
-@given(planned=looks())
-def test_overlapping_looks(engine: Engine, planned: list[Planned]) -> None:
+@given(planned=verifications())
+def test_overlapping_verifications(engine: Engine, planned: list[Planned]) -> None:
     for metadata in (in_sql(engine), MemoryMetadata([SegmentRow(SEGMENT, Verdict.NONE, 1)])):
         oracle, before = Oracle(), {}
         for turn in range(2 * len(planned)):
@@ -97,10 +97,10 @@ def test_overlapping_looks(engine: Engine, planned: list[Planned]) -> None:
                 if one.begins == turn:
                     before[one] = metadata.segment(ID)
                 if one.ends == turn:
-                    judgement = metadata.record_look(look_of(one, before[one]))
+                    recorded = metadata.record_verification(verification_of(one, before[one]))
                     oracle.hear(one, turn)
-                    assert judgement is not None
-                    assert (judgement.verdict, {r.rule for r in judgement.broken}) == (
+                    assert recorded is not None
+                    assert (recorded.verdict, {r.rule for r in recorded.broken}) == (
                         oracle.verdict,
                         set(oracle.found),
                     )
@@ -109,9 +109,9 @@ def test_overlapping_looks(engine: Engine, planned: list[Planned]) -> None:
             assert (row.verdict, broken) == (oracle.verdict, set(oracle.found))
 
 
-def look_of(one: Planned, before: SegmentRow | None) -> Look:
+def verification_of(one: Planned, before: SegmentRow | None) -> Verification:
     results = tuple(
         QualityResult(ID, rule, "critical" if rule in CRITICAL else "warning", passed=False)
         for rule in sorted(one.broken)
     )
-    return Look(ID, results, frozenset(RULES) - one.judged, before=before if one.passes else None)
+    return Verification(ID, results, frozenset(RULES) - one.evaluated, before=before if one.passes else None)

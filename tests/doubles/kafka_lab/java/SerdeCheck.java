@@ -8,11 +8,11 @@ import org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteL
 import org.apache.kafka.server.log.remote.storage.RemoteLogMetadata;
 
 /**
- * Kafka's own serde of __remote_log_metadata as a judge.
+ * Kafka's own serde of __remote_log_metadata as a accepted_texts.
  * Reads: count int32, then count times length int32 and bytes. Answers each: accepted int8 (1 or 0), length int32, UTF-8:
  * what it decoded, or the class of the error.
  */
-public final class SerdeJudge {
+public final class SerdeCheck {
     public static void main(String[] arguments) throws IOException {
         DataInputStream in = new DataInputStream(new BufferedInputStream(System.in, 1 << 16));
         DataOutputStream out = new DataOutputStream(new BufferedOutputStream(System.out, 1 << 16));

@@ -1,5 +1,7 @@
-"""All checks of a hand-over; what can go wrong when segments are seeded, and which of them looks for it, or why none
-can; and `docs/handover-checks.md`, which is made from both.
+"""All checks of a handover, and the pitfalls that they cover.
+
+A pitfall is what can go wrong when segments are published for brokers. It names the checks that find it, or says why no
+check can. `docs/handover-checks.md` is generated from both.
 """
 
 from dataclasses import dataclass

@@ -117,7 +117,8 @@ class AuditAlarmOperator(BaseOperator):
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
         lines = [f"{refusal.guard}: {refusal.sentence}" for refusal in audit.refusals]
         lines += [
-            f"{recorded.finding.kind} {printable(recorded.finding.key)}: {recorded.finding.message} (finding {recorded.finding_id})"
+            f"{recorded.finding.kind} {printable(recorded.finding.key)}: {recorded.finding.message}"
+            f" (finding {recorded.finding_id})"
             for recorded in found
             if recorded.finding.kind in ALARMING
         ]

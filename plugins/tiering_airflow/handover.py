@@ -1,5 +1,6 @@
-"""The tasks of `tiering_handover` and `tiering_handover_watch`. Each opens the library,
-carries one step on, says the result.
+"""The tasks of `tiering_handover` and `tiering_handover_watch`.
+
+Each opens the library, carries one step on, and says the result.
 
 XCom carries the id of the hand-over; the question to a person, steps, old values, checks and approvals are in the
 platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.

@@ -192,7 +192,7 @@ def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
                 f" need {needed_bytes}",
-                "while overrides hold, nothing of the topic is deleted: free space or lower tiering.handover.hold.hours",
+                "while overrides hold, nothing of the topic is deleted: free some, or lower tiering.handover.hold.hours",
             )
 
 

@@ -1,25 +1,35 @@
-"""What is said of an audit: when a person is needed, and what became of a removal."""
+"""Audits: findings, guards and names of keys."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from include.tiering.audit.finding import AuditFinding, FindingKind, PassedOver
 from include.tiering.audit.plan_removals import PlannedRemoval, RemovalItem, RemovalOutcome, RemovalPlan, Spared
 from include.tiering.audit.record import (
+    ActiveGuard,
+    AuditEvidence,
     AuditRecord,
     AuditSource,
     AuditTally,
     FindingState,
     Guard,
+    Memory,
     RecordedFinding,
     Refusal,
+    UnknownCopy,
+    known_before_restore,
+    refusals,
 )
 from include.tiering.audit.report import AuditRun, RemovalRun, present_accepted, present_audit, removal_question
+from include.tiering.audit.rules import is_marker_or_probe, named_segment_id
 from include.tiering.model.segments import RemoteLogSegmentId
 from include.tiering.presentation import as_text
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
 from tests.doubles.segments import partition_of, uuid
+
+# What is said of an audit: when a person is needed, and what became of a removal.
 
 ORDERS = partition_of("orders")
 RECORD = AuditRecord("one", AuditSource.LISTING, 5, 5, 33, 10, (), {}, 1)
@@ -121,3 +131,117 @@ def test_accepted_findings_are_listed() -> None:
     presentation = present_accepted([recorded(state=FindingState.ACCEPTED)])
     assert (presentation.ok, "1 finding accepted" in presentation.summary) == (True, True)
     assert [one["finding_id"] for one in presentation.document()["accepted"]] == [7]
+
+
+# Each guard objects to what it is for, and to nothing else.
+
+SOUND = AuditEvidence(
+    objection=None,
+    segment_objects=9,
+    memory=Memory(3, 1_000),
+    listing_ended_ms=50,
+    rows_began_ms=50,
+)
+
+
+def guards(**changes: Any) -> list[Guard]:
+    return [refusal.guard for refusal in refusals(replace(SOUND, **changes))]
+
+
+def test_none_objects_to_a_sound_store() -> None:
+    assert guards() == []
+    assert guards(unknown_copies=(UnknownCopy("a", 999), UnknownCopy("b", None))) == []
+
+
+def test_a_store_that_is_not_this_databases() -> None:
+    assert guards(objection="the store belongs to another database") == [Guard.FOREIGN_STORE]
+
+
+def test_a_clock_that_others_contradict() -> None:
+    assert guards(disbelief="the database's clock says 2038, this worker's says 2026") == [Guard.CLOCK_DISAGREES]
+
+
+def test_an_empty_database() -> None:
+    assert guards(memory=Memory(0, None)) == [Guard.EMPTY_DATABASE]
+    assert guards(memory=Memory(0, None), segment_objects=0) == []
+
+
+@pytest.mark.parametrize(("began_ms", "objects"), [(999, False), (1_000, True), (1_001, True)])
+def test_a_copy_that_began_when_the_database_remembers_nothing(began_ms: int, objects: bool) -> None:
+    copies = (UnknownCopy("old", 1), UnknownCopy("key", began_ms), UnknownCopy("silent", None))
+    found = refusals(replace(SOUND, unknown_copies=copies))
+    assert [one.guard for one in found] == [Guard.OLDER_DATABASE] * objects
+    assert all("key" in one.sentence and "restored from a backup?" in one.sentence for one in found)
+
+
+def test_rows_before_the_listing() -> None:
+    assert guards(rows_began_ms=49) == [Guard.ROWS_BEFORE_LISTING]
+    assert guards(rows_began_ms=51) == []
+
+
+def test_a_listing_that_lacks_something() -> None:
+    found = refusals(replace(SOUND, unlisted=("hostile\x1b[31m", "other")))
+    assert [one.guard for one in found] == [Guard.INCOMPLETE_LISTING]
+    assert found[0].sentence.isprintable()
+
+
+def test_several_object_at_once() -> None:
+    assert guards(objection="another store", memory=Memory(0, None), rows_began_ms=1, unlisted=("a",)) == [
+        Guard.FOREIGN_STORE,
+        Guard.EMPTY_DATABASE,
+        Guard.ROWS_BEFORE_LISTING,
+        Guard.INCOMPLETE_LISTING,
+    ]
+
+
+def test_what_was_remembered_when_the_database_was_set_back_counts_until_that_is_cleared() -> None:
+    active = [ActiveGuard(Guard.OLDER_DATABASE, "because", 5, memory_ms) for memory_ms in (None, 700, 800)]
+    assert known_before_restore(Memory(3, 1_000), []) == Memory(3, 1_000)
+    assert known_before_restore(Memory(3, 1_000), active[:1]) == Memory(3, 1_000)
+    assert known_before_restore(Memory(3, 1_000), active) == Memory(3, 700)
+    assert known_before_restore(Memory(0, None), active) == Memory(0, None)
+
+
+# What a key says before any layout is asked.
+
+SEGMENT_ID = "__79_Pv6-fj39vX08_Lx8A"
+FILE = f"00000000000000000042-{SEGMENT_ID}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"orders-AQIDBAUGBwgJCgsMDQ4PEA/3/{FILE}.log",
+        f"{FILE}.rsm-manifest",
+        f"/{FILE}.leader_epoch_checkpoint",
+        f"any\nthing/../{FILE}.timeindex",
+    ],
+)
+def test_a_segment_id_stands_in_the_last_part_under_any_prefix(key: str) -> None:
+    assert named_segment_id(key) == SEGMENT_ID
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        FILE,
+        f"{FILE}.log/",
+        f"{FILE}.log\n",
+        f"{FILE}.log.gz",
+        f"x{FILE}.log",
+        f"0{FILE}.log",
+        f"{FILE}x.log",
+        f"{FILE.replace('_', '~')}.log",
+        "orders/00000000000000000042.log",
+    ],
+)
+def test_other_keys_name_none(key: str) -> None:
+    assert named_segment_id(key) is None
+
+
+def test_our_own_objects_are_the_marker_and_probes() -> None:
+    assert is_marker_or_probe("_tiering-store.json")
+    assert is_marker_or_probe("_tiering-probe-0123456789abcdef")
+    for other in ("_tiering-store.json.bak", "a/_tiering-store.json", "_tiering-probe-x", "_tiering-other"):
+        assert not is_marker_or_probe(other)

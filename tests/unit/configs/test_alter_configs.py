@@ -1,13 +1,17 @@
-"""A change is checked, stored, announced, and waited for; repeated, it is announced again."""
+"""Dynamic configs: their catalogue, and changes."""
 
 import pytest
 
+from include.tiering.configs.config_catalogue import all_configs, config_names, config_on, configs_of
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, EntityType
 from include.tiering.configs.service import POLL_SECONDS, AlteredConfigs, alter_configs
 from include.tiering.errors import ConfigRefusedError, MetadataUnavailableError, SettingError
-from include.tiering.quotas.contract import QuotasInForce, Scope
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
+from include.tiering.settings.catalogue import dynamic_settings
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
+
+# A change is checked, stored, announced, and waited for; repeated, it is announced again.
 
 COPY = "remote.log.manager.copy.max.bytes.per.second"
 COPY_SCOPE = Scope.parse("copy/broker/")
@@ -96,3 +100,124 @@ def test_a_refused_change_is_neither_stored_nor_announced(
     with pytest.raises(error):
         alter_configs(entity, changes, store=store, ledger=ledger, clock=clock, author="ann")
     assert (store.snapshot(), ledger.announced) == (before, [])
+
+
+# The table of configs that may be changed live: names, places and bounds are promises to users.
+
+BROKERS, TOPICS, CLIENTS = (ConfigEntity(kind) for kind in EntityType)
+BROKER_1, ORDERS, REPORTING = (
+    ConfigEntity(kind, name) for kind, name in zip(EntityType, ("1", "orders", "reporting"), strict=True)
+)
+EVERYWHERE = (BROKERS, BROKER_1, TOPICS, ORDERS, CLIENTS, REPORTING)
+
+LEGAL = {
+    "tiering.copy.total.max.bytes.per.second": {BROKERS: "copy/total/"},
+    "tiering.fetch.total.max.bytes.per.second": {BROKERS: "fetch/total/"},
+    "remote.log.manager.copy.max.bytes.per.second": {BROKERS: "copy/broker/", BROKER_1: "copy/broker/1"},
+    "remote.log.manager.fetch.max.bytes.per.second": {BROKERS: "fetch/broker/", BROKER_1: "fetch/broker/1"},
+    "tiering.copy.max.bytes.per.second": {TOPICS: "copy/topic/", ORDERS: "copy/topic/orders"},
+    "tiering.fetch.max.bytes.per.second": {
+        TOPICS: "fetch/topic/",
+        ORDERS: "fetch/topic/orders",
+        CLIENTS: "fetch/client/",
+        REPORTING: "fetch/client/reporting",
+    },
+    "total.bytes.in.per.sec.threshold": {BROKERS: None, BROKER_1: None},
+    "bytes.in.per.sec.threshold": {ORDERS: None},
+    "tiering.delete.max.requests.per.second": {BROKERS: "delete/total/"},
+    "retention.ms": {ORDERS: None},
+    "retention.bytes": {ORDERS: None},
+    "remote.log.manager.copier.thread.pool.size": {BROKERS: None},
+    "remote.log.manager.expiration.thread.pool.size": {BROKERS: None},
+    "remote.log.reader.threads": {BROKERS: None},
+    **{setting.name: {BROKERS: None} for setting in dynamic_settings()},
+}
+
+
+def test_every_name_with_its_places_and_scopes() -> None:
+    found = {
+        name: {
+            entity: str(scope) if (scope := config.scope(entity)) else None
+            for entity in EVERYWHERE
+            for config in configs_of(entity)
+            if config.name == name
+        }
+        for name in config_names()
+    }
+    assert found == LEGAL
+
+
+def test_every_row_can_be_explained_to_a_user() -> None:
+    for config in all_configs():
+        assert config.sentence.endswith("."), config.name
+        assert config.accepts
+        assert config.unit or config.accepts == "true or false" or config.accepts.startswith("keep, or "), config.name
+
+
+def test_one_name_means_another_scope_on_another_entity_type() -> None:
+    name = "tiering.fetch.max.bytes.per.second"
+    assert config_on(ORDERS, name).scope(ORDERS) == Scope(QuotaKind.FETCH, QuotaLevel.TOPIC, "orders")
+    assert config_on(REPORTING, name).scope(REPORTING) == Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, "reporting")
+
+
+def test_kafkas_later_name_of_the_byte_bound_is_an_alias() -> None:
+    assert config_on(BROKERS, "queued.max.request.bytes") == config_on(BROKERS, "queued.max.bytes")
+
+
+@pytest.mark.parametrize(
+    ("entity", "name", "words"),
+    [
+        (BROKERS, "remote.log.manager.copy.max.bytes.per.secnd", "did you mean remote.log.manager.copy.max.bytes.per"),
+        (ORDERS, "bytes.in.per.second.threshold", "unknown config .* did you mean bytes.in.per.sec.threshold"),
+        (REPORTING, "zzz", "known are tiering.fetch.max.bytes.per.second"),
+        (BROKER_1, "tiering.copy.total.max.bytes.per.second", "set on broker 1: it belongs to brokers: default$"),
+        (TOPICS, "bytes.in.per.sec.threshold", "set on topics default: it belongs to topics: named"),
+        (BROKER_1, "tiering.copier.max.batches", "brokers: default$"),
+        (BROKERS, "tiering.fetch.max.bytes.per.second", "topics: default and named; clients: default and named"),
+        (BROKERS, "tiering.copier.lease.ms", "unknown config"),
+        (TOPICS, "retention.ms", "set on topics default: it belongs to topics: named"),
+        (BROKERS, "a\x1b[2J", r"unknown config a\\x1b\[2J"),
+    ],
+)
+def test_a_name_that_is_unknown_or_out_of_place(entity: ConfigEntity, name: str, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        config_on(entity, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"), [("1", "1"), (" 052428800 ", "52428800"), (str(UNLIMITED), str(UNLIMITED))]
+)
+def test_quotas_are_whole_bytes_a_second(text: str, stored: str) -> None:
+    assert config_on(BROKERS, "remote.log.manager.copy.max.bytes.per.second").canonical(text) == stored
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "", "1.5", "50MB", "1_000", "٣", str(UNLIMITED + 1), "9" * 10_000])
+def test_what_is_no_quota_is_refused_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(SettingError, match=f"accepted: integer, 1 to {UNLIMITED} .bytes a second") as refused:
+        config_on(BROKERS, "remote.log.manager.copy.max.bytes.per.second").canonical(text)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+@pytest.mark.parametrize(
+    ("text", "stored"), [("-1", "-1"), ("0", "0"), (" 0604800000", "604800000"), (str(UNLIMITED), str(UNLIMITED))]
+)
+def test_retention_is_kafkas_range(name: str, text: str, stored: str) -> None:
+    assert config_on(ORDERS, name).canonical(text) == stored
+
+
+@pytest.mark.parametrize("text", ["-2", "--1", "7d", "", "-", str(UNLIMITED + 1)])
+def test_what_is_no_retention_is_refused_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(SettingError, match=rf"accepted: integer, -1 .for ever. to {UNLIMITED} .milliseconds"):
+        config_on(ORDERS, "retention.ms").canonical(text)
+
+
+@pytest.mark.parametrize(("text", "stored"), [("0", "0"), (" 010", "10"), (str(2**31 - 1), str(2**31 - 1))])
+def test_a_pool_may_have_no_slots(text: str, stored: str) -> None:
+    assert config_on(BROKERS, "remote.log.manager.copier.thread.pool.size").canonical(text) == stored
+
+
+@pytest.mark.parametrize("text", ["-1", "2147483648", "two", ""])
+def test_what_is_no_size_of_a_pool_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match=r"accepted: integer, 0 .a pause. to 2147483647 .slots"):
+        config_on(BROKERS, "remote.log.manager.copier.thread.pool.size").canonical(text)

@@ -1,4 +1,4 @@
-"""Opening databases: URLs, passwords, the rules of a SQLite file."""
+"""Engines and statements."""
 
 import logging
 import sqlite3
@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import Engine, event, text
 
 from include.tiering.database.engine import open_engine
-from include.tiering.database.transactions import reading, writing
+from include.tiering.database.transactions import reading, stored_text, writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
+
+# Opening databases: URLs, passwords, the rules of a SQLite file.
 
 PASSWORD = "s3cr3t-word"
 
@@ -122,3 +126,26 @@ class TestSqliteFile:
         with pytest.raises(MetadataUnavailableError, match="locked"), writing(file_engine):
             pass
         other.close()
+
+
+# Text from outside, as it may be stored.
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [("plain é 漢", "plain é 漢"), ("a\x00b", "a\\x00b"), ("\x1b[2J\n", "\\x1b[2J\\n"), ("\udcff", "\\udcff")],
+)
+def test_what_a_terminal_or_database_would_not_take_is_escaped(text: str, stored: str):
+    assert stored_text(text) == stored
+
+
+@given(st.text(st.characters(), max_size=50))
+def test_stored_text_is_utf_8_and_stays_as_it_is(text: str):
+    stored = stored_text(text)
+    assert stored.isprintable()
+    stored.encode()
+    assert stored_text(stored) == stored
+
+
+def test_long_text_is_cut():
+    assert stored_text("x" * 10_000) == "x" * 2_000

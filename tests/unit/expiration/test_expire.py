@@ -1,13 +1,34 @@
-"""The report of an expiration run: JSON members that others rely on, and the line a person reads."""
+"""Expiration as a run: its plan checked again, its report, its metrics."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import pytest
+from prometheus_client import CollectorRegistry
+
+from include.tiering.expiration.checks import still_planned
 from include.tiering.expiration.plan import HeldSegments, Unknown
 from include.tiering.expiration.report import ExpireRun, present_expire
+from include.tiering.expiration.service import count_deleted
+from include.tiering.model.retention import DeletionReason
+from include.tiering.model.segments import Verdict
 from include.tiering.runs.deletion_limits import DeletionLimitReport, TopicAction
-from include.tiering.runs.deletion_run import Approval, DeletionItem, DeletionOutcome, DeletionRun
-from tests.doubles.expirations import planned_expiration
+from include.tiering.runs.deletion_run import (
+    Approval,
+    DeletionItem,
+    DeletionOutcome,
+    DeletionRun,
+    PlannedDeletion,
+    PlannedExpiration,
+)
+from include.tiering.segments.values import SegmentRow
+from include.tiering.telemetry.metrics import PrometheusRecorder
+from tests.doubles.archive import Archive
+from tests.doubles.expirations import planned_deletion, planned_expiration
 from tests.doubles.segments import FINISHED, partition_of, segment_of
+
+# The report of an expiration run: JSON members that others rely on, and the line a person reads.
 
 A = partition_of("orders", 2)
 PLAN = planned_expiration(A, *(segment_of(A, n, 10 * n, 10 * n + 9, state=FINISHED) for n in range(3)))
@@ -98,3 +119,100 @@ def test_summaries() -> None:
 def test_tables_name_reasons_shares_and_failures() -> None:
     titles = [table.title for table in present_expire(run_of(DELETED, FAILED, PLANNED)).tables()]
     assert titles == ["expires, run run", "share of each topic", "needs an approval", "could not be deleted"]
+
+
+# What became of the reasons of a plan while it waited for an approval, over a real deployment.
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive.of(tmp_path)
+    made.copy()
+    return made
+
+
+def _planned(archive: Archive) -> list[PlannedDeletion]:
+    with archive.open() as app:
+        app.expiration.plan("approved")
+        return [
+            deletion for planned in app.adapters.stores.deletions.plan("approved") for deletion in planned.deletions
+        ]
+
+
+def _withdrawn(archive: Archive) -> list[PlannedDeletion]:
+    with archive.open() as app:
+        return list(app.expiration.withdrawn("approved"))
+
+
+def test_a_plan_stands_while_its_reasons_do(archive: Archive) -> None:
+    archive.set(retention_bytes=100_000)
+    planned = _planned(archive)
+    assert planned
+    assert _withdrawn(archive) == []
+    archive.set(retention_bytes=0)
+    assert _withdrawn(archive) == []
+
+
+def test_what_would_stay_now_is_named(archive: Archive) -> None:
+    archive.set(retention_bytes=0)
+    planned = _planned(archive)
+    archive.set(retention_bytes=100_000)
+    kept = _withdrawn(archive)
+    assert 0 < len(kept) < len(planned)
+    assert set(kept) < set(planned)
+    archive.set(retention_bytes=None)
+    assert _withdrawn(archive) == planned
+
+
+def test_what_another_run_deleted_is_nobodys_loss(archive: Archive) -> None:
+    archive.set(retention_bytes=0)
+    planned = _planned(archive)
+    run, _ = archive.expire()
+    assert len(run.items) == len(planned)
+    archive.set(retention_bytes=None)
+    assert _withdrawn(archive) == []
+
+
+# What of a plan goes on, by what would be planned now.
+
+ORDERS = partition_of("orders", 0)
+COPY = segment_of(ORDERS, 1, 0, 9)
+
+
+@dataclass
+class OneSegment:
+    """Metadata that know of an abandoned copy alone."""
+
+    def list_segments(self, _partition: object) -> list[SegmentRow]:
+        return [SegmentRow(COPY, Verdict.NONE, None)]
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "goes"),
+    [
+        (DeletionReason.TIME, DeletionReason.TIME, True),
+        (DeletionReason.TIME, DeletionReason.LOG_START, True),
+        (DeletionReason.TIME, DeletionReason.ABANDONED_COPY, False),
+        (DeletionReason.ABANDONED_COPY, DeletionReason.ABANDONED_COPY, True),
+        (DeletionReason.ABANDONED_COPY, DeletionReason.TIME, True),
+    ],
+)
+def test_what_is_due_only_as_an_abandoned_copy_waits_for_a_plan_that_says_so(
+    planned: DeletionReason, now: DeletionReason, goes: bool
+) -> None:
+    """Only of such a one is proved that its offsets are elsewhere, by what the plan calls it."""
+    before = PlannedExpiration(ORDERS, 0, 0, (planned_deletion(COPY, planned),))
+    again = replace(before, deletions=(planned_deletion(COPY, now),))
+    metadata: Any = OneSegment()
+    checked = still_planned(before, again, metadata, history=0)
+    assert (checked.planned.deletions, checked.kept) == ((before.deletions, ()) if goes else ((), before.deletions))
+
+
+# Metrics of deletions: segments that went or stayed.
+
+
+def test_segments_by_topic() -> None:
+    registry = CollectorRegistry()
+    count_deleted(PrometheusRecorder(registry), "orders", deleted=5, failed=1)
+    assert registry.get_sample_value("RemoteDeleteRequestsPerSec_total", {"topic": "orders"}) == 6
+    assert registry.get_sample_value("RemoteDeleteErrorsPerSec_total", {"topic": "orders"}) == 1

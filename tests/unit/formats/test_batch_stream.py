@@ -1,9 +1,14 @@
+"""Streams of batches."""
+
+from collections.abc import Callable
+
 import google_crc32c
 import pytest
 
 from include.tiering.errors import FormatError, OldMagicError, SourceChangedError
+from include.tiering.formats import primitive_types
 from include.tiering.formats.log_batches import MIN_BLOCK_BYTES, BatchStream
-from include.tiering.formats.record_batch import ControlType, control_type
+from include.tiering.formats.record_batch import ControlType, WholeBatches, control_type
 from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
 from tests.doubles.record_batches import marker, old_batch, record_batch, with_crc
 
@@ -140,3 +145,95 @@ def test_a_wrong_crc_is_not_hidden_by_right_fields() -> None:
     changed = SMALL[:60] + b"\x09" + SMALL[61:]
     assert "CRC-32C" in _failure(changed).message
     assert _positions(with_crc(changed)) == [(0, 0)]
+
+
+# When a read is full: once nothing more fits, so that nothing more is asked for.
+
+HEADER_BYTES = 61
+"""Of a record batch of magic 2, before its records."""
+BATCH = record_batch(0, count=1, value_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("room_bytes", "missing_bytes"),
+    [(0, 0), (1, 0), (HEADER_BYTES - 1, 0), (HEADER_BYTES, HEADER_BYTES), (2 * HEADER_BYTES, 2 * HEADER_BYTES)],
+)
+def test_a_read_is_full_once_no_header_fits_any_more(room_bytes: int, missing_bytes: int) -> None:
+    """Else bytes beyond the limit would be asked for, to find a batch that is too large."""
+    collected = WholeBatches(0, len(BATCH) + room_bytes)
+    collected.begin(0, 10 * len(BATCH), 0)
+    assert collected.missing_bytes == len(BATCH) + room_bytes
+    collected.feed(BATCH)
+    assert (collected.full, collected.missing_bytes) == (missing_bytes == 0, missing_bytes)
+    assert bytes(collected.records) == BATCH
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**32 - 1, "ffffffff0f")],
+)
+def test_uvarint_bytes(value: int, encoded: str) -> None:
+    assert primitive_types.write_uvarint(value).hex() == encoded
+    assert primitive_types.read_uvarint(b"\xaa" + bytes.fromhex(encoded) + b"\xaa", 1) == (value, 1 + len(encoded) // 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_varint_bytes_are_zig_zag(value: int, encoded: str) -> None:
+    assert primitive_types.write_varint(value).hex() == encoded
+    assert primitive_types.read_varint(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"), [(0, "00"), (2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")]
+)
+def test_varlong_bytes(value: int, encoded: str) -> None:
+    assert primitive_types.write_varlong(value).hex() == encoded
+    assert primitive_types.read_varlong(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
+
+
+@pytest.mark.parametrize("encoded", ["", "80", "ffffffff"])
+def test_a_cut_number_names_where_it_began(encoded: str) -> None:
+    with pytest.raises(FormatError, match="cut off") as caught:
+        primitive_types.read_uvarint(b"\0\0" + bytes.fromhex(encoded), 2)
+    assert caught.value.position == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "encoded"),
+    [
+        (primitive_types.read_uvarint, "ffffffff10"),
+        (primitive_types.read_uvarint, "ffffffffff01"),
+        (primitive_types.read_varint, "808080808000"),
+        (primitive_types.read_varlong, "ffffffffffffffffff02"),
+        (primitive_types.read_varlong, "8080808080808080808000"),
+    ],
+)
+def test_more_bits_than_the_type_has_are_refused(read: Callable[[bytes, int], tuple[int, int]], encoded: str) -> None:
+    with pytest.raises(FormatError, match="more than"):
+        read(bytes.fromhex(encoded), 0)
+
+
+@pytest.mark.parametrize(
+    ("write", "value"),
+    [
+        (primitive_types.write_uvarint, -1),
+        (primitive_types.write_uvarint, 2**32),
+        (primitive_types.write_varint, 2**31),
+        (primitive_types.write_varlong, -(2**63) - 1),
+    ],
+)
+def test_what_does_not_fit_is_not_written(write: Callable[[int], bytes], value: int) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        write(value)

@@ -1,4 +1,4 @@
-"""Golden manifests of the plugin itself, and what a hostile one meets."""
+"""Manifests and custom metadata of Aiven."""
 
 import contextlib
 import json
@@ -12,9 +12,11 @@ from include.tiering.errors import FormatError
 from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
 from include.tiering.formats.aiven_manifest import (
     MAX_MANIFEST_BYTES,
+    CustomMetadataField,
     Encryption,
     IndexPosition,
     build_manifest,
+    encode_custom_metadata,
     index_positions,
     parse_manifest,
 )
@@ -27,6 +29,8 @@ from include.tiering.model.segments import (
     Uuid,
 )
 from include.tiering.units import GIB, MIB
+
+# Golden manifests of the plugin itself, and what a hostile one meets.
 
 # As the plugin's own classes wrote it: 25 bytes in chunks of 10, no transaction index.
 GOLDEN = (
@@ -303,3 +307,30 @@ def test_a_flipped_byte_gives_another_manifest_or_a_format_error(position: int, 
     damaged = GOLDEN[:position] + bytes([byte]) + GOLDEN[position + 1 :]
     with contextlib.suppress(FormatError):
         parse_manifest(damaged)
+
+
+# Custom metadata: the plugin's vectors.
+
+SIZE, PREFIX, KEY = CustomMetadataField
+
+
+@pytest.mark.parametrize(
+    ("values", "encoded"),
+    [
+        ({SIZE: 100, KEY: "foo"}, "020002c801020404666f6f"),
+        ({KEY: "foo", SIZE: 100}, "020002c801020404666f6f"),
+        ({SIZE: 76}, "0100029801"),
+        ({SIZE: 2**30}, "0100058080808008"),
+        ({PREFIX: "p/"}, "01010303702f"),
+        ({PREFIX: ""}, "01010101"),
+        ({}, "00"),
+    ],
+)
+def test_it_equals_the_plugins(values: dict[CustomMetadataField, int | str], encoded: str) -> None:
+    assert encode_custom_metadata(values).hex() == encoded
+
+
+def test_a_long_key_has_a_length_of_two_bytes() -> None:
+    encoded = encode_custom_metadata({KEY: "k" * 200})
+    assert encoded[:6].hex() == "0102ca01c901"
+    assert encoded[6:] == b"k" * 200

@@ -1,4 +1,4 @@
-"""Records of a batch against its header."""
+"""Records, their contents and transactions."""
 
 import contextlib
 import struct
@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 from include.tiering.errors import FormatError
 from include.tiering.formats import records
+from include.tiering.formats.indexes import (
+    AbortedTxn,
+    OngoingTransaction,
+    ProducerEntry,
+    Transactions,
+    open_transactions,
+)
 from include.tiering.formats.primitive_types import write_varint, write_varlong
-from include.tiering.formats.record_batch import HEADER_SIZE, Codec, parse_header
+from include.tiering.formats.record_batch import HEADER_SIZE, Codec, ControlType, iter_headers, parse_header
 from include.tiering.formats.records import (
     Decompressor,
     Opened,
@@ -22,11 +29,16 @@ from include.tiering.formats.records import (
     check_records,
     read_record_pieces,
     read_records,
+    records_of,
 )
+from include.tiering.model.segments import RecordDigest, SeenRecord
 from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data
+from tests.doubles.byte_sources import BytesSource
 from tests.doubles.large_batches import compressed, with_records, with_zeros
-from tests.doubles.record_batches import record, record_batch, with_crc
+from tests.doubles.record_batches import data_batch, marker, record, record_batch, with_crc
+
+# Records of a batch against its header.
 
 # Two records that a broker wrote: k1/v1 at +0 ms, a null key with a header at +10 ms.
 GOLDEN = bytes.fromhex(
@@ -218,3 +230,157 @@ def test_every_batch_of_real_producers_opens() -> None:
             at += header.size_bytes
     assert set(seen) == set(Codec)
     assert min(seen.values()) > 10
+
+
+# Records inside of batches with keys, values and headers, and their digest.
+
+BASE_MS = 1_700_000_000_000
+BYTES = st.none() | st.binary(max_size=20)
+HEADERS = st.lists(st.tuples(st.binary(max_size=8), BYTES), max_size=3)
+# length 10 (zigzag) | attributes | timestamp delta 5 | offset delta 0 | key "k" | value absent | 1 header "h" = ""
+GOLDEN_CONTENTS = bytes([20, 0, 10, 0, 2]) + b"k" + bytes([1, 2, 2]) + b"h" + bytes([0])
+
+
+def encoded(delta, timestamp_delta, key, value, headers):
+    def field(content):
+        return write_varint(-1) if content is None else write_varint(len(content)) + content
+
+    body = b"\0" + write_varlong(timestamp_delta) + write_varint(delta) + field(key) + field(value)
+    body += write_varint(len(headers)) + b"".join(field(name) + field(content) for name, content in headers)
+    return write_varint(len(body)) + body
+
+
+def opened(batch):
+    return list(records_of(parse_header(batch), memoryview(batch)[HEADER_SIZE:], Decompressor()))
+
+
+def test_one_record_byte_by_byte():
+    (record,) = opened(record_batch(40, records=GOLDEN_CONTENTS))
+    assert record == SeenRecord(40, False, BASE_MS + 5, b"k", None, ((b"h", b""),))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1_000), BYTES, BYTES, HEADERS), min_size=1, max_size=5))
+def test_what_was_written_is_read(contents):
+    blob = b"".join(encoded(number, *one) for number, one in enumerate(contents))
+    found = opened(record_batch(7, count=len(contents), records=blob))
+    assert found == [
+        SeenRecord(7 + number, False, BASE_MS + delta, key, value, tuple(headers))
+        for number, (delta, key, value, headers) in enumerate(contents)
+    ]
+
+
+def test_log_append_time_is_that_of_the_batch():
+    batch = record_batch(0, count=2, attributes=0x08)
+    assert {one.timestamp_ms for one in opened(batch)} == {BASE_MS + 1}
+    assert all(one.is_append_time for one in opened(batch))
+
+
+@given(st.integers(0, len(GOLDEN_CONTENTS) - 1))
+def test_what_is_cut_off_is_refused(length):
+    with pytest.raises(FormatError):
+        opened(record_batch(0, records=GOLDEN_CONTENTS[:length]))
+
+
+def test_a_field_that_reaches_beyond_its_record_is_refused():
+    with pytest.raises(FormatError, match="left in its record"):
+        opened(record_batch(0, records=GOLDEN_CONTENTS.replace(b"\x02k", b"\x7ek")))
+
+
+RECORD = SeenRecord(5, False, 9, b"k", b"v", ((b"h", None),))
+
+
+def digest(*records):
+    sums = RecordDigest()
+    for one in records:
+        sums.add(one)
+    return sums.result()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        RECORD._replace(offset=6),
+        RECORD._replace(is_append_time=True),
+        RECORD._replace(timestamp_ms=8),
+        RECORD._replace(key=None),
+        RECORD._replace(key=b""),
+        RECORD._replace(value=b""),
+        RECORD._replace(headers=()),
+        RECORD._replace(headers=((b"h", b""),)),
+        RECORD._replace(key=b"kv", value=b""),
+    ],
+)
+def test_whatever_a_consumer_sees_is_in_the_digest(other):
+    assert digest(RECORD) == digest(RECORD)
+    assert digest(RECORD) != digest(other)
+    assert digest(RECORD, other).records == 2
+
+
+ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
+
+
+def _producer(producer_id: int, first_offset: int = -1) -> ProducerEntry:
+    return ProducerEntry(producer_id, 1, 0, 10, 0, 1_700_000_000_000, 4, first_offset)
+
+
+def _after(*batches: bytes, entries: tuple[ProducerEntry, ...] = ()) -> Transactions:
+    return open_transactions(entries, iter_headers(BytesSource(b"".join(batches))))
+
+
+def test_without_transactions_the_log_is_stable_up_to_the_high_watermark() -> None:
+    found = _after(record_batch(0, count=9))
+    assert (found.open, found.completed) == ((), ())
+    assert found.last_stable_offset(9) == 9
+
+
+def test_an_open_transaction_holds_back_from_its_first_batch() -> None:
+    found = _after(record_batch(0), data_batch(1, 7), record_batch(2), data_batch(3, 7))
+    assert found.open == (OngoingTransaction(producer_id=7, first_offset=1),)
+    assert found.last_stable_offset(4) == 1
+
+
+@pytest.mark.parametrize("control", [ABORT, COMMIT])
+def test_a_marker_ends_it(control: ControlType) -> None:
+    found = _after(data_batch(0, 7, count=3), marker(3, 7, control))
+    assert found.open == ()
+    assert found.last_stable_offset(4) == 4
+    assert found.aborted == ((AbortedTxn(7, 0, 3, 4),) if control is ABORT else ())
+
+
+def test_the_first_open_one_counts() -> None:
+    found = _after(data_batch(0, 7), data_batch(1, 8), data_batch(2, 9), marker(3, 7, COMMIT))
+    assert [txn.first_offset for txn in found.open] == [1, 2]
+    assert found.last_stable_offset(4) == 1
+
+
+def test_a_transaction_of_the_snapshot_goes_on() -> None:
+    entries = (_producer(6), _producer(7, 40))
+    assert _after(record_batch(50), entries=entries).last_stable_offset(51) == 40
+    assert _after(data_batch(50, 7), entries=entries).open == (OngoingTransaction(7, 40),)
+    ended = _after(record_batch(50), marker(51, 7, ABORT), entries=entries)
+    assert ended.open == ()
+    assert ended.aborted == (AbortedTxn(producer_id=7, first_offset=40, last_offset=51, last_stable_offset=52),)
+
+
+def test_an_abort_beside_an_older_open_one_records_that_one_s_start() -> None:
+    found = _after(data_batch(5, 3), data_batch(6, 7), marker(7, 7, ABORT))
+    assert found.aborted == (AbortedTxn(7, 6, 7, last_stable_offset=5),)
+
+
+def test_a_marker_above_the_high_watermark_does_not_count_yet() -> None:
+    found = _after(data_batch(0, 7, count=3), marker(3, 7, COMMIT), record_batch(4))
+    assert found.last_stable_offset(3) == 0
+    assert found.last_stable_offset(4) == 4
+
+
+def test_a_marker_without_a_transaction_changes_nothing() -> None:
+    found = _after(marker(0, 7, ABORT), record_batch(1))
+    assert (found.open, found.completed) == ((), ())
+
+
+def test_plain_batches_of_an_idempotent_producer_open_nothing() -> None:
+    assert _after(record_batch(0, producer_id=7, producer_epoch=0, base_sequence=0)).open == ()
+
+
+def test_kraft_s_control_batches_end_nothing() -> None:
+    assert _after(data_batch(0, 7), marker(1, 7, ControlType.LEADER_CHANGE)).open == (OngoingTransaction(7, 0),)

@@ -1,5 +1,6 @@
-"""Somebody switches remote storage on while a hand-over is on its way."""
+"""What people do in the middle of a handover, and logs that diverged."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from include.tiering.database.schema import events
 from include.tiering.errors import BrokersUnavailableError, StateConflictError
 from include.tiering.handover.ports import published_end
 from include.tiering.handover.rules import HandoverState, HandoverStep
+from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
-from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, handover_world
+from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, HandoverWorld, handover_world
+
+# Somebody switches remote storage on while a hand-over is on its way.
 
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
 BEFORE_PUBLISH = [
@@ -135,3 +140,72 @@ def test_an_undo_that_was_cut_short_before_the_switch_can_be_resumed_forwards(wo
         world.carry_on(resume=True)
     waiting = world.carry_on(resume=True)
     assert (waiting.step, world.owner) == (HandoverStep.WATCH, TopicOwner.BROKER)
+
+
+# A topic whose archive holds two histories: brokers take an end of either for tiered, so it is not handed over.
+
+
+@pytest.fixture
+def diverged(tmp_path):
+    """Offsets 0..19 are archived; then the leader of an unclean election has others from offset 5 on."""
+    with handover_world(tmp_path, partitions=1, segments=2) as made:
+        assert copy_round(made) == 2
+        elect_unclean(made)
+        made.begin()
+        yield made
+
+
+def replica_of(diverged: HandoverWorld) -> ReplicaId:
+    return ReplicaId(diverged.partitions[0], 1, "memory")
+
+
+def elect_unclean(diverged: HandoverWorld) -> None:
+    epochs, replica = LeaderEpochs.of([(0, 0), (3, 5)]), diverged.copying.source.replicas[replica_of(diverged)]
+    segments = tuple(
+        replace(one, leader_epochs=epochs.range(one.base_offset, one.end_offset + 1)) for one in replica.segments
+    )
+    diverged.copying.source.change(replica_of(diverged), segments=segments, leader_epochs=epochs, leader_epoch=3)
+    diverged.brokers.partition(diverged.partitions[0].topic_id, 0).leader_epoch = 3
+
+
+def copy_round(diverged: HandoverWorld) -> int:
+    return diverged.ports.actions.copy_round(TOPIC, diverged.ports.new_run_id()).copied_segments
+
+
+def follow_source(diverged: HandoverWorld) -> None:
+    diverged.copying.metadata.follow_source(
+        diverged.partitions[0], 1, 5, source_epochs=LeaderEpochs(), reason="agreed", author="ada"
+    )
+
+
+def require_refused(diverged: HandoverWorld, why: str) -> None:
+    stopped = diverged.carry_on(resume=True)
+    assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
+    assert "history-is-one" in stopped.detail
+    assert why in stopped.detail
+    assert diverged.owner is TopicOwner.PLATFORM
+
+
+def test_it_is_refused_while_nobody_decided(diverged):
+    assert copy_round(diverged) == 0
+    require_refused(diverged, "offsets 5..19 are remote under other leader epochs")
+
+
+def test_it_is_refused_as_long_as_the_other_history_reaches_into_the_log(diverged):
+    copy_round(diverged)
+    follow_source(diverged)
+    assert copy_round(diverged) == 2
+    require_refused(diverged, "offsets 0..19 were archived before the source's history was followed")
+
+
+def test_it_goes_on_once_the_log_start_has_passed_the_other_history(diverged):
+    copy_round(diverged)
+    follow_source(diverged)
+    diverged.roll(0)
+    elect_unclean(diverged)
+    assert copy_round(diverged) == 3
+    segments = diverged.copying.source.replicas[replica_of(diverged)].segments
+    diverged.copying.source.change(replica_of(diverged), log_start_offset=20, segments=segments[2:])
+    diverged.brokers.partition(diverged.partitions[0].topic_id, 0).earliest = 20
+    going_on = diverged.carry_on()
+    assert (going_on.step, going_on.state) == (HandoverStep.APPROVAL, HandoverState.ACTIVE), going_on.detail

@@ -1,8 +1,10 @@
-"""Reading the metadata topic: pages, what stops a partition, what passes, what is told."""
+"""Ingestion: what is stored, measured and reported."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 
 from include.tiering.database.engine import open_engine
@@ -10,14 +12,26 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataTopicUnavailableError, StateConflictError
 from include.tiering.formats.remote_log_metadata import encode
 from include.tiering.formats.remote_log_metadata_records import segment_record, update_record
-from include.tiering.metadata_sync.ingest import Ingester, IngestStep
+from include.tiering.kafka.metadata_topic.contract import OffsetBounds
+from include.tiering.metadata_sync.ingest import IngestedPartition, Ingester, IngestReport, IngestStep
+from include.tiering.metadata_sync.metrics import publish_ingest
+from include.tiering.metadata_sync.report import present_ingest, question
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
-from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate
-from include.tiering.segments.ingestion_contract import IngestPage, RecordOutcome
+from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, Uuid
+from include.tiering.segments.ingestion_contract import (
+    BrokerSize,
+    IngestPage,
+    IngestPosition,
+    MetadataTopicIdentity,
+    RecordOutcome,
+)
 from include.tiering.segments.sql import SqlRemoteLogMetadata
+from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.databases import empty
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.segments import CLUSTER_ID, FINISHED, STARTED, partition_of, segment_of, update_of
+
+# Reading the metadata topic: pages, what stops a partition, what passes, what is told.
 
 PARTITION, OTHER = partition_of("orders", 0), partition_of("orders", 1)
 A, B = segment_of(PARTITION, 1, 0, 99), segment_of(PARTITION, 2, 100, 199)
@@ -224,3 +238,101 @@ def test_a_stale_page_is_refused(ingestion: SqlMetadataIngestion, topic: MemoryM
     Ingester(topic, ingestion).run()
     with pytest.raises(StateConflictError):
         ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
+
+
+# How far the brokers' metadata topic was read, as gauges: partitions and outcomes without anything too.
+
+
+def test_each_partition_and_each_outcome_has_its_number() -> None:
+    registry = CollectorRegistry()
+    recorder = PrometheusRecorder(registry)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"tiering_ingest_{name}", labels)
+
+    positions = [
+        IngestPosition(0, next_offset=40, end_offset=45, looked_at_ms=1_700_000_000_250),
+        IngestPosition(1, next_offset=9, end_offset=9, looked_at_ms=1_600_000_000_000, stopped="a record is missing"),
+    ]
+    outcomes = {
+        0: {RecordOutcome.APPLIED: 30, RecordOutcome.UNUSABLE: 2},
+        1: {RecordOutcome.APPLIED: 9},
+    }
+    publish_ingest(recorder, positions, outcomes)
+    assert [shown("lag_records", metadata_partition=number) for number in "01"] == [5, 0]
+    assert [shown("stopped", metadata_partition=number) for number in "01"] == [0, 1]
+    assert shown("looked_timestamp_seconds") == 1_700_000_000.25
+    assert [shown("records", outcome=outcome) for outcome in RecordOutcome] == [39, 0, 0, 2]
+
+
+def test_before_the_first_look_the_time_is_0() -> None:
+    registry = CollectorRegistry()
+    publish_ingest(PrometheusRecorder(registry), [], {})
+    assert registry.get_sample_value("tiering_ingest_looked_timestamp_seconds") == 0
+    assert registry.get_sample_value("tiering_ingest_records", {"outcome": "applied"}) == 0
+
+
+# What a person reads of the brokers' metadata topic: the question before it is read again, and how far it is.
+
+TOPIC = MetadataTopicIdentity(Uuid(bytes(15) + b"\x07"), 3)
+
+
+def position(partition: int) -> IngestPosition:
+    return IngestPosition(partition, next_offset=5, end_offset=5, looked_at_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "records", "gone"),
+    [
+        ({}, "0 records", None),
+        ({0: OffsetBounds(0, 1)}, "1 record", None),
+        ({0: OffsetBounds(0, 1_000), 1: OffsetBounds(0, 234)}, "1,234 records", None),
+        ({0: OffsetBounds(0, 10), 1: OffsetBounds(1, 9)}, "18 records", "1 partition"),
+        ({0: OffsetBounds(7, 10), 1: OffsetBounds(9, 9), 2: OffsetBounds(0, 4)}, "7 records", "2 partitions"),
+    ],
+)
+def test_the_question_says_how_much_is_read_and_of_how_many_partitions_the_beginning_is_gone(
+    bounds: dict[int, OffsetBounds], records: str, gone: str | None
+) -> None:
+    asked = question(None, [position(number) for number in range(3)], bounds)
+    assert asked.startswith(f"Read all {records} of __remote_log_metadata again, as brokers do when they start?")
+    if gone is None:
+        assert asked.endswith("start?")
+    else:
+        assert asked.endswith(f"start? The beginning of {gone} was removed from the topic.")
+
+
+def test_a_partition_that_was_never_read_lost_no_beginning() -> None:
+    assert "removed from the topic" not in question(None, [position(0)], {0: OffsetBounds(0, 2), 1: OffsetBounds(3, 4)})
+
+
+@pytest.mark.parametrize("known", [None, TOPIC])
+def test_the_question_says_what_waits_until_a_known_topic_is_read_again(known: MetadataTopicIdentity | None) -> None:
+    asked = question(known, [position(0)], {0: OffsetBounds(0, 2)})
+    assert ("nothing of a broker's topic is expired, verified or audited" in asked) is (known is not None)
+
+
+def read(partition: int, records: int, lag: int = 0, **rest: Any) -> IngestedPartition:
+    outcomes = {RecordOutcome.APPLIED: records - 1, RecordOutcome.UNKNOWN_SEGMENT: 1} if records else {}
+    next_offset = 100 + records
+    given = {"stopped": None, "failed": None} | rest
+    return IngestedPartition(partition, 100, next_offset, next_offset + lag, records, 0, False, outcomes, **given)
+
+
+def test_the_summary_counts() -> None:
+    report = IngestReport(TOPIC, (read(0, 1_200), read(1, 34, 2_000), read(2, 0)), (), ())
+    assert present_ingest(report).summary == "1,234 records of 3 partitions read, 2,000 to go"
+    assert present_ingest(IngestReport(TOPIC, (read(0, 1),), (), ())).summary == (
+        "1 record of 1 partition read, all there is"
+    )
+
+
+def test_the_table_leaves_out_what_did_not_move() -> None:
+    report = IngestReport(TOPIC, (read(0, 5), read(1, 0), read(2, 0, 3)), (), ())
+    sizes = [BrokerSize(partition_of("orders", 1), 2_048, 4_096, 7)]
+    partitions, by_brokers = present_ingest(report, sizes).tables()
+    assert partitions.rows == (
+        ("0", "5", "105", "105", "0", "1", "read"),
+        ("2", "0", "100", "103", "3", "0", "read"),
+    )
+    assert by_brokers.rows == (("orders-1", "2.0 KiB", "4.0 KiB", "7"),)

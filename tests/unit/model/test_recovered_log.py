@@ -1,4 +1,4 @@
-"""Which copies make up a log, of whatever a store may hold."""
+"""Logs that are put together again: succession, adoption, skipped offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.model.histories import OffsetRange, SeenBy, SeenDivergence, SkippedOffsets, part_of_history
+from include.tiering.model.histories import (
+    Divergence,
+    Followed,
+    OffsetRange,
+    SeenBy,
+    SeenDivergence,
+    SkippedOffsets,
+    decision_about,
+    leader_epochs_back,
+    missing_offsets,
+    not_skipped,
+    part_of_history,
+    unexplained_overlap,
+)
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.recovered_histories import divergences_of
-from include.tiering.model.recovered_log import Obstacle, RecoveredLog, continued_log, recovered_log
+from include.tiering.model.recovered_log import (
+    Obstacle,
+    RecoveredLog,
+    StoredHistories,
+    continued_log,
+    newest_decision,
+    not_followed,
+    recovered_log,
+)
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.segments import partition_of, segment_of
+from tests.doubles.storage_segments import some_metadata
+
+# Which copies make up a log, of whatever a store may hold.
 
 ORDERS_0 = partition_of()
 BEGAN_MS = 1_600_000_100_000
@@ -232,3 +256,217 @@ def test_whatever_a_store_holds(copies: Sequence[RemoteLogSegmentMetadata], rand
     assert recovered_log(shuffled) == log
     if not log.decided:
         assert recovered_log(taken).segments == log.segments
+
+
+# Copies that no metadata knows, beside a log that is known: which are of a later history, and which may be adopted.
+
+NOTHING = LeaderEpochs()
+
+
+def adoptable(number: int, start: int, end: int, epochs: Mapping[int, int] | None = None) -> RemoteLogSegmentMetadata:
+    return segment_of(ORDERS_0, number, start, end, epochs or {0: start})
+
+
+KNOWN = [adoptable(1, 0, 29), adoptable(2, 30, 39), adoptable(3, 40, 69, {0: 40, 4: 50})]
+LATER = [adoptable(11, 30, 39, {0: 30, 6: 35}), adoptable(12, 40, 64, {6: 40}), adoptable(13, 65, 90, {6: 65})]
+
+
+def seen(copies: list[RemoteLogSegmentMetadata], carried: LeaderEpochs = NOTHING) -> SeenDivergence | None:
+    return StoredHistories(KNOWN, copies, carried).diverging()
+
+
+def divergence(first: int, last: int, seen_by: SeenBy, source: tuple[int, ...] = (6,)) -> SeenDivergence:
+    return SeenDivergence(OffsetRange(first, last), (0, 4), source, seen_by)
+
+
+def test_copies_that_replace_what_is_known_from_where_it_differs_on() -> None:
+    assert seen(LATER) == divergence(35, 69, SeenBy.STORE)
+
+
+def test_copies_that_begin_behind_what_differs() -> None:
+    """Its adoptable carries the history of its leader epochs, so one adoptable at the end tells."""
+    assert seen(LATER[2:], LeaderEpochs.of([(0, 0), (6, 35)])) == divergence(35, 69, SeenBy.ADOPTION)
+    assert seen(LATER[1:], LeaderEpochs.of([(0, 0), (6, 35)])) == divergence(35, 69, SeenBy.ADOPTION)
+
+
+def test_two_elections_since() -> None:
+    copies = [*LATER[:2], adoptable(14, 60, 99, {9: 60})]
+    assert seen(copies) == divergence(35, 69, SeenBy.ADOPTION, (6, 9))
+
+
+def test_what_goes_on_and_what_an_older_leader_left_are_no_later_history() -> None:
+    going_on = adoptable(4, 70, 99, {4: 70})
+    assert seen([going_on]) is None
+    assert seen([adoptable(5, 45, 79, {2: 45}), going_on]) is None
+    assert seen([]) is None
+
+
+def test_copies_of_two_histories_are_not_adopted_as_one() -> None:
+    """A backup of before either: what follows offset 29 was copied twice, in segments that fit together."""
+    older = [adoptable(21, 30, 39), adoptable(22, 40, 59), adoptable(23, 60, 69)]
+    later = [adoptable(31, 30, 44, {0: 30, 6: 35}), adoptable(32, 60, 79, {6: 60})]
+    told = StoredHistories(KNOWN[:1], [*older, *later], NOTHING)
+    assert told.diverging() is None
+    mixed = continued_log(KNOWN[0], 29, [*older[:2], later[1]]).segments
+    assert told.mixes(mixed)
+    assert not told.mixes(older)
+    assert not told.mixes(later[:1])
+    assert list(told.of_first_history()) == older
+
+
+@pytest.mark.parametrize(
+    ("one", "obstacle"),
+    [
+        (LATER[0], None),
+        (LATER[2], None),
+        (KNOWN[1], Obstacle.LEFT_HISTORY),
+        (adoptable(5, 70, 79, {4: 70}), Obstacle.LEFT_HISTORY),
+        (adoptable(6, 60, 79, {4: 60, 6: 70}), Obstacle.LEFT_HISTORY),
+        (adoptable(7, 20, 34), Obstacle.BEFORE_HISTORY),
+    ],
+)
+def test_behind_a_decision_only_what_the_later_leader_wrote_is_taken(
+    one: RemoteLogSegmentMetadata, obstacle: Obstacle | None
+) -> None:
+    decided = Divergence(1, divergence(35, 69, SeenBy.PLAN), 0, Followed(35, "agreed", "me", 1))
+    assert newest_decision([decided]) == decided
+    assert newest_decision([Divergence(1, decided.seen, 0)]) is None
+    assert not_followed(one, decided) is obstacle
+
+
+def test_a_followed_history_begins_with_the_segment_that_holds_its_offset() -> None:
+    log = continued_log(None, 34, LATER, followed_from=35)
+    assert log.segments == tuple(LATER)
+    assert [one.obstacle for one in continued_log(None, 34, LATER).left_out] == [
+        Obstacle.OVERLAP,
+        Obstacle.GAP,
+        Obstacle.GAP,
+    ]
+    behind = continued_log(None, 34, LATER[1:], followed_from=35)
+    assert [one.obstacle for one in behind.left_out] == [Obstacle.GAP, Obstacle.GAP]
+
+
+# How one segment follows another: gaps, overlaps after a change of the leader, falling epochs.
+
+
+def segment(start: int, end: int, *epochs: tuple[int, int], broker_id: int = 1) -> RemoteLogSegmentMetadata:
+    template = some_metadata(100)
+    return RemoteLogSegmentMetadata(
+        template.remote_log_segment_id,
+        start,
+        end,
+        max_timestamp_ms=-1,
+        broker_id=broker_id,
+        event_timestamp_ms=0,
+        segment_size_bytes=100,
+        segment_leader_epochs=LeaderEpochs.of(epochs or [(0, start)]),
+    )
+
+
+def test_the_first_segment_follows_nothing() -> None:
+    first = segment(500, 600, (7, 500))
+    assert missing_offsets(None, first) == ()
+    assert unexplained_overlap(None, first) == leader_epochs_back(None, first) == 0
+
+
+def test_a_gap_has_the_offsets_that_nobody_holds() -> None:
+    assert missing_offsets(segment(0, 99), segment(100, 199)) == ()
+    assert missing_offsets(segment(0, 99), segment(101, 199)) == ((100, 100),)
+    assert missing_offsets(segment(0, 99), segment(50, 199)) == ()
+
+
+def test_what_was_skipped_by_decision_is_not_missing() -> None:
+    decisions = [SkippedOffsets(OffsetRange(100, 149), "lost", "me", 0)]
+    assert missing_offsets(segment(0, 99), segment(150, 199), decisions) == ()
+    assert missing_offsets(segment(0, 99), segment(160, 199), decisions) == ((150, 159),)
+
+
+def test_an_overlap_of_the_same_leader_is_counted() -> None:
+    assert unexplained_overlap(segment(0, 99), segment(100, 199)) == 0
+    assert unexplained_overlap(segment(0, 99), segment(90, 199)) == 10
+
+
+def test_an_overlap_is_explained_by_another_broker_or_a_later_epoch() -> None:
+    assert unexplained_overlap(segment(0, 99), segment(90, 199, broker_id=2)) == 0
+    assert unexplained_overlap(segment(0, 99), segment(90, 199, (0, 90), (1, 150))) == 0
+
+
+def test_a_segment_that_brings_nothing_new_is_never_explained() -> None:
+    assert unexplained_overlap(segment(0, 99), segment(40, 99, broker_id=2)) == 60
+    assert unexplained_overlap(segment(0, 99), segment(40, 59, broker_id=2)) == 20
+
+
+def test_epochs_may_stay_or_rise() -> None:
+    before = segment(0, 99, (0, 0), (3, 50))
+    assert leader_epochs_back(before, segment(100, 199, (3, 100))) == 0
+    assert leader_epochs_back(before, segment(100, 199, (5, 100))) == 0
+    assert leader_epochs_back(before, segment(100, 199, (1, 100))) == 2
+
+
+def test_an_overlapping_segment_is_compared_at_its_first_new_offset() -> None:
+    before = segment(0, 99, (0, 0), (3, 50))
+    assert leader_epochs_back(before, segment(20, 199, (0, 20), (3, 50), broker_id=2)) == 0
+    assert leader_epochs_back(before, segment(20, 199, (0, 20), (4, 120), broker_id=2)) == 3
+
+
+def test_a_history_that_begins_inside_the_segment_is_compared_where_it_begins() -> None:
+    before = segment(0, 99, (3, 0))
+    assert leader_epochs_back(before, segment(100, 199, (3, 150))) == 0
+    assert leader_epochs_back(before, segment(100, 199, (1, 150))) == 2
+
+
+# What recorded holes leave of a range of offsets.
+
+_OFFSETS = st.integers(0, 40)
+
+
+def skipped(first: int, last: int) -> SkippedOffsets:
+    return SkippedOffsets(OffsetRange(first, last), "retention was quicker", "me@host", 0)
+
+
+@pytest.mark.parametrize(
+    ("holes", "left"),
+    [
+        ([], [(100, 199)]),
+        ([(100, 199)], []),
+        ([(0, 500)], []),
+        ([(100, 149)], [(150, 199)]),
+        ([(150, 199)], [(100, 149)]),
+        ([(120, 129), (150, 159)], [(100, 119), (130, 149), (160, 199)]),
+        ([(100, 149), (150, 199)], []),
+        ([(0, 99), (200, 300)], [(100, 199)]),
+    ],
+)
+def test_what_is_covered_is_left_out(holes: list[tuple[int, int]], left: list[tuple[int, int]]) -> None:
+    assert list(not_skipped(100, 199, [skipped(*hole) for hole in holes])) == left
+
+
+def test_of_no_offsets_nothing_is_left() -> None:
+    assert not_skipped(100, 99, []) == not_skipped(100, 99, [skipped(100, 110)]) == ()
+
+
+@given(_OFFSETS, _OFFSETS, st.lists(st.tuples(_OFFSETS, _OFFSETS).map(sorted), max_size=5))
+def test_the_same_as_offset_by_offset(first: int, last: int, holes: list[list[int]]) -> None:
+    covered = {offset for low, high in holes for offset in range(low, high + 1)}
+    left = not_skipped(first, last, [skipped(low, high) for low, high in holes])
+    assert [offset for part in left for offset in range(part.first, part.last + 1)] == [
+        offset for offset in range(first, last + 1) if offset not in covered
+    ]
+    assert sum(part.size for part in left) == len(set(range(first, last + 1)) - covered)
+
+
+def test_a_decision_is_found_by_its_offsets() -> None:
+    decisions = [skipped(10, 19), skipped(30, 30)]
+    assert [decision_about(offset, decisions) for offset in (9, 10, 19, 20, 30)] == [
+        None,
+        decisions[0],
+        decisions[0],
+        None,
+        decisions[1],
+    ]
+
+
+@pytest.mark.parametrize("offsets", [(-1, 5), (6, 5)])
+def test_a_hole_has_offsets(offsets: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"are no hole"):
+        skipped(*offsets)

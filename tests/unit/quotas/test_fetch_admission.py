@@ -1,9 +1,12 @@
-"""Who may read now, who is asked to stay away and for how long."""
+"""Admission of fetches, and that every waiting one is admitted."""
 
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, Scope, fetch_scopes
 from include.tiering.quotas.fetch_admission import FetchAdmission
+from include.tiering.quotas.shares import LEASE_SECONDS, SILENT_SECONDS, Liveness
 from include.tiering.units import KIB, MIB
 from tests.doubles.manual_clock import ManualClock
+
+# Who may read now, who is asked to stay away and for how long.
 
 SCOPES = fetch_scopes(1, "orders", "reports")
 TOTAL, BROKER, TOPIC, CLIENT = SCOPES
@@ -110,3 +113,27 @@ def test_client_quotas_keep_a_rogue_from_starving_the_others() -> None:
 def test_without_client_quotas_it_would() -> None:
     got = minute_with_a_rogue(None)
     assert all(got[name] < 0.5 * ASKED_BYTES for name in POLITE), got
+
+
+# Silence is decided by the observer's clock alone.
+
+
+def test_an_entry_is_alive_when_it_is_seen_first_and_until_its_lease_must_have_ended() -> None:
+    liveness = Liveness()
+    assert liveness.silent({"a": 1}, 100.0) == frozenset()
+    assert liveness.silent({"a": 1}, 100.0 + LEASE_SECONDS) == frozenset()
+    assert liveness.silent({"a": 1}, 100.01 + SILENT_SECONDS) == {"a"}
+
+
+def test_a_beat_begins_the_time_anew() -> None:
+    liveness = Liveness()
+    liveness.silent({"a": 1, "b": 1}, 0.0)
+    liveness.silent({"a": 2, "b": 1}, 1.0)
+    assert liveness.silent({"a": 2, "b": 1}, 2.0) == {"b"}
+
+
+def test_an_entry_that_came_back_is_alive() -> None:
+    liveness = Liveness()
+    liveness.silent({"a": 1}, 0.0)
+    liveness.silent({}, 5.0)
+    assert liveness.silent({"a": 1}, 10.0) == frozenset()

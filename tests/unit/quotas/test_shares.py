@@ -1,15 +1,26 @@
-"""The rule by which a process renews its entry in the ledger row."""
+"""Shares of quotas, and the demand behind them."""
 
-from collections.abc import Mapping
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import RemoteMetadataError
+from include.tiering.clock import SystemClock
+from include.tiering.errors import RemoteMetadataError, SettingError
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
-from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, LedgerRow, fair_part, renewed
+from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text, open_ledger_engine
+from include.tiering.quotas.shares import ALL_THERE_IS, FILL, LedgerRow, ProcessPacing, fair_part, renewed
+from include.tiering.quotas.topic_quotas import check_thresholds, is_refused, shared_threshold, thresholds
+from include.tiering.units import MIB
+from tests.doubles.patience import PATIENCE_SECONDS
+
+# The rule by which a process renews its entry in the ledger row.
 
 TOTAL, BROKER, TOPIC = copy_scopes(1, "orders")
 QUOTA = 1_000_000
@@ -144,3 +155,147 @@ def test_the_text_of_a_row_is_read_back() -> None:
 def test_what_is_no_row_is_refused(text: str) -> None:
     with pytest.raises(RemoteMetadataError, match="no valid row"):
         ledger_row_from_text(text)
+
+
+# Opening the ledger of SQLite disturbs nobody and is disturbed by nobody.
+
+
+def test_an_existing_ledger_opens_while_another_process_writes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'metadata.sqlite'}"
+    first = open_ledger_engine(url, SystemClock())
+    with closing(sqlite3.connect(str(first.url.database), isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        second = open_ledger_engine(url, SystemClock())
+        writer.execute("ROLLBACK")
+    assert second.url == first.url
+    assert first.url.database == str(tmp_path / "metadata-quota.sqlite")
+    first.dispose()
+    second.dispose()
+
+
+# A sender that waits for one of its scopes keeps what it holds of the others.
+
+SCOPES = copy_scopes(1, "orders")
+ALL, OF_BROKER, OF_TOPIC = SCOPES
+QUOTAS = QuotasInForce(1, {ALL: 1000, OF_BROKER: 1000})
+
+
+@contextmanager
+def a_sender_waits(pacing: ProcessPacing) -> Iterator[None]:
+    sender = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), MIB, 600.0))
+    sender.start()
+    assert pacing.starved.wait(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        pacing.hold(dict.fromkeys(SCOPES), SystemClock().monotonic() + 600)
+        sender.join()
+
+
+@pytest.fixture
+def pacing() -> ProcessPacing:
+    return ProcessPacing(SystemClock())
+
+
+def test_who_has_nothing_of_one_scope_asks_for_what_it_holds_of_the_others(pacing: ProcessPacing) -> None:
+    pacing.hold({ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
+    with a_sender_waits(pacing):
+        for _ in range(3):
+            wanted = pacing.wanted(QUOTAS)
+            assert (wanted[ALL], wanted[OF_BROKER]) == (ALL_THERE_IS, 700.0)
+
+
+def test_a_scope_that_is_not_known_yet_starves_as_well(pacing: ProcessPacing) -> None:
+    pacing.hold({OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
+    with a_sender_waits(pacing):
+        wanted = pacing.wanted(QUOTAS)
+    assert (wanted[ALL], wanted[OF_BROKER]) == (ALL_THERE_IS, 700.0)
+
+
+def test_who_waits_for_nobody_asks_for_what_it_used(pacing: ProcessPacing) -> None:
+    pacing.hold({ALL: 0.0, OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
+    pacing.take(pacing.stream(SCOPES), MIB, 0.0)
+    assert pacing.wanted(QUOTAS)[OF_BROKER] == 0.0
+
+
+# Thresholds: what fits, who shares what, who is refused.
+
+TOPICS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 10**12), max_size=6)
+
+
+def test_topics_without_a_threshold_share_what_is_left_equally():
+    found = thresholds(100, {"orders": 40, "clicks": 20}, ["orders", "audit", "logs", "mails"])
+    share = Fraction(40, 3)
+    assert found == {"orders": 40, "audit": share, "logs": share, "mails": share}
+
+
+def test_a_new_topic_takes_a_share_and_an_explicit_one_gives_its_share_back():
+    assert thresholds(100, {}, ["a"]) == {"a": 100}
+    assert thresholds(100, {}, ["a", "b"]) == {"a": 50, "b": 50}
+    assert thresholds(100, {"b": 10}, ["a", "b"]) == {"a": 90, "b": 10}
+
+
+def test_nothing_is_shared_without_a_total_or_when_the_explicit_ones_took_it_all():
+    assert thresholds(None, {"a": 7}, ["a", "b"]) == {"a": 7}
+    assert thresholds(10, {"a": 10}, ["a", "b"]) == {"a": 10, "b": 0}
+    assert shared_threshold(10, {"a": 30}, 2) == 0
+
+
+def test_what_fits_exactly_is_accepted():
+    check_thresholds(100, {"a": 60, "b": 40})
+    check_thresholds(None, {"a": 10**18})
+    check_thresholds(0, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "total", "explicit"),
+    [
+        ("the total is lowered", 99, {"a": 60, "b": 40}),
+        ("one is raised", 100, {"a": 61, "b": 40}),
+        ("a new topic brings its own", 100, {"a": 60, "b": 40, "c": 1}),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_numbers(change, total, explicit):
+    with pytest.raises(SettingError) as refused:
+        check_thresholds(total, explicit)
+    for number in (sum(explicit.values()), total, sum(explicit.values()) - total, *explicit.values()):
+        assert str(number) in str(refused.value)
+
+
+def test_of_many_topics_the_largest_are_named():
+    with pytest.raises(SettingError, match=r"topic-99 199, .* and 95 more"):
+        check_thresholds(1, {f"topic-{number}": 100 + number for number in range(100)})
+
+
+@pytest.mark.parametrize(("total", "explicit"), [(-1, {}), (10, {"a": -1}), (None, {"a": -1})])
+def test_negative_thresholds_are_refused(total, explicit):
+    with pytest.raises(SettingError, match="negative"):
+        check_thresholds(total, explicit)
+
+
+@given(total=st.integers(0, 10**12), explicit=TOPICS, others=st.sets(st.text(min_size=4, max_size=5), max_size=6))
+def test_all_thresholds_together_are_the_total_to_the_byte(total, explicit, others):
+    if sum(explicit.values()) > total:
+        with pytest.raises(SettingError):
+            check_thresholds(total, explicit)
+        return
+    check_thresholds(total, explicit)
+    found = thresholds(total, explicit, [*explicit, *others])
+    assert sum(found.values()) == (total if others else sum(explicit.values()))
+
+
+@pytest.mark.parametrize(
+    ("total_rate", "total", "topic_rate", "topic", "refused"),
+    [
+        (100.1, 100, 50.1, 50, True),
+        (100.0, 100, 50.1, 50, False),
+        (100.1, 100, 50.0, 50, False),
+        (99.0, 100, 80.0, 50, False),
+        (100.1, None, 50.1, 50, False),
+        (100.1, 100, 50.1, None, False),
+        (0.0, 0, 0.0, 0, False),
+        (10.0, 9, 3.4, Fraction(10, 3), True),
+    ],
+)
+def test_refused_only_if_both_are_exceeded(total_rate, total, topic_rate, topic, refused):
+    assert is_refused(total_rate, total, topic_rate, topic) is refused

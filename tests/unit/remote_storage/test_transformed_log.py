@@ -1,4 +1,4 @@
-"""A log on its way through compression and encryption: what is sent, from which reads, and what stops it."""
+"""Logs that are compressed and encrypted."""
 
 import os
 from collections.abc import Callable
@@ -9,18 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from include.tiering.errors import SettingError, SourceChangedError
+from include.tiering.errors import FormatError, SettingError, SourceChangedError
 from include.tiering.formats.aiven_chunks import FixedChunkIndex, VariableChunkIndex
+from include.tiering.formats.aiven_manifest import Encryption
 from include.tiering.formats.record_batch import extend_crc32c
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES, ByteSource, LogSegmentData
 from include.tiering.remote_storage.layouts import aiven_form
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm, StoredLog, stored_log
-from include.tiering.remote_storage.layouts.key_ring import SegmentCipher
+from include.tiering.remote_storage.layouts.key_ring import SegmentCipher, unwrap, wrap
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.units import MIB
-from tests.doubles.aiven_reader import decompressed, opened
+from tests.doubles.aiven_reader import decompressed, opened, unwrapped
+from tests.doubles.aiven_writer import wrapped_key
+from tests.doubles.key_pairs import key_pair, private_pem, public_pem
 from tests.doubles.record_batches import record_batch
 from tests.doubles.storage_segments import some_bytes, some_segment
+
+# A log on its way through compression and encryption: what is sent, from which reads, and what stops it.
 
 KEY, AAD = bytes(range(32)), bytes(range(32, 64))
 
@@ -185,3 +190,92 @@ def test_every_chunk_has_an_initialisation_vector_of_its_own() -> None:
     sent = body_of(log, 999)
     assert len({sent[at : at + 12] for at in range(0, len(sent), 128)}) == 100
     assert extend_crc32c(0, sent) == log.crc32c
+
+
+# Sealing and wrapping: the plugin's vector, an independent implementation, and keys that are not the right ones.
+
+CIPHER_KEY, CIPHER_AAD, IV = bytes(range(0x20)), bytes(range(0x20, 0x40)), bytes(range(0x64, 0x70))
+SEALED = bytes.fromhex(
+    "6465666768696a6b6c6d6e6f207eb20a16c922f75b103a8cfa161e9230a3616f774bbf015a2da79ae299ca3ea854678e"
+)
+
+
+def test_a_sealed_chunk_equals_the_plugins() -> None:
+    cipher = SegmentCipher(CIPHER_KEY, CIPHER_AAD)
+    assert cipher.seal(b"hello tiered storage", IV) == SEALED
+    assert cipher.open(SEALED) == b"hello tiered storage"
+    assert opened(SEALED, CIPHER_KEY, CIPHER_AAD) == b"hello tiered storage"
+
+
+@pytest.mark.parametrize("position", [0, 11, 12, 20, 31, 32, 47])
+def test_a_changed_byte_is_noticed_wherever_it_is(position: int) -> None:
+    changed = bytearray(SEALED)
+    changed[position] ^= 1
+    with pytest.raises(FormatError, match="tag is wrong"):
+        SegmentCipher(CIPHER_KEY, CIPHER_AAD).open(bytes(changed))
+
+
+@pytest.mark.parametrize("size", [0, 1, 27, 28, 47])
+def test_a_cut_chunk_is_noticed(size: int) -> None:
+    with pytest.raises(FormatError, match=r"too few|tag is wrong"):
+        SegmentCipher(CIPHER_KEY, CIPHER_AAD).open(SEALED[:size])
+
+
+def test_another_key_or_other_additional_data_open_nothing() -> None:
+    for cipher in (SegmentCipher(bytes(32), CIPHER_AAD), SegmentCipher(CIPHER_KEY, bytes(32))):
+        with pytest.raises(FormatError, match="tag is wrong"):
+            cipher.open(SEALED)
+
+
+def test_a_key_is_wrapped_as_an_independent_reader_unwraps_it() -> None:
+    assert unwrapped(wrap(CIPHER_KEY, key_pair("one").public_key(), os.urandom), private_pem("one")) == CIPHER_KEY
+    assert unwrap(wrapped_key(CIPHER_KEY, public_pem("one")), key_pair("one")) == CIPHER_KEY
+
+
+def test_wrapping_twice_gives_two_texts_of_one_key() -> None:
+    public = key_pair("one").public_key()
+    one, other = wrap(CIPHER_KEY, public, os.urandom), wrap(CIPHER_KEY, public, os.urandom)
+    assert one != other
+    assert unwrap(one, key_pair("one")) == unwrap(other, key_pair("one")) == CIPHER_KEY
+
+
+def test_a_key_for_another_pair_stays_wrapped_and_nothing_of_it_is_told() -> None:
+    wrapped = wrap(CIPHER_KEY, key_pair("one").public_key(), os.urandom)
+    with pytest.raises(FormatError, match="wrapped for another key") as raised:
+        unwrap(wrapped, key_pair("two"))
+    assert raised.value.__cause__ is None
+    with pytest.raises(FormatError, match="wrapped for another key"):
+        unwrap(wrapped[:-1], key_pair("one"))
+
+
+def test_a_wrapped_key_of_another_length_is_refused() -> None:
+    with pytest.raises(FormatError, match="16 bytes instead of 32"):
+        unwrap(wrap(bytes(16), key_pair("one").public_key(), os.urandom), key_pair("one"))
+
+
+def test_the_member_of_a_manifest_reads_back_and_shows_no_key() -> None:
+    encryption = Encryption("key-1", b"\x01\x02wrapped", CIPHER_AAD)
+    assert Encryption.parse(encryption.data_key_text(), encryption.aad_text()) == encryption
+    assert encryption.data_key_text() == "key-1:AQJ3cmFwcGVk"
+    assert repr(encryption) == "Encryption(key_pair_id='key-1')"
+    assert repr(SegmentCipher(CIPHER_KEY, CIPHER_AAD)) == "SegmentCipher()"
+
+
+@pytest.mark.parametrize(
+    ("data_key", "aad"),
+    [
+        ("", ""),
+        ("AAAA", "AAAA"),
+        (":AAAA", "AAAA"),
+        (" :AAAA", "AAAA"),
+        ("k:AAAA:AAAA", "AAAA"),
+        ("k\n:AAAA", "AAAA"),
+        ("k:secret!", "AAAA"),
+        ("k:AAAA", "secret!"),
+        ("k:" + "A" * 10_000, "AAAA"),
+    ],
+)
+def test_what_is_no_such_member_is_refused_without_repeating_it(data_key: str, aad: str) -> None:
+    with pytest.raises(FormatError, match="encryption") as raised:
+        Encryption.parse(data_key, aad)
+    assert "secret" not in str(raised.value)

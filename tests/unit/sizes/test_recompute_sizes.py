@@ -1,18 +1,29 @@
-"""Differences are believed only when the counters stood still; partitions that never rest are left for later."""
+"""Sizes recomputed, described and measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, ReplicaId, ScanReport
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.model.sizes import EpochSize, PartitionStates, StateSize, partition_states
+from include.tiering.runs.cluster_log_dirs import KnownLogDir
 from include.tiering.segments.contract import SegmentRow
-from include.tiering.sizes.compare import SETTLE_ATTEMPTS, SizeComparison, SizeDifference, compare_sizes
+from include.tiering.sizes.compare import (
+    SETTLE_ATTEMPTS,
+    SizeComparison,
+    SizeDifference,
+    compare_sizes,
+    describe_log_dirs,
+)
 from include.tiering.verification.suites import SIZE_RULES, explain_size
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.sample_values import ORDERS_0, ORDERS_1, REPLICA_0, ROLLED, partition_size, replica
 from tests.doubles.storage_segments import some_metadata
+
+# Differences are believed only when the counters stood still; partitions that never rest are left for later.
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -125,3 +136,22 @@ def test_a_partition_that_changes_at_every_look_is_neither_right_nor_wrong() -> 
     comparison = compare([], metadata)
     assert comparison.differences == ()
     assert comparison.unsettled == (some_metadata(1, partition=0).topic_id_partition,)
+
+
+# Replicas under the directory that holds them.
+
+
+def test_each_replica_is_shown_in_its_directory_with_what_is_remote() -> None:
+    behind = replace(replica(ROLLED, ROLLED), high_watermark=250, log_end_offset=200)
+    moving = replace(
+        replica(replace(ROLLED, reason=IneligibleReason.BEING_MOVED)), replica_id=ReplicaId(ORDERS_1, 1, "dir-b")
+    )
+    dirs = [KnownLogDir(1, "/a", "dir-a"), KnownLogDir(1, "/b", "dir-b"), KnownLogDir(2, "/a2", "dir-a")]
+    first, second, third = describe_log_dirs(ScanReport("c", (behind, moving), ()), dirs, [partition_size()])
+    assert REPLICA_0.directory_id == first.log_dir.directory_id
+    (shown,) = first.replicas
+    assert (shown.topic_id_partition, shown.size_bytes, shown.offset_lag) == (ORDERS_0, 8192, 50)
+    assert (shown.is_future, shown.remote) == (False, partition_size())
+    (shown,) = second.replicas
+    assert (shown.is_future, shown.offset_lag, shown.remote) == (True, 0, None)
+    assert third.replicas == ()

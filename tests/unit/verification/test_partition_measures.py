@@ -1,19 +1,36 @@
-"""A whole partition measured: holes, duplicates, overlaps, falling epochs, what lies outside of the log."""
+"""Verification of partitions."""
 
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from include.tiering.model.histories import Divergence, Followed, OffsetRange, SeenBy, SeenDivergence, SkippedOffsets
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState, Uuid
+from include.tiering.model.segments import (
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
+from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measures import MAX_NAMED_FAULTS, PartitionMeasure, measure_partition
+from include.tiering.verification.record_verdicts import PartitionPresence, doubt_of
 from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding
 from include.tiering.verification.suites import PARTITION_RULES, findings_of_partition
+from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions
+from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.segments import partition_of
 from tests.doubles.storage_segments import some_metadata
+
+# A whole partition measured: holes, duplicates, overlaps, falling epochs, what lies outside of the log.
 
 PARTITION = some_metadata(100).topic_id_partition
 
@@ -188,3 +205,181 @@ def test_a_hole_of_the_history_that_is_followed_is_one_whatever_was_left() -> No
     (finding,) = findings(measure_partition(PARTITION, [*old, *new], histories=histories, divergences=[LEFT]))
     assert (finding.rule, finding.start_offset) == ("Q401", 251)
     assert "follows the offsets 181..250" in finding.message
+
+
+# Partitions measured as a whole: what is recorded about the segments that a finding names.
+
+EVALUATOR = PlainEvaluator(PARTITION_RULES)
+
+
+def row(start: int, *, partition: int = 3) -> SegmentRow:
+    """25 offsets from `start` on, passed."""
+    metadata = some_metadata(100, seed=f"{partition}:{start}", start_offset=start, partition=partition)
+    return SegmentRow(replace(metadata, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED), Verdict.PASSED, 1)
+
+
+@pytest.fixture
+def metadata() -> MemoryMetadata:
+    """Offsets 25 to 49 are missing."""
+    return MemoryMetadata([row(0), row(50), row(75)])
+
+
+def id_of(one: SegmentRow) -> RemoteLogSegmentId:
+    return one.metadata.remote_log_segment_id
+
+
+def verdicts(metadata: MemoryMetadata) -> list[Verdict]:
+    return [one.verdict for one in metadata.rows.values()]
+
+
+def test_the_segment_behind_a_hole_fails_with_its_rule(metadata: MemoryMetadata) -> None:
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions())
+    (finding,) = report.failed
+    assert (report.partitions, finding.rule, finding.start_offset, report.warnings) == (1, "Q401", 50, ())
+    assert verdicts(metadata) == [Verdict.PASSED, Verdict.FAILED, Verdict.PASSED]
+    assert metadata.rows[id_of(row(50))].verdict_detail == f"Q401: {finding.message}"
+    assert [(r.rule, r.passed) for r in metadata.quality_results(id_of(row(50)))] == [("Q401", False)]
+
+
+def test_a_recorded_hole_is_none(metadata: MemoryMetadata) -> None:
+    metadata.skipped = [SkippedOffsets(OffsetRange(25, 49), "lost", "me", 0)]
+    assert verify_partitions(metadata, EVALUATOR, metadata.partitions()) == PartitionReport(1, (), ())
+    assert verdicts(metadata) == [Verdict.PASSED] * 3
+
+
+class LogEnds:
+    """Answers in this order; `partition` is the only one that is known."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self.answers = list(answers)
+        self.partition = row(0).metadata.topic_id_partition
+
+    def __call__(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
+        assert topics == {"orders"}
+        end = self.answers.pop(0)
+        return {} if end is None else {self.partition: end}
+
+
+def test_a_warning_leaves_verdicts_alone() -> None:
+    metadata = MemoryMetadata([row(0), row(25)])
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions(), log_ends=LogEnds(45, 45))
+    (finding,) = report.warnings
+    assert (finding.rule, finding.start_offset, report.failed) == ("Q405", 25, ())
+    assert verdicts(metadata) == [Verdict.PASSED] * 2
+    assert [r.rule for r in metadata.quality_results(id_of(row(25)))] == ["Q405"]
+
+
+@pytest.mark.parametrize("answers", [(50,), (45, 50), (45, None), (None,)])
+def test_a_segment_is_above_its_log_only_if_it_is_so_twice(answers: tuple[int | None, ...]) -> None:
+    metadata = MemoryMetadata([row(0), row(25)])
+    log_ends = LogEnds(*answers)
+    report = verify_partitions(metadata, EVALUATOR, metadata.partitions(), log_ends=log_ends)
+    assert report == PartitionReport(1, (), ())
+    assert log_ends.answers == []
+
+
+def test_a_segment_that_goes_meanwhile_is_left_alone(metadata: MemoryMetadata) -> None:
+    gone = id_of(row(50))
+
+    class Deleting(PlainEvaluator):
+        def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+            now = metadata.rows[gone]
+            deleted = replace(now.metadata, state=RemoteLogSegmentState.DELETE_SEGMENT_STARTED)
+            metadata.put(replace(now, metadata=deleted))
+            return super().evaluate(measures)
+
+    assert len(verify_partitions(metadata, Deleting(PARTITION_RULES), metadata.partitions()).failed) == 1
+    assert metadata.results == {}
+    assert verdicts(metadata) == [Verdict.PASSED] * 3
+
+
+def test_many_partitions_are_evaluated_in_groups() -> None:
+    count = GROUP_PARTITIONS + 1
+    metadata = MemoryMetadata(row(start, partition=number) for number in range(count) for start in (0, 50))
+    sizes = []
+
+    class Counting(PlainEvaluator):
+        def evaluate(self, measures: Sequence[Any]) -> tuple[BrokenRule[Any], ...]:
+            sizes.append(len(measures))
+            return super().evaluate(measures)
+
+    report = verify_partitions(metadata, Counting(PARTITION_RULES), metadata.partitions())
+    assert sizes == [GROUP_PARTITIONS, 1]
+    assert report.partitions == len({finding.partition for finding in report.failed}) == count
+
+
+# How many missing segments are believed to be lost, and what is held back until that is known.
+
+
+def presences(*counts: tuple[int, ...]) -> list[PartitionPresence]:
+    """(found, missing, stored), and how many failed as missing before, by partition."""
+    return [PartitionPresence(partition_of("orders", number), *each) for number, each in enumerate(counts)]
+
+
+def doubted(presences: list[PartitionPresence], **rest: int) -> str | None:
+    return doubt_of(presences, **{"max_missing_segments": 3, "max_missing_total": 20} | rest)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [],
+        [(6, 0, 6)],
+        [(5, 1, 6)],
+        [(3, 3, 6)],
+        [(0, 1, 1), (1, 0, 1)],
+        [(0, 1, 1)],
+        [(0, 2, 6), (1, 0, 1)],
+        [(3, 3, 6), (2, 3, 5), (7, 1, 8)],
+        [(9, 2, 11, 1)],
+        [(9, 3, 12), (9, 0, 9, 8)],
+        [(1, 1, 3)] * 20,
+        [(0, 1, 3, 1), (1, 0, 1)],
+        [(5, 0, 5, 30)],
+    ],
+)
+def test_a_few_of_a_partition_are_lost(counts: list[tuple[int, int, int]]) -> None:
+    assert doubted(presences(*counts)) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ([(2, 4, 6)], "4 of 6 segments that were checked lack objects in the store (orders-0: 4 of 6);"),
+        ([(0, 2, 2), (9, 0, 9)], "2 of 11 segments that were checked lack objects in the store (orders-0: 2 of 2)"),
+        (
+            [(0, 1, 9), (0, 1, 9)],
+            "2 of 2 segments that were checked lack objects in the store (orders-0: 1 of 1; ord",
+        ),
+        ([(0, 2, 9)], "2 of 2 segments"),
+        (
+            [(1, 1, 2), (1, 9, 10), (5, 5, 10)],
+            "15 of 22 segments that were checked lack objects in the store (orders-1",
+        ),
+        ([(0, 5, 5)] * 5, "; and 2 more partitions); at most 3 of a partition"),
+        (
+            [(5, 1, 6, 3)],
+            "(orders-0: 1 of 6, and 3 before), 3 more failed for the same reason before and wait to be replaced",
+        ),
+        ([(0, 1, 1, 1), (9, 0, 9)], "(orders-0: 1 of 1, and 1 before)"),
+        ([(0, 1, 2, 0), (9, 0, 9, 20)], "(orders-0: 1 of 1), 20 more failed"),
+        ([(9, 1, 10)] * 500, "500 of 5000 segments"),
+        ([(9, 1, 10)] * 21, "and 20 in all are believed"),
+    ],
+)
+def test_much_of_a_partition_all_of_it_or_everything_is_not(counts: list[tuple[int, int, int]], says: str) -> None:
+    assert says in (doubted(presences(*counts)) or "")
+
+
+def test_what_earlier_tries_of_the_run_found_counts() -> None:
+    assert doubted(presences((0, 2, 9)), found_before=1) is None
+
+
+def test_what_failed_in_partitions_that_nobody_looks_at_counts() -> None:
+    assert doubted(presences((9, 1, 10)), failed_elsewhere=19) is None
+    assert "20 more failed" in (doubted(presences((9, 1, 10)), failed_elsewhere=20) or "")
+
+
+def test_no_missing_one_is_believed_where_the_setting_says_so() -> None:
+    assert doubted(presences((9, 1, 10)), max_missing_segments=0) is not None
+    assert doubted(presences((9, 1, 10)), max_missing_total=0) is not None

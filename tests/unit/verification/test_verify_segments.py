@@ -1,21 +1,26 @@
-"""The gate: who is verified, what is stored, and that a second call changes nothing."""
+"""Verification of segments, what it costs and its metrics."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from include.tiering.errors import ForeignStoreError, RemoteStorageUnavailableError, RuleEvaluationError
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ownership import StoreMarker
-from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, Verdict
+from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogSegmentState, Verdict, VerdictTotal
+from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.remote_storage.file.store import FileObjectStore
 from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.segments.contract import PartitionRetentionState
+from include.tiering.telemetry.metrics import PrometheusRecorder
 from include.tiering.verification import verify_segments as module
+from include.tiering.verification.metrics import publish_verdicts
+from include.tiering.verification.plan import CostOfReading, ReadCost, bytes_to_read
 from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
 from tests.doubles.copied_segments import CopiedPartition, copied_partition
@@ -24,6 +29,9 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
+from tests.doubles.segments import partition_of, segment_of
+
+# The gate: who is verified, what is stored, and that a second call changes nothing.
 
 
 @pytest.fixture
@@ -281,3 +289,86 @@ def test_a_store_that_is_not_ours_fails_nothing(
     partition.object_path(partition.rows[2], "log").unlink()
     report = verify(metadata, partition, require_ours=guarded.check_marker)
     assert {one.segment_id for one in report.failed} == {str(id_of(partition, 2).id)}
+
+
+# What a verification costs, as a person is told before it starts: bytes, requests, and time at the quota in force.
+
+TOTAL = Scope(QuotaKind.FETCH, QuotaLevel.TOTAL)
+EACH_TOPIC = Scope(QuotaKind.FETCH, QuotaLevel.TOPIC)
+ORDERS = Scope(QuotaKind.FETCH, QuotaLevel.TOPIC, "orders")
+EACH_BROKER = Scope(QuotaKind.FETCH, QuotaLevel.BROKER)
+OF_COPIES = Scope(QuotaKind.COPY, QuotaLevel.TOTAL)
+
+ON_ONE = segment_of(partition_of("orders"), 1, 0, 9, size_bytes=10_000_000)
+ON_TWO = dataclasses.replace(segment_of(partition_of("audit"), 2, 0, 9, size_bytes=30_000_000), broker_id=2)
+ONE, TWO = bytes_to_read(ON_ONE, Depth.DEEP), bytes_to_read(ON_TWO, Depth.DEEP)
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "depth", "read_bytes"),
+    [
+        # 20 bytes of indexes for every 4 KiB of a log; 17 KiB of the rest and of the log's beginning and end.
+        (0, Depth.SHALLOW, 17_408),
+        (4_095, Depth.SHALLOW, 17_408),
+        (4_096, Depth.SHALLOW, 17_428),
+        (1_048_576, Depth.SHALLOW, 22_528),
+        # The whole log, its indexes, and 1 KiB of the rest.
+        (0, Depth.DEEP, 1_024),
+        (4_096, Depth.DEEP, 5_140),
+        (1_048_576, Depth.DEEP, 1_054_720),
+    ],
+)
+def test_what_is_read_of_a_segment(log_bytes: int, depth: Depth, read_bytes: int) -> None:
+    assert bytes_to_read(dataclasses.replace(ON_ONE, segment_size_bytes=log_bytes), depth) == read_bytes
+
+
+def test_segments_add_up() -> None:
+    cost = CostOfReading()
+    assert cost.total(QuotasInForce(1, {})) == ReadCost(read_bytes=0, requests=0, seconds=None)
+    for depth in (Depth.SHALLOW, Depth.DEEP, Depth.DEEP):
+        cost.add(dataclasses.replace(ON_ONE, segment_size_bytes=4_096), depth)
+    seconds: Any = pytest.approx(27.708)
+    total = cost.total(QuotasInForce(1, {TOTAL: 1_000}))
+    assert total == ReadCost(read_bytes=17_428 + 5_140 + 5_140, requests=8 + 6 + 6, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("quotas", "seconds"),
+    [
+        ({}, None),
+        ({OF_COPIES: 1}, None),
+        ({TOTAL: UNLIMITED}, None),
+        ({TOTAL: 1_000_000}, (ONE + TWO) / 1_000_000),
+        # Two brokers read side by side: the one with more bytes takes longer.
+        ({EACH_BROKER: 1_000_000}, TWO / 1_000_000),
+        ({EACH_TOPIC: 1_000_000, ORDERS: 100_000}, ONE / 100_000),
+        ({EACH_TOPIC: 1_000_000, ORDERS: UNLIMITED}, TWO / 1_000_000),
+        ({TOTAL: 10_000_000, ORDERS: 1_000_000}, ONE / 1_000_000),
+    ],
+)
+def test_the_slowest_scope_decides(quotas: dict[Scope, int], seconds: float | None) -> None:
+    cost = CostOfReading()
+    for segment in (ON_ONE, ON_TWO):
+        cost.add(segment, Depth.DEEP)
+    total = cost.total(QuotasInForce(1, quotas))
+    assert (total.read_bytes, total.requests) == (ONE + TWO, 12)
+    assert total.seconds == (None if seconds is None else pytest.approx(seconds))
+
+
+# Verdicts as gauges: each of them, those that no segment has too.
+
+
+def test_a_verdict_that_no_segment_has_goes_back_to_nothing() -> None:
+    registry = CollectorRegistry()
+    recorder = PrometheusRecorder(registry)
+
+    def shown(verdict: str) -> list[float | None]:
+        names = ("tiering_verdict_segments", "tiering_verdict_bytes", "tiering_verdict_age_seconds")
+        return [registry.get_sample_value(name, {"verdict": verdict}) for name in names]
+
+    none = VerdictTotal(Verdict.NONE, 2, 20, None)
+    publish_verdicts(recorder, [none, VerdictTotal(Verdict.EXPIRED, 3, 30, 91_500)])
+    assert shown("none") == [2, 20, 0]
+    assert shown("expired") == [3, 30, 91.5]
+    publish_verdicts(recorder, [none, VerdictTotal(Verdict.EXPIRED, 0, 0, None)])
+    assert shown("expired") == [0, 0, 0]

@@ -1,14 +1,20 @@
-"""Cluster metadata from brokers, and the two things that only the metadata log tells."""
+"""Cluster metadata from the admin API, releases of brokers, and metadata that is lost."""
 
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from include.tiering.errors import BrokersForbiddenError, BrokersUnavailableError, ClusterMetadataError
-from include.tiering.kafka.cluster.cluster_metadata import AdminClusterMetadata, UnknownClusterMetadata
-from include.tiering.kafka.cluster.contract import TopicMetadata
+from include.tiering.kafka.cluster.cluster_metadata import (
+    AdminClusterMetadata,
+    LostClusterMetadata,
+    UnknownClusterMetadata,
+)
+from include.tiering.kafka.cluster.contract import BrokerNode, TopicMetadata, release_of
 from include.tiering.model.segments import Uuid
 from tests.doubles.model_brokers import CLUSTER_ID, ModelBrokers
+
+# Cluster metadata from brokers, and the two things that only the metadata log tells.
 
 GONE = Uuid(b"a-topic-long-gon")
 DIRECTORY = Uuid(b"one-directory-id")
@@ -165,3 +171,54 @@ def test_a_topic_that_was_asked_about_by_id_is_known_by_name_too() -> None:
     asked = list(brokers.calls)
     assert cluster_metadata.topic_named("orders") == found
     assert brokers.calls == asked
+
+
+# Releases by the levels that brokers of known releases support.
+
+
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [
+        (21, "Kafka 3.9"),
+        (30, "Kafka 4.3"),
+        (33, "Kafka 4.4"),
+        (34, "newer than Kafka 4.4"),
+        (25, "Kafka 4.0"),
+        (7, "older than Kafka 3.5"),
+    ],
+)
+def test_the_greatest_supported_level_tells_the_minor_release(level: int, words: str) -> None:
+    assert release_of(BrokerNode(1, "host", 9092, supported_features={"metadata.version": level})) == words
+
+
+def test_a_broker_that_tells_no_level_is_unknown() -> None:
+    assert release_of(BrokerNode(1, "host", 9092)) == "unknown"
+
+
+# Without cluster metadata the user's word counts, until it was known once.
+
+TOPIC_ID = Uuid(bytes(range(16)))
+
+
+def test_metadata_that_nobody_has_ever_read_are_unknown() -> None:
+    cluster_metadata = LostClusterMetadata(lambda: False)
+    cluster_metadata.refresh()
+    assert (cluster_metadata.cluster_id(), cluster_metadata.topic(TOPIC_ID), cluster_metadata.topic_named("a")) == (
+        None,
+        None,
+        None,
+    )
+    assert not cluster_metadata.is_removed(TOPIC_ID)
+
+
+def test_metadata_that_were_read_before_are_missed_with_the_way_out() -> None:
+    with pytest.raises(ClusterMetadataError, match=r"__cluster_metadata-0, which was read .* mount it again"):
+        LostClusterMetadata(lambda: True).refresh()
+
+
+def test_the_memory_is_asked_each_time() -> None:
+    answers = iter([False, True])
+    cluster_metadata = LostClusterMetadata(lambda: next(answers))
+    cluster_metadata.refresh()
+    with pytest.raises(ClusterMetadataError):
+        cluster_metadata.refresh()

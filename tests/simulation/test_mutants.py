@@ -17,7 +17,7 @@ QUICK = {
     "steal-leases": "a live lease is not given away",
     "same-token": "tokens ascend",
     "counters-grow": "counters equal a recount",
-    "short-history": "what was ever known of leader epochs is remembered",
+    "short-history": "known leader epochs are never lost",
 }
 
 

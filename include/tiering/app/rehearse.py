@@ -214,7 +214,7 @@ class _Run:
         plain, committed = (
             self._digests(sample, isolation, offsets.earliest, end, on_bytes) for isolation, end in ends.items()
         )
-        records, stable = (sum(one.records for one in digests.values()) for digests in (plain, committed))
+        records, stable = (sum(digest.records for digest in digests.values()) for digests in (plain, committed))
         self._watcher.on_message(
             f"{sample.replica_id.topic_id_partition}: {records:,} records read, {stable:,} by read_committed"
         )
@@ -316,7 +316,10 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
         with suppress(SourceError, ClusterMetadataError):
             identity = identify(log_dir)
             paths[identity.broker_id, identity.directory_id] = log_dir.path
-    found = {one.replica_id: paths.get((one.replica_id.broker_id, one.replica_id.directory_id)) for one in samples}
+    found = {
+        sample.replica_id: paths.get((sample.replica_id.broker_id, sample.replica_id.directory_id))
+        for sample in samples
+    }
     sources = {replica_id: path for replica_id, path in found.items() if path is not None}
     if gone := found.keys() - sources.keys():
         raise SourceVanishedError(str(min(gone, key=str)), "its log directory went away while it was looked at")

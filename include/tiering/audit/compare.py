@@ -116,10 +116,10 @@ def _partition_of(key: str, context: AuditContext) -> tuple[PartitionText, ...]:
     return ((str(partition.topic_id), partition.partition),)
 
 
-def _joined(one: AuditOutcome, other: AuditOutcome) -> AuditOutcome:
-    passed_over: Counter[Any] = Counter(one.passed_over)
+def _joined(audit_outcome: AuditOutcome, other: AuditOutcome) -> AuditOutcome:
+    passed_over: Counter[Any] = Counter(audit_outcome.passed_over)
     passed_over.update(other.passed_over)
-    return AuditOutcome(one.findings + other.findings, passed_over)
+    return AuditOutcome(audit_outcome.findings + other.findings, passed_over)
 
 
 StoredRange = tuple[str, int, int, int]
@@ -276,7 +276,7 @@ def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: Au
     nameless = classify_uploads((), gathered.uploads.pop(None, ()), context)
     findings += nameless.findings
     passed_over.update(nameless.passed_over)
-    uploaded = {one for one in gathered.uploads if one}
+    uploaded = {upload for upload in gathered.uploads if upload}
     for segment_id in sorted(by_segment.keys() | gathered.by_segment.keys() | uploaded):
         outcome = classify_segment(
             by_segment.get(segment_id, ()),

@@ -127,10 +127,14 @@ class AuditEnd:
 
     def _unknown_copies(self, findings: Sequence[AuditFinding]) -> Iterator[UnknownCopy]:
         """The newest in the store, by its own clock, with what their manifests say. What a person accepted is known."""
-        complete = [one for one in findings if one.kind in _COMPLETE and one.key.endswith(_MANIFEST_SUFFIX)]
-        accepted = {one.finding.identity for one in self.audits.findings((FindingState.ACCEPTED,))} if complete else ()
+        complete = [
+            finding for finding in findings if finding.kind in _COMPLETE and finding.key.endswith(_MANIFEST_SUFFIX)
+        ]
+        accepted = (
+            {finding.finding.identity for finding in self.audits.findings((FindingState.ACCEPTED,))} if complete else ()
+        )
         copies = [one for one in complete if one.identity not in accepted]
-        newest = sorted(copies, key=lambda one: one.last_modified_ms or 0, reverse=True)[:_MOST_MANIFESTS]
+        newest = sorted(copies, key=lambda copy: copy.last_modified_ms or 0, reverse=True)[:_MOST_MANIFESTS]
         for one in newest:
             yield UnknownCopy(one.key, self._began_ms(one.key))
 

@@ -47,9 +47,9 @@ def publish_audit(
     """The open findings after an audit, kinds without any too."""
     number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
     size_bytes = dict(number)
-    for one in findings:
-        number[one.finding.kind.value,] += 1
-        size_bytes[one.finding.kind.value,] += one.finding.size_bytes
+    for finding in findings:
+        number[finding.finding.kind.value,] += 1
+        size_bytes[finding.finding.kind.value,] += finding.finding.size_bytes
     recorder.show(AUDIT_FINDINGS, number)
     recorder.show(AUDIT_FINDING_BYTES, size_bytes)
     recorder.show(AUDIT_ENDED, {(): ended_seconds})

@@ -162,7 +162,8 @@ def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
     it was written when the other saw it.
     """
     content = sorted(
-        [one.kind.value, one.key, one.token or "", one.size_bytes, one.last_modified_ms] for one in removals
+        [removal.kind.value, removal.key, removal.token or "", removal.size_bytes, removal.last_modified_ms]
+        for removal in removals
     )
     return hash_of(content)
 
@@ -298,7 +299,7 @@ def apply_removal_limits(
     detail = "; ".join(reasons) or "nothing to remove"
     removals.record_limit_check(run_id, needs_approval=bool(reasons), detail=detail, author=author)
     return DeletionLimitReport(
-        run_id, run.plan_hash, actions, reasons, run.approval, frozenset(one.topic_id for one in totals)
+        run_id, run.plan_hash, actions, reasons, run.approval, frozenset(total.topic_id for total in totals)
     )
 
 
@@ -310,7 +311,7 @@ def _action(totals: RemovalTotals) -> TopicAction:
 
 def _known_by_now(totals: Sequence[RemovalTotals]) -> list[str]:
     return [
-        f"{one.topic}: {one.known_objects} of {one.planned_objects} are of segments that metadata knows now, and stay"
-        for one in totals
-        if one.known_objects
+        f"{total.topic}: {total.known_objects} of {total.planned_objects} are of segments that metadata knows now, and stay"
+        for total in totals
+        if total.known_objects
     ]

@@ -166,7 +166,11 @@ def _younger_than_memory(evidence: AuditEvidence) -> UnknownCopy | None:
     newest_ms = evidence.memory.newest_ms
     if newest_ms is None:
         return None
-    younger = [one for one in evidence.unknown_copies if one.began_ms is not None and one.began_ms >= newest_ms]
+    younger = [
+        unknown_copy
+        for unknown_copy in evidence.unknown_copies
+        if unknown_copy.began_ms is not None and unknown_copy.began_ms >= newest_ms
+    ]
     return max(younger, key=lambda one: one.began_ms or 0, default=None)
 
 

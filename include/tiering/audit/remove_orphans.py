@@ -127,13 +127,13 @@ class OrphanRemover:
         items: list[RemovalItem] = []
         for (_, removals), found in zip(attempts, seen, strict=True):
             if (why := _changed(removals, found)) is not None:
-                items += (_kept(one, why) for one in removals)
+                items += (_kept(removal, why) for removal in removals)
                 continue
-            for one in removals:
-                if one.kind is FindingKind.ORPHAN and one.key not in found:
-                    items.append(RemovalItem(one, RemovalOutcome.GONE, "was gone already"))
+            for removal in removals:
+                if removal.kind is FindingKind.ORPHAN and removal.key not in found:
+                    items.append(RemovalItem(removal, RemovalOutcome.GONE, "was gone already"))
                 else:
-                    pending.append(one)
+                    pending.append(removal)
         return pending, items
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
@@ -146,8 +146,8 @@ class OrphanRemover:
         markers = [one for one in pending if one.kind is FindingKind.DELETE_MARKER]
         items = self._remove_at_once([one for one in pending if one.kind is not FindingKind.DELETE_MARKER])
         hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
-        items += (_kept(one, "an old version is still behind it") for one in markers if one.key in hidden)
-        return items + self._remove_at_once([one for one in markers if one.key not in hidden])
+        items += (_kept(marker, "an old version is still behind it") for marker in markers if marker.key in hidden)
+        return items + self._remove_at_once([marker for marker in markers if marker.key not in hidden])
 
     def _remove_at_once(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
         if not pending:

@@ -48,7 +48,11 @@ class AuditRun:
     @property
     def for_a_person(self) -> list[RecordedFinding]:
         """Open ones that somebody has to decide about."""
-        return [one for one in self.findings if one.state is FindingState.OPEN and one.finding.kind not in _HARMLESS]
+        return [
+            finding
+            for finding in self.findings
+            if finding.state is FindingState.OPEN and finding.finding.kind not in _HARMLESS
+        ]
 
 
 def present_audit(run: AuditRun) -> Presentation:
@@ -77,7 +81,7 @@ def removal_sentence(removals: int, size_bytes: int) -> str:
 
 def _summary(run: AuditRun) -> str:
     seen = f"{count(run.record.objects, 'object')} compared with {count(run.record.rows, 'segment')}"
-    kinds = Counter(one.finding.kind for one in run.findings if one.state is FindingState.OPEN)
+    kinds = Counter(finding.finding.kind for finding in run.findings if finding.state is FindingState.OPEN)
     found = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) or "nothing found"
     parts = [f"{seen}: {found}"]
     passed_over = sum(run.record.passed_over.values())
@@ -114,11 +118,11 @@ def _document(run: AuditRun) -> Document:
         "source": str(run.record.source),
         "objects": run.record.objects,
         "rows": run.record.rows,
-        "findings": [_finding(one) for one in run.findings],
+        "findings": [_finding(finding) for finding in run.findings],
         "new": None if run.tally is None else run.tally.new,
         "gone": None if run.tally is None else run.tally.gone,
         "passed_over": {str(reason): number for reason, number in run.record.passed_over.items()},
-        "refusals": [{"guard": str(one.guard), "message": one.sentence} for one in run.record.refusals],
+        "refusals": [{"guard": str(refusal.guard), "message": refusal.sentence} for refusal in run.record.refusals],
         "removal": None if run.removal is None else _removal(run.removal),
     }
 
@@ -158,8 +162,8 @@ def _removal(removal: RemovalRun) -> Document:
         "bytes": plan.size_bytes,
         "spared": {why.code: number for why, number in plan.spared.items()},
         "shares": [
-            {"topic": one.topic, "topic_id": str(one.topic_id), "share": round(one.share, 6)}
-            for one in limit_report.actions
+            {"topic": action.topic, "topic_id": str(action.topic_id), "share": round(action.share, 6)}
+            for action in limit_report.actions
         ],
         "removals": [
             {
@@ -180,7 +184,7 @@ def _tables(run: AuditRun) -> tuple[Table, ...]:
 
 
 def _findings(run: AuditRun) -> tuple[Table, ...]:
-    shown = [one for one in run.findings if one.state in (FindingState.OPEN, FindingState.ACCEPTED)]
+    shown = [finding for finding in run.findings if finding.state in (FindingState.OPEN, FindingState.ACCEPTED)]
     rows = tuple(
         (
             str(one.finding_id),
@@ -198,23 +202,23 @@ def _findings(run: AuditRun) -> tuple[Table, ...]:
 
 
 def _refusals(run: AuditRun) -> tuple[Table, ...]:
-    rows = tuple((str(one.guard), one.sentence) for one in run.record.refusals)
+    rows = tuple((str(refusal.guard), refusal.sentence) for refusal in run.record.refusals)
     return (Table("nothing may be removed", ("guard", "why"), rows),) if rows else ()
 
 
 def _removal_tables(removal: RemovalRun) -> tuple[Table, ...]:
     tables: list[Table] = []
     names = TopicNames()
-    for one in removal.limit_report.actions:
-        names.add(one.topic, one.topic_id)
+    for action in removal.limit_report.actions:
+        names.add(action.topic, action.topic_id)
     actions = tuple(
         (
-            names.topic(one.topic, one.topic_id),
-            format_bytes(one.planned_bytes),
-            f"{one.share:.1%}",
-            format_bytes(one.recent_bytes),
+            names.topic(action.topic, action.topic_id),
+            format_bytes(action.planned_bytes),
+            f"{action.share:.1%}",
+            format_bytes(action.recent_bytes),
         )
-        for one in removal.limit_report.actions
+        for action in removal.limit_report.actions
     )
     if actions:
         tables.append(Table(f"to remove, plan {removal.plan.plan_hash}", _SHARES, actions))

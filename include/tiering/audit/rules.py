@@ -349,7 +349,10 @@ def _classify_brokers(
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:
         return PassedOver.OF_BROKERS
     settled_ms = min(read_ms, context.moment.listed_at_ms) - context.moment.min_age_ms
-    changed_ms = [*(listed.last_modified_ms for listed in stored.values()), *(one.changed_at_ms for one in tombstones)]
+    changed_ms = [
+        *(listed.last_modified_ms for listed in stored.values()),
+        *(tombstone.changed_at_ms for tombstone in tombstones),
+    ]
     if max(changed_ms) > settled_ms:
         return PassedOver.OF_BROKERS
     why = "brokers say that they deleted its segment" if tombstones else "brokers tell of no such segment"

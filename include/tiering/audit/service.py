@@ -190,7 +190,7 @@ class AuditService:
         ).conclude(seen)
         ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
         keep_ms = self._effective().tombstone.ms
-        if not any(one.guard is Guard.CLOCK_DISAGREES for one in report.record.refusals):
+        if not any(refusal.guard is Guard.CLOCK_DISAGREES for refusal in report.record.refusals):
             self._audits.forget(keep_ms)
             self._removals.forget(keep_ms)
         publish_audit(process_recorder(), self._audits.findings(), ended_seconds=ended_seconds, refusals=refusals)
@@ -202,11 +202,11 @@ class AuditService:
         """
         owners = self._seen_owners
         doubtful = [
-            one
-            for one in seen.findings
-            if one.kind is FindingKind.DANGLING_REFERENCE
-            and one.topic_id is not None
-            and owners.owner(one.topic_id) is TopicOwner.BROKER
+            finding
+            for finding in seen.findings
+            if finding.kind is FindingKind.DANGLING_REFERENCE
+            and finding.topic_id is not None
+            and owners.owner(finding.topic_id) is TopicOwner.BROKER
         ]
         if not doubtful or self._ingestion.topic() is None:
             return seen
@@ -217,7 +217,7 @@ class AuditService:
             _log.warning("what dangles of brokers' topics is not believed: %s", error)
         passed_over = Counter(seen.passed_over)
         passed_over[PassedOver.UNREAD] += len(doubtful)
-        kept = [one for one in seen.findings if one not in doubtful]
+        kept = [finding for finding in seen.findings if finding not in doubtful]
         return replace(seen, findings=kept, passed_over=passed_over)
 
     def findings(self, run_id: str) -> Sequence[RecordedFinding]:
@@ -241,7 +241,7 @@ class AuditService:
             run_id,
             audit_run_id,
             [one.finding for one in seen],
-            refusals=audit.refusals or [Refusal(one.guard, one.sentence) for one in self._audits.active_guards()],
+            refusals=audit.refusals or [Refusal(guard.guard, guard.sentence) for guard in self._audits.active_guards()],
             min_age_ms=self._effective().audit.min_age_ms,
             now_ms=clocks.now_ms(),
             with_versions=with_versions,

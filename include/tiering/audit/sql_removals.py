@@ -80,7 +80,7 @@ class SqlRemovalStore(SqlDeletionRuns):
     _asks_again = False
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
-        rows = [_values(position, one) for position, one in enumerate(removals)]
+        rows = [_values(position, removal) for position, removal in enumerate(removals)]
         return self._store_plan(run_id, removal_hash(removals), (planned_removals, rows))
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:

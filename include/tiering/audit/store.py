@@ -207,7 +207,7 @@ class SqlAuditStore(DatedStore):
             return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
-        rows = [{"of_cluster": self._cluster_id, "of_identity": _identity(one)} for one in identities]
+        rows = [{"of_cluster": self._cluster_id, "of_identity": _identity(identity)} for identity in identities]
         if not rows:
             return
         with writing(self._engine) as connection:

@@ -137,12 +137,12 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
 def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None) -> dict[int, Replica]:
     """The leader's replica of each partition. Raises as `samples_of` says."""
     replicas = [
-        one
-        for one in report.replicas
-        if one.topic_id_partition.topic == topic
-        and (topic_metadata is None or one.topic_id_partition.topic_id == topic_metadata.topic_id)
+        replica
+        for replica in report.replicas
+        if replica.topic_id_partition.topic == topic
+        and (topic_metadata is None or replica.topic_id_partition.topic_id == topic_metadata.topic_id)
     ]
-    chosen = {one.topic_id_partition.partition: one for one in replicas if one.chosen}
+    chosen = {replica.topic_id_partition.partition: replica for replica in replicas if replica.chosen}
     if not replicas or (topic_metadata is None and not chosen):
         raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
     ids = {one.topic_id_partition.topic_id for one in chosen.values()}

@@ -194,7 +194,7 @@ def _put(changes: dict[str, str | None], name: str, value: str | None) -> None:
 
 
 def _items(lists: Iterable[str]) -> list[str]:
-    return [item.strip() for one in lists for item in one.split(",") if item.strip()]
+    return [item.strip() for listed in lists for item in listed.split(",") if item.strip()]
 
 
 def pools(ctx: typer.Context, as_json: Json = False) -> None:

@@ -252,7 +252,9 @@ def _show_checks(app: "App", topic: str, *, as_json: bool) -> None:
     cluster_metadata = app.handover.evidence(topic)
     results = results_of(CHECKS, HandoverStep.PRECONDITIONS, cluster_metadata)
     overrides = wanted_overrides(app.adapters.brokers.topic_configs(topic))
-    to_copy = sum(len(one.replica.waiting) for one in cluster_metadata.partitions if one.replica is not None)
+    to_copy = sum(
+        len(partition.replica.waiting) for partition in cluster_metadata.partitions if partition.replica is not None
+    )
     finish(present_checks(topic, results, overrides, to_copy), as_json=as_json)
 
 

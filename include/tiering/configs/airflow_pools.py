@@ -110,7 +110,7 @@ def _sizes_in(entry: Any) -> dict[str, int]:
     sizes: dict[str, int] = {}
     try:
         extra = json.loads(entry["extra"])
-        edits = [one for action in extra.get("actions", ()) for one in action["entities"]] or [extra]
+        edits = [entity for action in extra.get("actions", ()) for entity in action["entities"]] or [extra]
         for edit in edits:
             slots = int(edit["slots"])
             sizes[str(edit.get("pool_name") or edit.get("pool") or edit["name"])] = (

@@ -37,7 +37,7 @@ class DescribedConfig:
 def entities_with_configs(values: ConfigValues, entity_type: EntityType | None = None) -> tuple[ConfigEntity, ...]:
     """The defaults, each followed by the named ones that have a value of their own; of one type, or of all."""
     types = tuple(EntityType) if entity_type is None else (entity_type,)
-    named = sorted((one for one in values if not one.is_default), key=lambda one: one.entity_name)
+    named = sorted((value for value in values if not value.is_default), key=lambda one: one.entity_name)
     return tuple(
         entity for kind in types for entity in (ConfigEntity(kind), *(one for one in named if one.entity_type is kind))
     )

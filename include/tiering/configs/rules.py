@@ -116,7 +116,10 @@ def _check_clients(values: ConfigValues) -> None:
     clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
     if not brokers or not clients:
         return
-    lowest, greatest = min(brokers, key=lambda one: brokers[one]), max(clients, key=lambda one: clients[one])
+    lowest, greatest = (
+        min(brokers, key=lambda broker: brokers[broker]),
+        max(clients, key=lambda client: clients[client]),
+    )
     if brokers[lowest] != UNLIMITED and clients[greatest] >= brokers[lowest]:
         raise ConfigRefusedError(
             f"{greatest}: {NARROW_FETCH_QUOTA} = {clients[greatest]} is not below {lowest}: {FETCH_QUOTA} = "

@@ -108,7 +108,7 @@ def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata
     known = metadata.retention_state(attempt.topic_id_partition).leader_epochs
     own = with_records(attempt.segment_leader_epochs)
     offsets = [*(max(entry.start_offset, attempt.start_offset) for entry in own), attempt.end_offset]
-    other = next((one for one in offsets if known.epoch_for(one) not in (None, own.epoch_for(one))), None)
+    other = next((offset for offset in offsets if known.epoch_for(offset) not in (None, own.epoch_for(offset))), None)
     return None if other is None else f"offset {other} is known under leader epoch {known.epoch_for(other)}"
 
 

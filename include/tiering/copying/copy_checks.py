@@ -121,7 +121,11 @@ def _replaced_below(
     """
     first = leader_epochs.entries[0]
     for row, part in rows:
-        decided = [one.seen.offsets for one in divergences if one.followed is not None and one.number > row.history]
+        decided = [
+            divergence.seen.offsets
+            for divergence in divergences
+            if divergence.followed is not None and divergence.number > row.history
+        ]
         for epoch, offsets in written(row.metadata.segment_leader_epochs, part):
             if epoch > first.epoch:
                 yield from (left.first for left in without(offsets, decided) if left.first < first.start_offset)

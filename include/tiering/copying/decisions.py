@@ -139,9 +139,11 @@ def skip_offsets(
 
 def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
     named = [
-        one
-        for one in report.replicas
-        if one.chosen and one.topic_id_partition.topic == topic and one.topic_id_partition.partition == number
+        replica
+        for replica in report.replicas
+        if replica.chosen
+        and replica.topic_id_partition.topic == topic
+        and replica.topic_id_partition.partition == number
     ]
     meant = [one for one in named if topic_id in (None, str(one.topic_id_partition.topic_id))]
     if len(meant) == 1:
@@ -156,7 +158,9 @@ def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | N
 
 
 def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) -> tuple[int, ...]:
-    others = (one for one in replicas if one.topic_id_partition == read.topic_id_partition and one is not read)
+    others = (
+        replica for replica in replicas if replica.topic_id_partition == read.topic_id_partition and replica is not read
+    )
     return tuple(
         one.replica_id.broker_id
         for one in others
@@ -309,12 +313,12 @@ def _skip_document(skip: Skip, refusal: str | None) -> Document:
         "refusal": refusal,
         "recorded": [
             {
-                **_offsets(one.offsets),
-                "reason": one.reason,
-                "author": one.author,
-                "recorded_at_ms": one.recorded_at_ms,
+                **_offsets(decision.offsets),
+                "reason": decision.reason,
+                "author": decision.author,
+                "recorded_at_ms": decision.recorded_at_ms,
             }
-            for one in skip.decisions
+            for decision in skip.decisions
         ],
     }
 
@@ -330,8 +334,14 @@ def _skip_tables(skip: Skip) -> tuple[Table, ...]:
     if not skip.decisions:
         return ()
     rows = tuple(
-        (str(one.offsets), str(one.offsets.size), format_utc(one.recorded_at_ms), one.author, one.reason)
-        for one in skip.decisions
+        (
+            str(decision.offsets),
+            str(decision.offsets.size),
+            format_utc(decision.recorded_at_ms),
+            decision.author,
+            decision.reason,
+        )
+        for decision in skip.decisions
     )
     return (Table(f"{skip.topic_id_partition}, skipped", ("offsets", "how many>", "when", "by", "reason"), rows),)
 

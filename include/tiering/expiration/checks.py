@@ -74,9 +74,10 @@ def still_planned(
     """
     due = {one.segment_id: one.reason for one in (() if now is None else now.deletions)}
     doubtful = [
-        one
-        for one in planned.deletions
-        if one.reason != DeletionReason.UNFINISHED_DELETE and not _is_due(one.reason, due.get(one.segment_id))
+        deletion
+        for deletion in planned.deletions
+        if deletion.reason != DeletionReason.UNFINISHED_DELETE
+        and not _is_due(deletion.reason, due.get(deletion.segment_id))
     ]
     if doubtful:
         rows = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(planned.topic_id_partition)}
@@ -86,7 +87,7 @@ def still_planned(
         replace(
             planned,
             log_start_offset=min(planned.log_start_offset, 0 if now is None else now.log_start_offset),
-            deletions=tuple(one for one in planned.deletions if one not in kept),
+            deletions=tuple(deletion for deletion in planned.deletions if deletion not in kept),
         ),
         tuple(doubtful),
         f"{WOULD_STAY}: {waits}" if waits else WOULD_STAY,
@@ -174,7 +175,7 @@ class ReplacementCheck:
         wanted = OffsetRange(abandoned.start_offset, abandoned.end_offset)
         rows = [row for row in self.metadata.list_segments(partition) if row.metadata.is_finished]
         covering = [row for row in rows if _overlaps(row.metadata, wanted) and row.verdict.is_served]
-        decided = [one.offsets for one in self.metadata.skipped_offsets(partition)]
+        decided = [skipped_offset.offsets for skipped_offset in self.metadata.skipped_offsets(partition)]
         copied = [OffsetRange(row.metadata.start_offset, row.metadata.end_offset) for row in covering]
         if nowhere := without(wanted, [*decided, *copied]):
             raise UnprovedReplacementError(

@@ -128,18 +128,18 @@ class SegmentDeleter:
         """
         partition = planned.topic_id_partition
         rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
-        gone = [one for one in planned.deletions if one.segment_id not in rows]
+        gone = [deletion for deletion in planned.deletions if deletion.segment_id not in rows]
         self._record(lease, gone, DeletionOutcome.DELETED, _FOUND_GONE)
         is_copying = self.work.holder(partition, LeaseRole.COPY) is not None
         pending: list[PendingDeletion] = []
-        for one in planned.deletions:
-            row = rows.get(one.segment_id)
+        for deletion in planned.deletions:
+            row = rows.get(deletion.segment_id)
             if row is None:
                 continue
-            if (changed := _changed(one, row, is_copying=is_copying)) is None:
-                pending.append((one, row.metadata))
+            if (changed := _changed(deletion, row, is_copying=is_copying)) is None:
+                pending.append((deletion, row.metadata))
             else:
-                self._record(lease, [one], DeletionOutcome.SKIPPED, changed)
+                self._record(lease, [deletion], DeletionOutcome.SKIPPED, changed)
         return sorted(pending, key=lambda one: one[1].state is not _DELETING), gone
 
     def is_ours(self, lease: PartitionLease, planned: Iterable[PlannedDeletion]) -> bool:
@@ -196,7 +196,7 @@ class SegmentDeleter:
     def _raise_log_start(
         self, lease: PartitionLease, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int, history: int
     ) -> None:
-        behind = max((one.end_offset + 1 for one in segments if one.is_finished), default=0)
+        behind = max((segment.end_offset + 1 for segment in segments if segment.is_finished), default=0)
         if behind == 0:
             return
         partition, offset = lease.fence.topic_id_partition, min(behind, log_start_offset)
@@ -334,7 +334,7 @@ class DeleteBatch:
 
     def _expire(self, lease: PartitionLease) -> None:
         planned = self._deleter.deletions.remaining(lease)
-        self._loop.heartbeat.add_planned(sum(one.size_bytes for one in planned.deletions))
+        self._loop.heartbeat.add_planned(sum(deletion.size_bytes for deletion in planned.deletions))
         partition, gate = lease.fence.topic_id_partition, self._loop.gate
         limiter = self._quotas.delete(partition.topic, go_on=gate.check)
         left = planned.deletions

@@ -134,10 +134,12 @@ def _plan(dag_run_id: str, plan: ShownPlan, withdraw_at: str | None, shared: Col
 
 
 def _rows(plan: ShownPlan, shared: Collection[str]) -> Iterator[Element]:
-    names = TopicNames((one.topic_id_partition for one in plan.expirations), shared=shared)
+    names = TopicNames((expiration.topic_id_partition for expiration in plan.expirations), shared=shared)
     actions = {
-        one.topic_id: TopicAction(one.topic_id, one.topic, one.planned_bytes, one.recent_bytes, one.remote_bytes)
-        for one in plan.totals
+        total.topic_id: TopicAction(
+            total.topic_id, total.topic, total.planned_bytes, total.recent_bytes, total.remote_bytes
+        )
+        for total in plan.totals
     }
     of_topic: dict[str, list[DeletionItem]] = {}
     shares: dict[str, float] = {}

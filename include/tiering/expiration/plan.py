@@ -299,7 +299,7 @@ def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, 
     topics = {
         planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
         for planned in plan
-        if any(one.reason == DeletionReason.TOPIC_DELETED for one in planned.deletions)
+        if any(deletion.reason == DeletionReason.TOPIC_DELETED for deletion in planned.deletions)
     }
     return {
         topic_id: f"{topic} ({topic_id}): {_why_all_goes(recorded.get(topic_id))}" for topic_id, topic in topics.items()
@@ -320,7 +320,9 @@ def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history
     if planned.local_bytes is None or planned.local_history != history:
         return None
     # What a decision left before was not among them, wherever it lies.
-    finished = [one for one in given.segments if one.is_finished and one.remote_log_segment_id not in given.left]
+    finished = [
+        segment for segment in given.segments if segment.is_finished and segment.remote_log_segment_id not in given.left
+    ]
     copied = [one for one in finished if one.end_offset > planned.local_behind_offset]
     return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))
 

@@ -101,9 +101,13 @@ def _document(run: ExpireRun) -> Document:
         "plan_hash": run.run.plan_hash,
         "decisions": [_decision(item) for item in run.items],
         "log_start_offsets": [
-            {**labels(one.topic_id_partition), "from": one.log_start_before, "to": one.log_start_offset}
-            for one in run.expirations
-            if one.log_start_offset != one.log_start_before
+            {
+                **labels(expiration.topic_id_partition),
+                "from": expiration.log_start_before,
+                "to": expiration.log_start_offset,
+            }
+            for expiration in run.expirations
+            if expiration.log_start_offset != expiration.log_start_before
         ],
         "shares": [] if run.limit_report is None else [_share(action) for action in run.limit_report.actions],
         "needs_approval": run.needs_approval,
@@ -166,7 +170,7 @@ def _tables(run: ExpireRun) -> tuple[Table, ...]:
 
 def _names(run: ExpireRun) -> TopicNames:
     partitions = (
-        *(one.topic_id_partition for one in run.expirations),
+        *(expiration.topic_id_partition for expiration in run.expirations),
         *(one.topic_id_partition for one in run.waiting),
         *(one.topic_id_partition for one in run.held),
         *(one.topic_id_partition for one in run.unknowns),
@@ -178,7 +182,7 @@ def _partitions(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
     by_partition: dict[TopicIdPartition, list[DeletionItem]] = {}
     for item in run.items:
         by_partition.setdefault(item.planned.segment_id.topic_id_partition, []).append(item)
-    rows = tuple(_row(one, by_partition[one.topic_id_partition], names) for one in run.expirations)
+    rows = tuple(_row(expiration, by_partition[expiration.topic_id_partition], names) for expiration in run.expirations)
     columns = ("partition", "segments>", "bytes>", "why", "log start>", "deleted>")
     return (Table(f"expires, run {run.run.run_id}", columns, rows),) if rows else ()
 

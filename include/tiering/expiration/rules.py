@@ -43,10 +43,10 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
     A deleted topic loses every segment that nobody works on, unfinished deletes first, then by start offset.
     """
-    there = [one for one in sorted(given.segments, key=_listing_order) if one.state is not _TOMBSTONE]
+    there = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
     held = [one for one in there if _is_held(given, one)]
     segments = [one for one in there if one not in held]
-    idle = [one for one in segments if one.remote_log_segment_id not in given.under_live_work]
+    idle = [segment for segment in segments if segment.remote_log_segment_id not in given.under_live_work]
     decisions = [*_unfinished_deletes(given, idle)]
     if not given.topic_deleted:
         decisions += _abandoned_copies(given, idle)
@@ -167,7 +167,7 @@ class _Scan:
     def _excess(self) -> int:
         """Bytes above the limit. What even all segments together do not exceed needs no look at the lineage."""
         limit = self._given.retention_bytes
-        finished = [one for one in self._segments if one.is_finished]
+        finished = [segment for segment in self._segments if segment.is_finished]
         local_bytes = self._given.local_only_bytes or 0
         if limit is None or local_bytes + _bytes_of(finished) <= limit:
             return 0
@@ -213,7 +213,11 @@ def _because_of_the_topic(segment: RemoteLogSegmentMetadata) -> DeletionDecision
 
 def _raised(log_start_offset: int, decisions: Sequence[DeletionDecision]) -> int:
     """Only what could be read raises the log start: what a copy left behind never could."""
-    ends = [one.segment.end_offset + 1 for one in decisions if one.reason in _RAISING and one.segment.is_finished]
+    ends = [
+        decision.segment.end_offset + 1
+        for decision in decisions
+        if decision.reason in _RAISING and decision.segment.is_finished
+    ]
     return max([log_start_offset, *ends])
 
 
@@ -254,7 +258,7 @@ def _without(
     segments: Sequence[RemoteLogSegmentMetadata], decisions: Sequence[DeletionDecision]
 ) -> list[RemoteLogSegmentMetadata]:
     named = {decision.segment.remote_log_segment_id for decision in decisions}
-    return [one for one in segments if one.remote_log_segment_id not in named]
+    return [segment for segment in segments if segment.remote_log_segment_id not in named]
 
 
 def _decision(segment: RemoteLogSegmentMetadata, reason: DeletionReason, **numbers: int) -> DeletionDecision:
@@ -262,7 +266,7 @@ def _decision(segment: RemoteLogSegmentMetadata, reason: DeletionReason, **numbe
 
 
 def _bytes_of(segments: Sequence[RemoteLogSegmentMetadata]) -> int:
-    return sum(one.segment_size_bytes for one in segments)
+    return sum(segment.segment_size_bytes for segment in segments)
 
 
 def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:

@@ -163,7 +163,7 @@ class ExpirationService:
         planner = self._planner(clocks)
         # Of a topic that is not in `lifecycle_states` the first segment came since: the next plan asks about it.
         asked = planner.lifecycle_states.keys() - set(leave_out)
-        partitions = [one for one in planner.partitions(topics) if one.topic_id in asked]
+        partitions = [partition for partition in planner.partitions(topics) if partition.topic_id in asked]
         plan = self._decide(planner, run_id, partitions, clocks)
         self._deletions.save_plan(run_id, plan.expirations)
         return plan
@@ -332,7 +332,7 @@ class ExpirationService:
         try:
             return self._source().size_doubts(replica_id, segments)
         except SourceError as error:
-            return {one.base_offset: f"it cannot be read now: {error}" for one in segments}
+            return {segment.base_offset: f"it cannot be read now: {error}" for segment in segments}
 
     def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
         """None if there is nothing to ask for, or nobody to ask."""

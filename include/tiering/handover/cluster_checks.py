@@ -73,12 +73,12 @@ def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
     for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         if evidence.is_true(key):
             yield Remark(f"{key} is true", f"./tiering configs --target brokers: remove it, {_RESUME}")
-    for one in evidence.partitions:
-        if one.offsets is not None and one.offsets.latest_tiered is not None:
+    for partition in evidence.partitions:
+        if partition.offsets is not None and partition.offsets.latest_tiered is not None:
             yield Remark(
-                f"the leader has remote offsets up to {one.offsets.latest_tiered}",
+                f"the leader has remote offsets up to {partition.offsets.latest_tiered}",
                 "find out who tiered it before: two sets of remote segments must not mix",
-                one.partition,
+                partition.partition,
             )
 
 
@@ -144,31 +144,32 @@ def _directory(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _exact(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        if one.offsets is None:
+    for partition in evidence.partitions:
+        if partition.offsets is None:
             yield Remark(
-                one.problem or "its leader gives no offsets",
+                partition.problem or "its leader gives no offsets",
                 "a hand-over needs the brokers' own log start, high watermark and last stable offset",
-                one.partition,
+                partition.partition,
                 CheckOutcome.WAITING,
             )
 
 
 def _leader_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        if one.offsets is None:
+    for partition in evidence.partitions:
+        if partition.offsets is None:
             continue
-        if one.replica is None:
+        if partition.replica is None:
             yield Remark(
-                one.problem or f"the log directory of its leader, broker {one.offsets.leader}, is not read here",
+                partition.problem
+                or f"the log directory of its leader, broker {partition.offsets.leader}, is not read here",
                 "name it in log_dirs, or move the leadership to a broker whose log directory is",
-                one.partition,
+                partition.partition,
             )
-        elif one.replica.broker_id != one.offsets.leader:
+        elif partition.replica.broker_id != partition.offsets.leader:
             yield Remark(
-                f"read was broker {one.replica.broker_id}, the leader is broker {one.offsets.leader}",
+                f"read was broker {partition.replica.broker_id}, the leader is broker {partition.offsets.leader}",
                 "leadership is moving: again in a moment",
-                one.partition,
+                partition.partition,
                 CheckOutcome.WAITING,
             )
 
@@ -177,9 +178,9 @@ def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
     hours = evidence.hold_seconds / 3600
     for disk in evidence.disks:
         rate = sum(
-            one.replica.bytes_per_second
-            for one in evidence.partitions
-            if one.replica is not None and one.replica.broker_id == disk.broker_id
+            partition.replica.bytes_per_second
+            for partition in evidence.partitions
+            if partition.replica is not None and partition.replica.broker_id == disk.broker_id
         )
         needed_bytes = int(rate * evidence.hold_seconds)
         if disk.free_bytes is None:

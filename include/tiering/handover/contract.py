@@ -238,7 +238,7 @@ class ForgottenHandover:
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
     """Those that ought to go on and have no driver, and those that wait for a person for too long."""
-    return [found for one in open_handovers if (found := _forgotten(one, now_ms)) is not None]
+    return [found for open_handover in open_handovers if (found := _forgotten(open_handover, now_ms)) is not None]
 
 
 def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:

@@ -89,10 +89,10 @@ def copy_until_active(run: HandoverRun) -> StepResult:
 def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str | None]]:
     """(partition, first offset, reason) of rolled segments that are ours to copy."""
     return [
-        (one.partition, first, reason)
-        for one in partitions
-        if one.replica is not None
-        for first, reason in one.replica.waiting[:1]
+        (partition.partition, first, reason)
+        for partition in partitions
+        if partition.replica is not None
+        for first, reason in partition.replica.waiting[:1]
         if reason not in _LEFT_TO_THE_BROKER
     ]
 
@@ -192,14 +192,14 @@ def plan_hash(
     ends = {one.topic_id_partition.partition: one.end_offset for one in seed}
     segments = [
         [
-            one.partition,
+            partition.partition,
             str(each.metadata.remote_log_segment_id.id),
             each.metadata.start_offset,
             each.metadata.end_offset,
         ]
-        for one in partitions
-        for each in one.seed
-        if each.metadata.end_offset <= ends.get(one.partition, -1)
+        for partition in partitions
+        for each in partition.seed
+        if each.metadata.end_offset <= ends.get(partition.partition, -1)
     ]
     configs = [[override.key, override.old_value, override.set_value] for override in overrides]
     wanted = [handover.wanted.local_retention_ms, handover.wanted.local_retention_bytes]

@@ -105,7 +105,7 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
     deadline = run.ports.clock.monotonic() + run.ports.limits.settle_seconds
     while expected and run.ports.clock.monotonic() < deadline:
         answer = run.ports.brokers.partition_offsets(list(expected))
-        if all((one.earliest_local or 0) >= expected[partition] for partition, one in answer.offsets.items()):
+        if all((offset.earliest_local or 0) >= expected[partition] for partition, offset in answer.offsets.items()):
             break
         run.pause()
     return compare_remote_only(run)
@@ -156,16 +156,18 @@ def _differs(partition: TopicIdPartition, start: int, end: int, stored: int, ser
 def _leaders(run: HandoverRun) -> list[tuple[Replica, PartitionOffsets]]:
     handover = run.handover
     replicas = [
-        one
-        for one in run.ports.source.scan(topics=[handover.topic]).replicas
-        if one.chosen and one.topic_id_partition.topic_id == handover.topic_id
+        replica
+        for replica in run.ports.source.scan(topics=[handover.topic]).replicas
+        if replica.chosen and replica.topic_id_partition.topic_id == handover.topic_id
     ]
-    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in replicas])
-    return [(one, answer.of(one.topic_id_partition)) for one in replicas]
+    answer = run.ports.brokers.partition_offsets([replica.topic_id_partition for replica in replicas])
+    return [(replica, answer.of(replica.topic_id_partition)) for replica in replicas]
 
 
 def _local_segments(replica: Replica, offsets: PartitionOffsets) -> list[LogSegment]:
-    return [one for one in replica.segments if one.active or one.end_offset >= (offsets.earliest_local or 0)]
+    return [
+        segment for segment in replica.segments if segment.active or segment.end_offset >= (offsets.earliest_local or 0)
+    ]
 
 
 def _number(value: str | None) -> int:

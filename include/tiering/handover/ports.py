@@ -75,10 +75,10 @@ class MetadataScan:
         if (topic_id := topic.topic_id()) != self._topic_id:
             self._topic_id, self._read = topic_id, {}
         wanted: dict[int, set[_PartitionKey]] = defaultdict(set)
-        for one in partitions:
-            wanted[metadata_partition_of(one, count)].add((one.topic_id, one.partition))
+        for partition in partitions:
+            wanted[metadata_partition_of(partition, count)].add((partition.topic_id, partition.partition))
         reads = [self._up_to_now(topic, number, frozenset(wanted[number])) for number in sorted(wanted)]
-        ours = {segment_id for one in partitions for segment_id in _journaled(publications, one)}
+        ours = {segment_id for partition in partitions for segment_id in _journaled(publications, partition)}
         published = [one for read in reads for one in read.found.values()]
         removed = [one for read in reads for one in read.removed if one.segment_id not in ours]
         return MetadataTopicState(
@@ -137,7 +137,7 @@ class _Read:
 
 def is_published(publications: PublicationStore, partitions: Sequence[TopicIdPartition]) -> bool:
     """Whether a record about one of these partitions is in the topic, or may be."""
-    return any(_journaled(publications, one) for one in partitions)
+    return any(_journaled(publications, partition) for partition in partitions)
 
 
 def published_end(publications: PublicationStore, partition: TopicIdPartition) -> int | None:

@@ -104,7 +104,7 @@ def switch_on(run: HandoverRun) -> StepResult:
                 detail = f"{one.topic_id_partition}: the log start moved from {one.log_start_offset}"
                 return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
         overrides = run.ports.handovers.overrides(run.handover.handover_id)
-        held = {one.key: one.set_value for one in overrides if not one.restored}
+        held = {override.key: override.set_value for override in overrides if not override.restored}
         change_configs(run, topic, held | {REMOTE_STORAGE: "true"})
         run.on_message(f"{REMOTE_STORAGE}=true")
     return DONE
@@ -211,6 +211,6 @@ def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
     return StepResult(StepEnd.DONE, detail, by_hand.goes_to)
 
 
-def _as_published(run: HandoverRun, one: SeededPartition) -> SeededPartition:
-    end = published_end(run.ports.publications, one.topic_id_partition)
-    return replace(one, end_offset=one.start_offset - 1 if end is None else end)
+def _as_published(run: HandoverRun, seeded: SeededPartition) -> SeededPartition:
+    end = published_end(run.ports.publications, seeded.topic_id_partition)
+    return replace(seeded, end_offset=seeded.start_offset - 1 if end is None else end)

@@ -132,7 +132,7 @@ class Rehearsal:
     @property
     def is_whole(self) -> bool:
         """Handed over, and every record read back as it was."""
-        return self.is_done and all(one.is_whole for one in self.partitions)
+        return self.is_done and all(partition.is_whole for partition in self.partitions)
 
 
 _COLUMNS: Final = (
@@ -164,17 +164,19 @@ def _summary(rehearsal: Rehearsal) -> str:
     partitions, size = count(len(rehearsal.samples), "partition"), format_bytes(size_of(rehearsal.samples))
     what = f"{partitions} with {size} rehearsed{where}"
     if rehearsal.is_whole:
-        records = sum(one.plain.records for one in rehearsal.partitions)
+        records = sum(partition.plain.records for partition in rehearsal.partitions)
         end = f"{count(records, 'record')} equal before and after; nothing of {topic} itself was changed"
     else:
-        wrong = sum(not one.is_whole for one in rehearsal.partitions)
+        wrong = sum(not partition.is_whole for partition in rehearsal.partitions)
         end = f"the records of {count(wrong, 'partition')} are NOT EQUAL before and after: do not hand it over"
     return f"{topic}: {what}: {end}{kept}"
 
 
 def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:
     view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.overrides, rehearsal.seed)
-    differences = tuple((str(one.sample.partition), text) for one in rehearsal.partitions for text in _complaints(one))
+    differences = tuple(
+        (str(partition.sample.partition), text) for partition in rehearsal.partitions for text in _complaints(partition)
+    )
     errors = tuple((line,) for line in rehearsal.broker_errors[:_MOST_ERRORS])
     more = f" (the first {_MOST_ERRORS} of {len(rehearsal.broker_errors)})" if len(errors) == _MOST_ERRORS else ""
     own = (
@@ -185,17 +187,17 @@ def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:
     return (*present_handover(view).tables(), *(table for table in own if table.rows))
 
 
-def _row(one: RehearsedPartition) -> tuple[str, ...]:
-    sample = one.sample
+def _row(rehearsed_partition: RehearsedPartition) -> tuple[str, ...]:
+    sample = rehearsed_partition.sample
     return (
         str(sample.replica_id.topic_id_partition),
         _offsets(sample.log_start_offset, sample.log_end_offset),
         f"{sample.size_bytes:,}",
         str(len(sample.leader_epochs)),
-        _offsets(one.log_start_offset, one.remote_only_below),
-        f"{one.plain.records:,}",
-        f"{one.committed.records:,}",
-        "equal" if one.is_whole else "NOT EQUAL",
+        _offsets(rehearsed_partition.log_start_offset, rehearsed_partition.remote_only_below),
+        f"{rehearsed_partition.plain.records:,}",
+        f"{rehearsed_partition.committed.records:,}",
+        "equal" if rehearsed_partition.is_whole else "NOT EQUAL",
     )
 
 
@@ -204,12 +206,12 @@ def _offsets(start: int, end: int) -> str:
     return f"{start}..{end - 1}" if end > start else "nothing"
 
 
-def _complaints(one: RehearsedPartition) -> Sequence[str]:
+def _complaints(rehearsed_partition: RehearsedPartition) -> Sequence[str]:
     return (
-        *(f"plain consumer, {text}" for text in one.plain.differences),
-        *(f"read_committed consumer, {text}" for text in one.committed.differences),
-        *one.lost,
-        *(f"the segment at offset {base} is in the store more than once" for base in one.copied_twice),
+        *(f"plain consumer, {text}" for text in rehearsed_partition.plain.differences),
+        *(f"read_committed consumer, {text}" for text in rehearsed_partition.committed.differences),
+        *rehearsed_partition.lost,
+        *(f"the segment at offset {base} is in the store more than once" for base in rehearsed_partition.copied_twice),
     )
 
 
@@ -221,8 +223,8 @@ def _document(rehearsal: Rehearsal) -> Document:
         "bytes": size_of(rehearsal.samples),
         "equal": rehearsal.is_whole,
         "handover": present_handover(view).document(),
-        "partitions": [_partition(one) for one in rehearsal.partitions],
-        "samples": [_sample(one) for one in rehearsal.samples],
+        "partitions": [_partition(partition) for partition in rehearsal.partitions],
+        "samples": [_sample(sample) for sample in rehearsal.samples],
         "broker_errors": list(rehearsal.broker_errors),
         "kept": None if rehearsal.kept is None else str(rehearsal.kept),
     }
@@ -239,18 +241,18 @@ def _sample(sample: PartitionSample) -> Document:
     }
 
 
-def _partition(one: RehearsedPartition) -> Document:
+def _partition(rehearsed_partition: RehearsedPartition) -> Document:
     return {
-        "partition": one.sample.partition,
-        "log_start_offset": one.log_start_offset,
-        "remote_only_below": one.remote_only_below,
-        "plain": _comparison(one.plain),
-        "read_committed": _comparison(one.committed),
-        "lost": list(one.lost),
-        "copied_twice": list(one.copied_twice),
-        "equal": one.is_whole,
+        "partition": rehearsed_partition.sample.partition,
+        "log_start_offset": rehearsed_partition.log_start_offset,
+        "remote_only_below": rehearsed_partition.remote_only_below,
+        "plain": _comparison(rehearsed_partition.plain),
+        "read_committed": _comparison(rehearsed_partition.committed),
+        "lost": list(rehearsed_partition.lost),
+        "copied_twice": list(rehearsed_partition.copied_twice),
+        "equal": rehearsed_partition.is_whole,
     }
 
 
-def _comparison(one: Comparison) -> Document:
-    return {"records": one.records, "differences": list(one.differences)}
+def _comparison(comparison: Comparison) -> Document:
+    return {"records": comparison.records, "differences": list(comparison.differences)}

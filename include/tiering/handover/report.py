@@ -60,8 +60,8 @@ def present_checks(
     topic: str, results: Sequence[CheckResult], would: Sequence[RetentionOverride], to_copy: int
 ) -> Presentation:
     """What a dry run found: nothing was changed. `to_copy`: rolled segments that are not remote yet."""
-    refused = sum(one.outcome is CheckOutcome.REFUSED for one in results)
-    waiting = sum(one.outcome is CheckOutcome.WAITING for one in results)
+    refused = sum(result.outcome is CheckOutcome.REFUSED for result in results)
+    waiting = sum(result.outcome is CheckOutcome.WAITING for result in results)
     said = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
     return Presentation(
         lambda: {"topic": topic, "checks": _checks(results), "guards": _overrides(would), "segments_to_copy": to_copy},
@@ -83,7 +83,7 @@ def handover_question(view: HandoverView) -> ApprovalQuestion:
     offsets = [
         f"| {one.topic_id_partition.partition} | {_offsets(one)} | {one.log_start_offset} |" for one in view.seed
     ]
-    notes = [one for one in view.checks if one.outcome is CheckOutcome.NOTE]
+    notes = [check for check in view.checks if check.outcome is CheckOutcome.NOTE]
     lines = [
         f"Plan `{handover.plan_hash}` hands topic `{handover.topic}` ({handover.topic_id}) over to its brokers.",
         "",
@@ -91,7 +91,7 @@ def handover_question(view: HandoverView) -> ApprovalQuestion:
         "|---|---|---|",
         *offsets,
         "",
-        *(f"* {one.name}: {one.numbers}" for one in notes),
+        *(f"* {note.name}: {note.numbers}" for note in notes),
         "",
         "What is rolled until the leases are fenced is handed over too, if it passes the gate.",
         "**Approve** fences the topic off, publishes these segments and sets `remote.storage.enable=true`: then the",
@@ -153,20 +153,25 @@ def _document(view: HandoverView) -> Document:
 def _checks(results: Sequence[CheckResult]) -> list[Document]:
     return [
         {
-            "name": one.name,
-            "partition": one.partition,
-            "outcome": one.outcome.value,
-            "numbers": one.numbers,
-            "what_to_do": one.what_to_do,
+            "name": result.name,
+            "partition": result.partition,
+            "outcome": result.outcome.value,
+            "numbers": result.numbers,
+            "what_to_do": result.what_to_do,
         }
-        for one in results
+        for result in results
     ]
 
 
 def _overrides(overrides: Sequence[RetentionOverride]) -> list[Document]:
     return [
-        {"key": one.key, "old_value": one.old_value, "set_value": one.set_value, "restored": one.restored}
-        for one in overrides
+        {
+            "key": override.key,
+            "old_value": override.old_value,
+            "set_value": override.set_value,
+            "restored": override.restored,
+        }
+        for override in overrides
     ]
 
 
@@ -188,19 +193,24 @@ def _steps(handover: Handover) -> Table:
 
 
 def _check_table(results: Sequence[CheckResult], *, passed: bool) -> Table:
-    shown = [one for one in results if passed or one.outcome is not CheckOutcome.PASSED]
+    shown = [result for result in results if passed or result.outcome is not CheckOutcome.PASSED]
     rows = tuple(
         (one.name, "" if one.partition is None else str(one.partition), str(one.outcome), one.numbers, one.what_to_do)
         for one in shown
     )
-    ok = sum(one.outcome is CheckOutcome.PASSED for one in results)
+    ok = sum(result.outcome is CheckOutcome.PASSED for result in results)
     return Table(f"checks ({ok} of {len(results)} passed)", _CHECK_COLUMNS, rows)
 
 
 def _override_table(overrides: Sequence[RetentionOverride]) -> Table:
     rows = tuple(
-        (one.key, "unset" if one.old_value is None else one.old_value, one.set_value, "yes" if one.restored else "no")
-        for one in overrides
+        (
+            override.key,
+            "unset" if override.old_value is None else override.old_value,
+            override.set_value,
+            "yes" if override.restored else "no",
+        )
+        for override in overrides
     )
     return Table("configs that hold the topic back", ("config", "was", "is set to", "put back"), rows)
 
@@ -220,5 +230,5 @@ def _seed(seed: Sequence[SeededPartition]) -> Table:
     return Table("what is handed over", columns, rows)
 
 
-def _offsets(one: SeededPartition) -> str:
-    return "nothing" if one.is_empty else f"{one.start_offset}..{one.end_offset}"
+def _offsets(seeded: SeededPartition) -> str:
+    return "nothing" if seeded.is_empty else f"{seeded.start_offset}..{seeded.end_offset}"

@@ -76,7 +76,7 @@ def hold_overrides(run: HandoverRun) -> None:
     topic = run.handover.topic
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
-    known = {one.key for one in run.ports.handovers.overrides(run.drive.handover_id)}
+    known = {override.key for override in run.ports.handovers.overrides(run.drive.handover_id)}
     found = [*_changed_since(_held(run, OVERRIDES), configs), *_loose(configs, known)]
     if known and found:
         run.ports.handovers.save_overrides(run.drive, found)
@@ -118,7 +118,7 @@ def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool =
 
 def _held(run: HandoverRun, keys: Collection[str]) -> list[RetentionOverride]:
     overrides = run.ports.handovers.overrides(run.drive.handover_id)
-    return [one for one in overrides if not one.restored and one.key in keys]
+    return [override for override in overrides if not override.restored and override.key in keys]
 
 
 def _changed_since(held: Sequence[RetentionOverride], configs: Mapping[str, BrokerConfig]) -> list[RetentionOverride]:
@@ -128,7 +128,7 @@ def _changed_since(held: Sequence[RetentionOverride], configs: Mapping[str, Brok
 
 
 def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[RetentionOverride]:
-    return [one for one in wanted_overrides(configs) if one.key not in known]
+    return [wanted_override for wanted_override in wanted_overrides(configs) if wanted_override.key not in known]
 
 
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:

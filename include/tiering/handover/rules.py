@@ -166,12 +166,16 @@ class LocalSegment(Protocol):
 
 def local_bytes(segments: Sequence[LocalSegment]) -> int:
     """The active segment included."""
-    return sum(one.size_bytes for one in segments)
+    return sum(segment.size_bytes for segment in segments)
 
 
 def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int, now_ms: int) -> int:
     """About how much stays under both limits, each -1 for none."""
-    kept = [one for one in segments if one.active or limit_ms < 0 or one.max_timestamp_ms >= now_ms - limit_ms]
+    kept = [
+        segment
+        for segment in segments
+        if segment.active or limit_ms < 0 or segment.max_timestamp_ms >= now_ms - limit_ms
+    ]
     by_time = local_bytes(kept)
     return by_time if limit_bytes < 0 else min(by_time, limit_bytes)
 
@@ -188,9 +192,9 @@ def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
 def next_local_start(segments: Sequence[LocalSegment], level: int, latest_tiered: int | None) -> int | None:
     """First local offset once the broker has deleted what `level` lets go of what is tiered; None if nothing goes."""
     excess, start = local_bytes(segments) - level, None
-    for one in segments:
-        if one.active or excess < one.size_bytes or latest_tiered is None or one.end_offset > latest_tiered:
+    for segment in segments:
+        if segment.active or excess < segment.size_bytes or latest_tiered is None or segment.end_offset > latest_tiered:
             break
-        excess -= one.size_bytes
-        start = one.end_offset + 1
+        excess -= segment.size_bytes
+        start = segment.end_offset + 1
     return start

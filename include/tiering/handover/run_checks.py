@@ -93,7 +93,7 @@ def concluded(results: Sequence[CheckResult]) -> StepResult:
 
 
 def _sentence(results: Sequence[CheckResult], outcome: CheckOutcome) -> str:
-    matching = [one for one in results if one.outcome is outcome]
+    matching = [result for result in results if result.outcome is outcome]
     first = matching[0]
     where = "" if first.partition is None else f" (partition {first.partition})"
     more = f", and {len(matching) - 1} more" if len(matching) > 1 else ""
@@ -124,11 +124,15 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
     """
     topics = ports.brokers.topics([topic, METADATA_TOPIC])
     now = topics.get(topic)
-    configs = {key: one.value or "" for key, one in ports.brokers.topic_configs(topic).items()} if now else {}
+    configs = (
+        {key: topic_config.value or "" for key, topic_config in ports.brokers.topic_configs(topic).items()}
+        if now
+        else {}
+    )
     nodes = ports.brokers.describe().brokers
     by_broker = {node.broker_id: ports.brokers.broker_configs(node.broker_id) for node in nodes}
-    partitions = sorted(now.partitions.values(), key=lambda one: one.partition) if now is not None else []
-    ids = [TopicIdPartition(topic_id, one.partition, topic) for one in partitions]
+    partitions = sorted(now.partitions.values(), key=lambda partition: partition.partition) if now is not None else []
+    ids = [TopicIdPartition(topic_id, partition.partition, topic) for partition in partitions]
     overrides = () if handover is None else ports.handovers.overrides(handover.handover_id)
     old_configs = _old_configs(configs, overrides, next(iter(by_broker.values()), {}))
     seed = () if handover is None else ports.handovers.seed(handover.handover_id)
@@ -230,9 +234,9 @@ def _default_of(key: str, broker: Mapping[str, BrokerConfig]) -> str | None:
 def _replicas(ports: HandoverPorts, topic: str, topic_id: Uuid) -> tuple[dict[int, Replica], tuple[str, ...]]:
     report = ports.source.scan(topics=[topic])
     chosen = {
-        one.topic_id_partition.partition: one
-        for one in report.replicas
-        if one.chosen and one.topic_id_partition.topic_id == topic_id
+        replica.topic_id_partition.partition: replica
+        for replica in report.replicas
+        if replica.chosen and replica.topic_id_partition.topic_id == topic_id
     }
     return chosen, tuple(f"{error.path}: {error.message}" for error in (*report.errors, *report.notes))
 
@@ -288,12 +292,12 @@ def _seeded(metadata: RemoteLogMetadata, row: SegmentRow) -> SeededSegment:
     if row.verdict is not Verdict.FAILED:
         return SeededSegment(row.metadata, row.verdict, passed_deep=row.deep_passed_at_ms is not None)
     results = metadata.quality_results(row.metadata.remote_log_segment_id)
-    broken = tuple(f"{one.rule}: {one.message}" for one in results if not one.passed)
+    broken = tuple(f"{result.rule}: {result.message}" for result in results if not result.passed)
     return SeededSegment(row.metadata, row.verdict, broken or (row.verdict_detail,))
 
 
 def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) -> LeaderReplica:
-    active = next((one for one in replica.segments if one.active), None)
+    active = next((segment for segment in replica.segments if segment.active), None)
     waiting = uncopied(replica.segments, seed_end, earliest)
     return LeaderReplica(
         broker_id=replica.replica_id.broker_id,
@@ -333,8 +337,8 @@ def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handov
     return found
 
 
-def _frozen(one: SeededPartition) -> FrozenPartition:
-    partition = one.topic_id_partition.partition
+def _frozen(seeded: SeededPartition) -> FrozenPartition:
+    partition = seeded.topic_id_partition.partition
     return FrozenPartition(
-        partition, one.start_offset, one.end_offset, one.log_start_offset, one.leader, one.leader_epoch
+        partition, seeded.start_offset, seeded.end_offset, seeded.log_start_offset, seeded.leader, seeded.leader_epoch
     )

@@ -29,32 +29,32 @@ _MOST_NAMED: Final = 3
 
 def _seeded(evidence: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
     """Partitions with something seeded, its segments by offset."""
-    for one in evidence.partitions:
-        if one.seed:
-            yield one, one.seed
+    for partition in evidence.partitions:
+        if partition.seed:
+            yield partition, partition.seed
 
 
 def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
     """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
     is_fenced = evidence.owner is TopicOwner.HANDING_OVER
-    for one in evidence.partitions:
-        if one.offsets is None or one.replica is None:
+    for partition in evidence.partitions:
+        if partition.offsets is None or partition.replica is None:
             continue
-        start = one.offsets.earliest
-        if not one.seed and start < one.replica.active_base:
+        start = partition.offsets.earliest
+        if not partition.seed and start < partition.replica.active_base:
             yield Remark(
                 f"nothing is seeded; the broker's log starts at {start}, its active segment at"
-                f" {one.replica.active_base}",
+                f" {partition.replica.active_base}",
                 "the broker copies it after the switch" if is_fenced else "./tiering copy --topic TOPIC, then --resume",
-                one.partition,
+                partition.partition,
                 CheckOutcome.NOTE if is_fenced else CheckOutcome.REFUSED,
             )
-        elif one.seed and one.seed[0].metadata.start_offset > start:
+        elif partition.seed and partition.seed[0].metadata.start_offset > start:
             yield Remark(
-                f"the first seeded offset is {one.seed[0].metadata.start_offset}, the broker's log starts at {start}",
+                f"the first seeded offset is {partition.seed[0].metadata.start_offset}, the broker's log starts at {start}",
                 "at the switch the broker would raise its log start and delete what lies below: copy from the log"
                 " start on",
-                one.partition,
+                partition.partition,
             )
 
 
@@ -71,12 +71,12 @@ def _no_gap(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _reaches_active(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        for first, reason in one.replica.waiting if one.replica is not None else ():
+    for partition in evidence.partitions:
+        for first, reason in partition.replica.waiting if partition.replica is not None else ():
             yield Remark(
                 f"the rolled segment at {first} is not remote: {reason or 'it was rolled since'}",
                 "the broker copies it after the switch",
-                one.partition,
+                partition.partition,
                 CheckOutcome.NOTE,
             )
 
@@ -288,50 +288,50 @@ def _published_once(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        frozen = evidence.frozen.get(one.partition)
-        if one.offsets is None:
+    for partition in evidence.partitions:
+        frozen = evidence.frozen.get(partition.partition)
+        if partition.offsets is None:
             continue
         if frozen is None:
             yield Remark(
                 "nothing was decided about it: its leader did not answer then, or the partition is new",
                 "it is decided about now",
-                one.partition,
+                partition.partition,
                 CheckOutcome.WAITING,
             )
             continue
-        if one.offsets.earliest != frozen.log_start_offset:
+        if partition.offsets.earliest != frozen.log_start_offset:
             yield Remark(
-                f"the broker's log start moved from {frozen.log_start_offset} to {one.offsets.earliest}",
+                f"the broker's log start moved from {frozen.log_start_offset} to {partition.offsets.earliest}",
                 "somebody deleted records (kafka-delete-records): --resume looks at everything again",
-                one.partition,
+                partition.partition,
                 CheckOutcome.WAITING,
             )
-        if (one.offsets.leader, one.offsets.leader_epoch) != (frozen.leader, frozen.leader_epoch):
+        if (partition.offsets.leader, partition.offsets.leader_epoch) != (frozen.leader, frozen.leader_epoch):
             yield Remark(
-                f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {one.offsets.leader} in"
-                f" {one.offsets.leader_epoch}",
+                f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {partition.offsets.leader} in"
+                f" {partition.offsets.leader_epoch}",
                 "the new leader's log is looked at in its place",
-                one.partition,
+                partition.partition,
                 CheckOutcome.WAITING,
             )
-        end = one.seed_end if one.seed_end is not None else frozen.start_offset - 1
+        end = partition.seed_end if partition.seed_end is not None else frozen.start_offset - 1
         if end != frozen.end_offset:
             yield Remark(
                 f"seeded up to {end}, decided was {frozen.end_offset}",
                 "somebody copied or deleted meanwhile: --undo, then begin again",
-                one.partition,
+                partition.partition,
             )
 
 
 def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        if one.histories:
+    for partition in evidence.partitions:
+        if partition.histories:
             yield Remark(
-                one.histories,
+                partition.histories,
                 "brokers would be given records of two histories: decide (./tiering skip --follow-source-from), then"
                 " wait until the broker's log start has passed what was archived of the other one",
-                one.partition,
+                partition.partition,
             )
 
 
@@ -349,44 +349,50 @@ _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
 def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        frozen = evidence.frozen.get(one.partition)
-        if frozen is not None and one.offsets is not None and one.offsets.earliest > frozen.log_start_offset:
+    for partition in evidence.partitions:
+        frozen = evidence.frozen.get(partition.partition)
+        if (
+            frozen is not None
+            and partition.offsets is not None
+            and partition.offsets.earliest > frozen.log_start_offset
+        ):
             yield Remark(
-                f"the broker's log start rose from {frozen.log_start_offset} to {one.offsets.earliest}",
+                f"the broker's log start rose from {frozen.log_start_offset} to {partition.offsets.earliest}",
                 "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the overrides as"
                 " they are, look for 'due to' in the broker's log, and see docs/runbook.md. Once somebody has,"
                 " --resume goes on from the log start of now",
-                one.partition,
+                partition.partition,
             )
 
 
 def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one in evidence.partitions:
-        frozen = evidence.frozen.get(one.partition)
+    for partition in evidence.partitions:
+        frozen = evidence.frozen.get(partition.partition)
         if frozen is None or frozen.end_offset < frozen.start_offset:
             continue
-        if one.offsets is None:
-            yield Remark(one.problem or "its leader gives no offsets", "", one.partition, CheckOutcome.WAITING)
-        elif frozen.end_offset >= one.offsets.earliest:
-            found = one.offsets.latest_tiered
+        if partition.offsets is None:
+            yield Remark(
+                partition.problem or "its leader gives no offsets", "", partition.partition, CheckOutcome.WAITING
+            )
+        elif frozen.end_offset >= partition.offsets.earliest:
+            found = partition.offsets.latest_tiered
             # An unclean election may leave a leader whose log ends below what is remote.
-            if found is None or found < min(frozen.end_offset, one.offsets.high_watermark - 1):
+            if found is None or found < min(frozen.end_offset, partition.offsets.high_watermark - 1):
                 yield Remark(
                     f"latest tiered is {'none' if found is None else found}, seeded up to {frozen.end_offset}",
                     "brokers replay __remote_log_metadata first; if it lasts, look for RemoteLogMetadata in their logs",
-                    one.partition,
+                    partition.partition,
                     CheckOutcome.WAITING,
                 )
 
 
 def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
     """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
-    for one in evidence.partitions:
-        if one.partition in evidence.frozen or one.replica is None or one.offsets is None:
+    for partition in evidence.partitions:
+        if partition.partition in evidence.frozen or partition.replica is None or partition.offsets is None:
             continue
-        if one.replica.active_base > one.offsets.earliest and one.offsets.latest_tiered is None:
-            yield Remark("nothing is tiered yet", "the brokers upload it", one.partition, CheckOutcome.WAITING)
+        if partition.replica.active_base > partition.offsets.earliest and partition.offsets.latest_tiered is None:
+            yield Remark("nothing is tiered yet", "the brokers upload it", partition.partition, CheckOutcome.WAITING)
 
 
 def _enabled(evidence: HandoverEvidence) -> Iterator[Remark]:

@@ -82,7 +82,7 @@ class HandoverService:
         Two are open if the topic was created again between the question for its id and the record of its handover:
         that of the topic of now comes first, so that it can end and the other one after it.
         """
-        named = [one for one in self._handovers.open_handovers() if one.topic == topic]
+        named = [open_handover for open_handover in self._handovers.open_handovers() if open_handover.topic == topic]
         if not named:
             return self._handovers.latest(self.topic_to_hand_over(topic))
         if len(named) == 1:

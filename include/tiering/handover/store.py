@@ -251,13 +251,13 @@ class SqlHandoverStore(DatedStore):
                     "topic_id": str(found.topic_id),
                     "step": step,
                     "position": position,
-                    "name": one.name,
-                    "partition": one.partition,
-                    "outcome": one.outcome,
-                    "numbers": stored_text(one.numbers),
-                    "what_to_do": stored_text(one.what_to_do),
+                    "name": result.name,
+                    "partition": result.partition,
+                    "outcome": result.outcome,
+                    "numbers": stored_text(result.numbers),
+                    "what_to_do": stored_text(result.what_to_do),
                 }
-                for position, one in enumerate(results)
+                for position, result in enumerate(results)
             ]
             if rows:
                 connection.execute(insert(table), rows)

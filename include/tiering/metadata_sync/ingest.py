@@ -87,19 +87,19 @@ class IngestReport:
 
     @property
     def records(self) -> int:
-        return sum(one.records for one in self.partitions)
+        return sum(partition.records for partition in self.partitions)
 
     @property
     def lag_records(self) -> int:
-        return sum(one.lag_records for one in self.partitions)
+        return sum(partition.lag_records for partition in self.partitions)
 
     @property
     def stopped(self) -> tuple[IngestedPartition, ...]:
-        return tuple(one for one in self.partitions if one.stopped is not None)
+        return tuple(partition for partition in self.partitions if partition.stopped is not None)
 
     @property
     def failed(self) -> tuple[IngestedPartition, ...]:
-        return tuple(one for one in self.partitions if one.failed is not None)
+        return tuple(partition for partition in self.partitions if partition.failed is not None)
 
 
 PAGE_RECORDS: Final = 1_000

@@ -34,7 +34,7 @@ def question(
 ) -> str:
     """What a person is to agree to before everything is read again."""
     records = sum(bound.end - bound.begin for bound in bounds.values())
-    gone = sum(1 for one in positions if bounds.get(one.metadata_partition, OffsetBounds(0, 0)).begin > 0)
+    gone = sum(1 for position in positions if bounds.get(position.metadata_partition, OffsetBounds(0, 0)).begin > 0)
     sentences = [f"Read all {count(records, 'record')} of {METADATA_TOPIC} again, as brokers do when they start?"]
     if known is not None:
         sentences.append(
@@ -58,7 +58,7 @@ def _ingest_summary(report: "IngestReport") -> str:
 def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None) -> Document:
     document: Document = {
         "topic_id": str(report.topic.topic_id),
-        "partitions": [_partition(one) for one in report.partitions],
+        "partitions": [_partition(partition) for partition in report.partitions],
         "records": report.records,
         "lag_records": report.lag_records,
         "findings": list(report.findings),
@@ -67,34 +67,38 @@ def _ingest_document(report: "IngestReport", sizes: Sequence[BrokerSize] | None)
     if sizes is not None:
         document["remote_log_sizes"] = [
             {
-                **labels(one.topic_id_partition),
-                "bytes": one.size_bytes,
-                "all_states_bytes": one.all_states_bytes,
-                "segments": one.segments,
+                **labels(size.topic_id_partition),
+                "bytes": size.size_bytes,
+                "all_states_bytes": size.all_states_bytes,
+                "segments": size.segments,
             }
-            for one in sizes
+            for size in sizes
         ]
     return document
 
 
-def _partition(one: "IngestedPartition") -> Document:
+def _partition(ingested_partition: "IngestedPartition") -> Document:
     return {
-        "metadata_partition": one.metadata_partition,
-        "from_offset": one.from_offset,
-        "next_offset": one.next_offset,
-        "end_offset": one.end_offset,
-        "lag_records": one.lag_records,
-        "records": one.records,
-        "offsets_without_record": one.holes,
-        "outcomes": {outcome.value: records for outcome, records in sorted(one.outcomes.items())},
-        "stopped": one.stopped,
-        "failed": one.failed,
+        "metadata_partition": ingested_partition.metadata_partition,
+        "from_offset": ingested_partition.from_offset,
+        "next_offset": ingested_partition.next_offset,
+        "end_offset": ingested_partition.end_offset,
+        "lag_records": ingested_partition.lag_records,
+        "records": ingested_partition.records,
+        "offsets_without_record": ingested_partition.holes,
+        "outcomes": {outcome.value: records for outcome, records in sorted(ingested_partition.outcomes.items())},
+        "stopped": ingested_partition.stopped,
+        "failed": ingested_partition.failed,
     }
 
 
 def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table, ...]:
     """Partitions that are as they were are left out."""
-    moved = [one for one in report.partitions if one.records or one.lag_records or one.stopped or one.failed]
+    moved = [
+        partition
+        for partition in report.partitions
+        if partition.records or partition.lag_records or partition.stopped or partition.failed
+    ]
     tables = (
         Table(METADATA_TOPIC, _PARTITION_COLUMNS, tuple(map(_ingest_row, moved))),
         Table("what follows", ("change",), tuple((change,) for change in report.changes)),
@@ -104,16 +108,25 @@ def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table,
     return tuple(table for table in tables if table.rows)
 
 
-def _ingest_row(one: "IngestedPartition") -> tuple[str, ...]:
-    dropped = sum(records for outcome, records in one.outcomes.items() if outcome is not RecordOutcome.APPLIED)
-    state = "stopped" if one.stopped is not None else one.failed or "read"
-    numbers = (one.metadata_partition, one.records, one.next_offset, one.end_offset, one.lag_records, dropped)
+def _ingest_row(ingested_partition: "IngestedPartition") -> tuple[str, ...]:
+    dropped = sum(
+        records for outcome, records in ingested_partition.outcomes.items() if outcome is not RecordOutcome.APPLIED
+    )
+    state = "stopped" if ingested_partition.stopped is not None else ingested_partition.failed or "read"
+    numbers = (
+        ingested_partition.metadata_partition,
+        ingested_partition.records,
+        ingested_partition.next_offset,
+        ingested_partition.end_offset,
+        ingested_partition.lag_records,
+        dropped,
+    )
     return (*map(str, numbers), state)
 
 
-def _size_row(one: BrokerSize) -> tuple[str, ...]:
-    partition, sizes = str(one.topic_id_partition), (one.size_bytes, one.all_states_bytes)
-    return (partition, *map(format_bytes, sizes), str(one.segments))
+def _size_row(broker_size: BrokerSize) -> tuple[str, ...]:
+    partition, sizes = str(broker_size.topic_id_partition), (broker_size.size_bytes, broker_size.all_states_bytes)
+    return (partition, *map(format_bytes, sizes), str(broker_size.segments))
 
 
 _PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "records>", "up to offset>", "state")
@@ -122,31 +135,33 @@ _PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "
 def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> Presentation:
     """Not `ok`: a partition that was refused, failed, or stops before its last segment."""
     return Presentation(
-        lambda: {"dry_run": dry_run, "partitions": [_publication_document(one) for one in partitions]},
+        lambda: {"dry_run": dry_run, "partitions": [_publication_document(partition) for partition in partitions]},
         lambda: (
             Table(
-                "publication", _PUBLICATION_COLUMNS, tuple(_publication_row(one, dry_run=dry_run) for one in partitions)
+                "publication",
+                _PUBLICATION_COLUMNS,
+                tuple(_publication_row(partition, dry_run=dry_run) for partition in partitions),
             ),
         ),
         _publication_summary(partitions, dry_run=dry_run),
-        ok=not any(_trouble(one) for one in partitions),
+        ok=not any(_trouble(partition) for partition in partitions),
     )
 
 
-def _publication_document(one: "PublishedPartition") -> Document:
-    plan = one.plan
+def _publication_document(published_partition: "PublishedPartition") -> Document:
+    plan = published_partition.plan
     return {
-        **labels(one.topic_id_partition),
-        "log_start_offset": one.log_start_offset,
-        "records": one.records,
+        **labels(published_partition.topic_id_partition),
+        "log_start_offset": published_partition.log_start_offset,
+        "records": published_partition.records,
         "planned_records": 0 if plan is None else len(plan.steps),
         "published_before": 0 if plan is None else len(plan.live),
         "end_offset": None if plan is None else plan.end_offset,
         "remembered_end_offset": None if plan is None else plan.highest_recorded_end_offset,
         "withheld": _withheld(plan),
         "refused": None if plan is None else plan.refused,
-        "error": one.error,
-        "message": one.message,
+        "error": published_partition.error,
+        "message": published_partition.message,
     }
 
 
@@ -156,35 +171,38 @@ def _withheld(plan: "PublicationPlan | None") -> Document | None:
     return {"offset": plan.withheld.offset, "reason": plan.withheld.reason}
 
 
-def _trouble(one: "PublishedPartition") -> str:
+def _trouble(published_partition: "PublishedPartition") -> str:
     """Why a person has to look, or nothing."""
-    if one.error is not None:
-        return f"{one.error}: {one.message}"
-    if one.plan is None:
+    if published_partition.error is not None:
+        return f"{published_partition.error}: {published_partition.message}"
+    if published_partition.plan is None:
         return ""
-    if one.plan.refused is not None:
-        return f"refused: {one.plan.refused}"
-    withheld = one.plan.withheld
+    if published_partition.plan.refused is not None:
+        return f"refused: {published_partition.plan.refused}"
+    withheld = published_partition.plan.withheld
     return "" if withheld is None else f"waits at offset {withheld.offset}: {withheld.reason}"
 
 
-def _publication_row(one: "PublishedPartition", *, dry_run: bool) -> tuple[str, ...]:
-    plan = one.plan
+def _publication_row(published_partition: "PublishedPartition", *, dry_run: bool) -> tuple[str, ...]:
+    plan = published_partition.plan
     end = None if plan is None else plan.end_offset
-    records = len(plan.steps) if dry_run and plan is not None else one.records
+    records = len(plan.steps) if dry_run and plan is not None else published_partition.records
     return (
-        str(one.topic_id_partition),
-        str(one.log_start_offset),
+        str(published_partition.topic_id_partition),
+        str(published_partition.log_start_offset),
         "" if plan is None else str(len(plan.live)),
         str(records),
         "" if end is None else str(end),
-        _trouble(one) or ("would be sent" if dry_run else "read back"),
+        _trouble(published_partition) or ("would be sent" if dry_run else "read back"),
     )
 
 
 def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> str:
-    records = sum(len(one.plan.steps) if dry_run and one.plan is not None else one.records for one in partitions)
+    records = sum(
+        len(partition.plan.steps) if dry_run and partition.plan is not None else partition.records
+        for partition in partitions
+    )
     amount = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
-    troubles = sum(1 for one in partitions if _trouble(one))
+    troubles = sum(1 for partition in partitions if _trouble(partition))
     what = f"{amount} would be sent" if dry_run else f"{amount} sent and read back"
     return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what

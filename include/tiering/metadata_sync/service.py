@@ -87,9 +87,14 @@ class IngestionService:
         if topic is None:
             return {}
         looked_at_ms = {
-            one.metadata_partition: one.looked_at_ms for one in self._ingestion.positions() if one.is_complete
+            position.metadata_partition: position.looked_at_ms
+            for position in self._ingestion.positions()
+            if position.is_complete
         }
-        numbers = {one: metadata_partition_of(one, topic.partition_count) for one in self._metadata.partitions()}
+        numbers = {
+            partition: metadata_partition_of(partition, topic.partition_count)
+            for partition in self._metadata.partitions()
+        }
         return {one: looked_at_ms[number] for one, number in numbers.items() if number in looked_at_ms}
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
@@ -249,7 +254,7 @@ class PublicationService:
     def _log_starts(self, topic: str, partitions: Collection[int] | None) -> dict[TopicIdPartition, int]:
         self._log_dirs.require_cluster()
         topic_id = known_topic(self._brokers(), topic).topic_id
-        ours = [one for one in self._metadata.partitions() if one.topic_id == topic_id]
+        ours = [partition for partition in self._metadata.partitions() if partition.topic_id == topic_id]
         wanted = [one for one in ours if partitions is None or one.partition in partitions]
         if not wanted:
             raise SettingError(f"topic {topic} ({topic_id}): no such partition has segments of the platform")

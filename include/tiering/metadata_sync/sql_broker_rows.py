@@ -291,12 +291,12 @@ class BrokerRows:
             self._insert_epochs([published], applied)
         return is_another
 
-    def _times(self, one: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
+    def _times(self, segment: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
         """Columns of the times at which brokers say it entered its states; no clock of theirs leads into the future."""
         now_ms = self._now_ms(self._connection)
-        times_ms = applied.times_ms[one.remote_log_segment_id]
+        times_ms = applied.times_ms[segment.remote_log_segment_id]
         times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in times_ms.items()}
-        return times if one.remote_log_segment_id in self._loaded.rows else {"started_at_ms": now_ms} | times
+        return times if segment.remote_log_segment_id in self._loaded.rows else {"started_at_ms": now_ms} | times
 
     def _refer(self, applied: AppliedPartition, written: set[RemoteLogSegmentId]) -> None:
         before, after = applied.before.references, applied.after.references

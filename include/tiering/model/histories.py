@@ -83,7 +83,7 @@ def without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> tuple[OffsetR
 
 def decision_about(offset: int, decisions: Sequence[SkippedOffsets]) -> SkippedOffsets | None:
     """The decision that covers this offset."""
-    return next((one for one in decisions if one.offsets.first <= offset <= one.offsets.last), None)
+    return next((decision for decision in decisions if decision.offsets.first <= offset <= decision.offsets.last), None)
 
 
 def with_records(history: LeaderEpochs) -> LeaderEpochs:
@@ -243,23 +243,33 @@ class Divergence:
 
 def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:
     """The one that waits for a decision: there is at most one."""
-    return next((one for one in divergences if one.is_open), None)
+    return next((divergence for divergence in divergences if divergence.is_open), None)
 
 
 def history_at(offset: int, divergences: Iterable[Divergence]) -> int:
     """The number of the history that answers for the offset."""
-    begun = (one.number for one in divergences if one.followed is not None and one.followed.from_offset <= offset)
+    begun = (
+        divergence.number
+        for divergence in divergences
+        if divergence.followed is not None and divergence.followed.from_offset <= offset
+    )
     return max(begun, default=FIRST_HISTORY)
 
 
 def newest_history(divergences: Iterable[Divergence]) -> int:
     """The number of the history that is copied now."""
-    return max((one.number for one in divergences if one.followed is not None), default=FIRST_HISTORY)
+    return max(
+        (divergence.number for divergence in divergences if divergence.followed is not None), default=FIRST_HISTORY
+    )
 
 
 def last_offset_of(history: int, divergences: Iterable[Divergence]) -> int | None:
     """The last offset (inclusive) that a history may answer for; None: it has no end yet."""
-    later = [one.followed.from_offset for one in divergences if one.followed is not None and one.number > history]
+    later = [
+        divergence.followed.from_offset
+        for divergence in divergences
+        if divergence.followed is not None and divergence.number > history
+    ]
     return min(later) - 1 if later else None
 
 
@@ -280,7 +290,11 @@ def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> 
     """Below this offset (exclusive) a segment of the later history holds the same records as this one: all that
     decisions between them were about lies behind. 0: nothing says so.
     """
-    between = (one for one in divergences if one.followed is not None and history < one.number <= later)
+    between = (
+        divergence
+        for divergence in divergences
+        if divergence.followed is not None and history < divergence.number <= later
+    )
     return min((one.seen.offsets.first for one in between), default=0)
 
 
@@ -296,32 +310,32 @@ def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence
     An offset is replaced once: what a later divergence says of it is about the history that took its place.
     """
     said, left = [], [offsets]
-    for one in divergences:
-        if one.number < history or (one.followed is None and not one.is_remote):
+    for divergence in divergences:
+        if divergence.number < history or (divergence.followed is None and not divergence.is_remote):
             continue
-        if one.number == history:
-            if one.followed is not None and offsets.last >= one.followed.from_offset:
-                said.append(_said_of_its_own(one, one.followed))
+        if divergence.number == history:
+            if divergence.followed is not None and offsets.last >= divergence.followed.from_offset:
+                said.append(_said_of_its_own(divergence, divergence.followed))
             continue
-        replaced = (_both(part, one.seen.offsets) for part in left)
-        said += [_said_of_replaced(part, one) for part in replaced if part is not None]
-        left = [rest for part in left for rest in without(part, [one.seen.offsets])]
+        replaced = (_both(part, divergence.seen.offsets) for part in left)
+        said += [_said_of_replaced(part, divergence) for part in replaced if part is not None]
+        left = [rest for part in left for rest in without(part, [divergence.seen.offsets])]
     return tuple(said)
 
 
-def _said_of_its_own(one: Divergence, decision: Followed) -> str:
+def _said_of_its_own(divergence: Divergence, decision: Followed) -> str:
     return (
         f"from offset {decision.from_offset} on it is the history of the source, followed, by {decision.author}"
-        f" ({decision.reason}); it has replaced offsets {one.seen.offsets} ({one.seen.epochs})"
+        f" ({decision.reason}); it has replaced offsets {divergence.seen.offsets} ({divergence.seen.epochs})"
     )
 
 
-def _said_of_replaced(replaced: OffsetRange, one: Divergence) -> str:
-    if one.followed is None:
-        return str(replace(one, seen=replace(one.seen, offsets=replaced)))
+def _said_of_replaced(replaced: OffsetRange, divergence: Divergence) -> str:
+    if divergence.followed is None:
+        return str(replace(divergence, seen=replace(divergence.seen, offsets=replaced)))
     return (
-        f"offsets {replaced} are of the history that the source has replaced ({one.seen.epochs}); from offset"
-        f" {one.followed.from_offset} on the source is followed, by {one.followed.author} ({one.followed.reason})"
+        f"offsets {replaced} are of the history that the source has replaced ({divergence.seen.epochs}); from offset"
+        f" {divergence.followed.from_offset} on the source is followed, by {divergence.followed.author} ({divergence.followed.reason})"
     )
 
 
@@ -358,7 +372,11 @@ def unexplained(
     part = part_of_history(segment, history, divergences)
     if part is None:
         return ()
-    decided = [one.seen.offsets for one in divergences if one.followed is not None and one.number > history]
+    decided = [
+        divergence.seen.offsets
+        for divergence in divergences
+        if divergence.followed is not None and divergence.number > history
+    ]
     others = other_history(segment.segment_leader_epochs, part, leader_epochs)
     return tuple(left for offsets in others for left in without(offsets, decided))
 
@@ -378,8 +396,8 @@ def epochs_of(history: LeaderEpochs, offsets: OffsetRange) -> tuple[int, ...]:
     return tuple(epoch for epoch, _ in written(history, offsets))
 
 
-def _both(one: OffsetRange, other: OffsetRange) -> OffsetRange | None:
-    both = OffsetRange(max(one.first, other.first), min(one.last, other.last))
+def _both(offsets: OffsetRange, other: OffsetRange) -> OffsetRange | None:
+    both = OffsetRange(max(offsets.first, other.first), min(offsets.last, other.last))
     return both if both.first <= both.last else None
 
 

@@ -151,7 +151,9 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
             contradictions.append(Contradiction(entry, by, kept=False))
     result = LeaderEpochs(tuple(reversed(history)))
     contradictions.extend(_denied(result, seen, seen_log_start))
-    return MergedHistory(result, tuple(sorted(contradictions, key=lambda one: one.entry, reverse=True)))
+    return MergedHistory(
+        result, tuple(sorted(contradictions, key=lambda contradiction: contradiction.entry, reverse=True))
+    )
 
 
 def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:

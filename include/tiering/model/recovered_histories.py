@@ -81,14 +81,16 @@ def recovered_histories(
         if replaced:
             decided.append(_history(number, log, replaced, [one for each in numbered.values() for one in each]))
             contradicting |= dict.fromkeys([*replaced, *_beginning_epochs(log)])
-        for one in log.copies:
-            numbered.setdefault(_number(one, number, decided), []).append(one)
+        for copy in log.copies:
+            numbered.setdefault(_number(copy, number, decided), []).append(copy)
     return RecoveredHistories(numbered, tuple(decided), tuple(contradicting))
 
 
-def is_odd(one: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
+def is_odd(segment: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
     """Whether a copy's manifest contradicts the history of leader epochs that the copy carries."""
-    return bool(other_history(one.segment_leader_epochs, OffsetRange(one.start_offset, one.end_offset), carried))
+    return bool(
+        other_history(segment.segment_leader_epochs, OffsetRange(segment.start_offset, segment.end_offset), carried)
+    )
 
 
 def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...]:
@@ -96,11 +98,17 @@ def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...
     return tuple(Divergence(one.number, one.seen, 0, Followed(one.from_offset, "", "", 0)) for one in decided)
 
 
-def lateness(one: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
+def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
     """Orders copies by their last leader epoch, then by their end: the greatest one is of the newest history."""
-    entries = one.segment_leader_epochs.entries
-    began_ms = one.event_timestamp_ms
-    return (entries[-1].epoch, one.end_offset, one.start_offset, began_ms, one.remote_log_segment_id.id.value)
+    entries = segment.segment_leader_epochs.entries
+    began_ms = segment.event_timestamp_ms
+    return (
+        entries[-1].epoch,
+        segment.end_offset,
+        segment.start_offset,
+        began_ms,
+        segment.remote_log_segment_id.id.value,
+    )
 
 
 def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpochs) -> list[_Log]:
@@ -121,12 +129,12 @@ def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpoch
     return logs[::-1]
 
 
-def _agrees(one: RemoteLogSegmentMetadata, known: LeaderEpochs) -> bool:
+def _agrees(segment: RemoteLogSegmentMetadata, known: LeaderEpochs) -> bool:
     """Whether a copy contradicts leader epochs, of copies whose latest one is not earlier than its own."""
-    own = one.segment_leader_epochs
-    if other_history(own, OffsetRange(one.start_offset, one.end_offset), known):
+    own = segment.segment_leader_epochs
+    if other_history(own, OffsetRange(segment.start_offset, segment.end_offset), known):
         return False
-    return not known.entries or known.entries[0].start_offset <= one.end_offset or _is_before(own, known)
+    return not known.entries or known.entries[0].start_offset <= segment.end_offset or _is_before(own, known)
 
 
 def _is_before(own: LeaderEpochs, known: LeaderEpochs) -> bool:
@@ -138,19 +146,19 @@ def _replaced_by(
 ) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
     """Copies of earlier histories that contradict a log in what they answer for, each with the first such offset."""
     for number, copies in earlier.items():
-        for one in copies:
-            part = part_of_history(one, number, divergences)
-            offset = None if part is None else _replaced_from(one, part, log)
+        for copy in copies:
+            part = part_of_history(copy, number, divergences)
+            offset = None if part is None else _replaced_from(copy, part, log)
             if offset is not None:
-                yield one, offset
+                yield copy, offset
 
 
-def _replaced_from(one: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) -> int | None:
+def _replaced_from(segment: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) -> int | None:
     """The first offset of a part of a copy that contradicts this log; None: nothing does.
 
     A log that knows a later epoch has replaced what it has from there on, and so has one with an earlier epoch behind.
     """
-    for epoch, offsets in written(one.segment_leader_epochs, part):
+    for epoch, offsets in written(segment.segment_leader_epochs, part):
         if any(_falls_below(epoch, offsets.first, each) for each in log.copies):
             return offsets.first
         for other, same in written(log.leader_epochs, offsets):
@@ -159,9 +167,9 @@ def _replaced_from(one: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) 
     return None
 
 
-def _falls_below(epoch: int, offset: int, one: RemoteLogSegmentMetadata) -> bool:
+def _falls_below(epoch: int, offset: int, segment: RemoteLogSegmentMetadata) -> bool:
     """Whether a copy has an earlier epoch at the offset or behind it."""
-    return one.end_offset >= offset and _epoch_at(one, max(one.start_offset, offset)) < epoch
+    return segment.end_offset >= offset and _epoch_at(segment, max(segment.start_offset, offset)) < epoch
 
 
 def _history(
@@ -174,7 +182,7 @@ def _history(
     first, last = min(replaced.values()), max(one.end_offset for one in replaced)
     earliest = min(_epoch_at(one, offset) for one, offset in replaced.items())
     differs = min([first, *(entry.start_offset for entry in log.leader_epochs if entry.epoch > earliest)])
-    begin = min((one.start_offset for one in log.copies if one.end_offset >= differs), default=differs)
+    begin = min((copy.start_offset for copy in log.copies if copy.end_offset >= differs), default=differs)
     offsets = OffsetRange(first, last)
     archived = sorted({epoch for one in replaced for epoch in epochs_of(one.segment_leader_epochs, offsets)})
     seen = SeenDivergence(offsets, tuple(archived), epochs_of(log.leader_epochs, offsets), SeenBy.REBUILD)
@@ -183,23 +191,23 @@ def _history(
     return RecoveredHistory(number, from_offset, seen, without(OffsetRange(from_offset, last), held))
 
 
-def _epoch_at(one: RemoteLogSegmentMetadata, offset: int) -> int:
+def _epoch_at(segment: RemoteLogSegmentMetadata, offset: int) -> int:
     """The first epoch holds for whatever lies before it: a broker that moved its log start cut its history there."""
-    found = one.segment_leader_epochs.epoch_for(offset)
-    return one.segment_leader_epochs.entries[0].epoch if found is None else found
+    found = segment.segment_leader_epochs.epoch_for(offset)
+    return segment.segment_leader_epochs.entries[0].epoch if found is None else found
 
 
 def _beginning_epochs(log: _Log) -> Iterable[RemoteLogSegmentMetadata]:
     """The copy with the lowest offset of each leader epoch."""
     first: dict[int, tuple[int, RemoteLogSegmentMetadata]] = {}
-    for one in log.copies:
-        for epoch, offset in one.segment_leader_epochs:
+    for copy in log.copies:
+        for epoch, offset in copy.segment_leader_epochs:
             if epoch not in first or offset < first[epoch][0]:
-                first[epoch] = offset, one
+                first[epoch] = offset, copy
     return [one for _, one in first.values()]
 
 
-def _number(one: RemoteLogSegmentMetadata, number: int, decided: Iterable[RecoveredHistory]) -> int:
+def _number(segment: RemoteLogSegmentMetadata, number: int, decided: Iterable[RecoveredHistory]) -> int:
     """The newest history, up to this one, that a copy reaches into."""
-    begun = (each.number for each in decided if each.number <= number and each.from_offset <= one.end_offset)
+    begun = (each.number for each in decided if each.number <= number and each.from_offset <= segment.end_offset)
     return max(begun, default=FIRST_HISTORY)

@@ -135,7 +135,9 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
     begins = {one.number: one.from_offset for one in log.decided}
     latest = max(log.segments, key=lateness)
     epochs = NOTHING_KNOWN
-    for number, copies in groupby(log.segments, key=lambda one: log.histories.get(one.remote_log_segment_id, 0)):
+    for number, copies in groupby(
+        log.segments, key=lambda segment: log.histories.get(segment.remote_log_segment_id, 0)
+    ):
         held = list(copies)
         said = carried if latest in held else NOTHING_KNOWN
         for one in held:
@@ -197,30 +199,30 @@ def continued_log(
 
 
 def _begins_history(
-    one: RemoteLogSegmentMetadata, followed_from: int | None, highest_copied_offset: int | None
+    segment: RemoteLogSegmentMetadata, followed_from: int | None, highest_copied_offset: int | None
 ) -> bool:
     """Whether a copy is the one that a copy run would begin a followed history with."""
     if followed_from is None or highest_copied_offset is None:
         return False
-    return highest_copied_offset + 1 == followed_from and one.start_offset <= followed_from <= one.end_offset
+    return highest_copied_offset + 1 == followed_from and segment.start_offset <= followed_from <= segment.end_offset
 
 
 def _obstacle(
-    one: RemoteLogSegmentMetadata,
+    segment: RemoteLogSegmentMetadata,
     last: RemoteLogSegmentMetadata | None,
     highest_copied_offset: int | None,
     decisions: Sequence[SkippedOffsets],
     log_start_offset: int,
 ) -> Obstacle | None:
-    if one.end_offset < log_start_offset:
+    if segment.end_offset < log_start_offset:
         return Obstacle.BELOW_LOG_START
     if highest_copied_offset is None:
         return None
-    if one.start_offset <= highest_copied_offset:
+    if segment.start_offset <= highest_copied_offset:
         return Obstacle.OVERLAP
-    if not_skipped(highest_copied_offset + 1, one.start_offset - 1, decisions):
+    if not_skipped(highest_copied_offset + 1, segment.start_offset - 1, decisions):
         return Obstacle.GAP
-    if last is not None and one.segment_leader_epochs.entries[0].epoch < _last_epoch(last):
+    if last is not None and segment.segment_leader_epochs.entries[0].epoch < _last_epoch(last):
         return Obstacle.FALLING_EPOCHS
     return None
 
@@ -230,20 +232,26 @@ def _newest_of_each(
 ) -> list[RemoteLogSegmentMetadata]:
     """One copy of each pair of offsets, by end and start."""
     newest = []
-    for _, same in groupby(sorted(copies, key=_offsets_and_age), key=lambda one: (one.end_offset, one.start_offset)):
+    for _, same in groupby(sorted(copies, key=_offsets_and_age), key=lambda copy: (copy.end_offset, copy.start_offset)):
         *older, last = same
         left_out += [LeftOut(one, Obstacle.SAME_OFFSETS, last) for one in older]
         newest.append(last)
     return newest
 
 
-def _offsets_and_age(one: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
-    began_ms = one.event_timestamp_ms
-    return (one.end_offset, one.start_offset, _last_epoch(one), began_ms, one.remote_log_segment_id.id.value)
+def _offsets_and_age(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
+    began_ms = segment.event_timestamp_ms
+    return (
+        segment.end_offset,
+        segment.start_offset,
+        _last_epoch(segment),
+        began_ms,
+        segment.remote_log_segment_id.id.value,
+    )
 
 
-def _last_epoch(one: RemoteLogSegmentMetadata) -> int:
-    return one.segment_leader_epochs.entries[-1].epoch
+def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
+    return segment.segment_leader_epochs.entries[-1].epoch
 
 
 def _holes(held: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -271,7 +279,7 @@ class StoredHistories:
     def diverging(self) -> SeenDivergence | None:
         """What of the known segments is replaced by a history of which the store has copies."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
-        later = [one for one in self.copies if one not in histories.copies.get(FIRST_HISTORY, ())]
+        later = [copy for copy in self.copies if copy not in histories.copies.get(FIRST_HISTORY, ())]
         found = recovered_histories([*self.known, *later], self.carried)
         return _replaced(found, self.known, later)
 
@@ -288,21 +296,24 @@ class StoredHistories:
         """The copies that no later history has to be followed for."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         first = set(histories.copies.get(FIRST_HISTORY, ()))
-        return [one for one in self.copies if one in first]
+        return [copy for copy in self.copies if copy in first]
 
 
 def newest_decision(divergences: Sequence[Divergence]) -> Divergence | None:
     """The one that began the history which is copied now."""
     newest = newest_history(divergences)
-    return next((one for one in divergences if one.followed is not None and one.number == newest), None)
+    return next(
+        (divergence for divergence in divergences if divergence.followed is not None and divergence.number == newest),
+        None,
+    )
 
 
-def not_followed(one: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacle | None:
+def not_followed(segment: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacle | None:
     """Why a copy is none of the history that a decision began: an unclean leader has a later epoch than any before."""
-    if decision.followed is None or one.end_offset < decision.followed.from_offset:
+    if decision.followed is None or segment.end_offset < decision.followed.from_offset:
         return Obstacle.BEFORE_HISTORY
-    answers = OffsetRange(max(one.start_offset, decision.followed.from_offset), one.end_offset)
-    own = epochs_of(one.segment_leader_epochs, answers)
+    answers = OffsetRange(max(segment.start_offset, decision.followed.from_offset), segment.end_offset)
+    own = epochs_of(segment.segment_leader_epochs, answers)
     is_left = min(own, default=-1) <= max(decision.seen.archive_epochs, default=-1)
     return Obstacle.LEFT_HISTORY if is_left else None
 
@@ -315,8 +326,8 @@ def _replaced(found: RecoveredHistories, known: _Segments, later: _Segments) -> 
         return None
     first = min(each.seen.offsets.first for each, _ in replaced_by)
     segments = {one for _, gone in replaced_by for one in gone}
-    offsets = OffsetRange(first, max(one.end_offset for one in segments))
-    archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
+    offsets = OffsetRange(first, max(segment.end_offset for segment in segments))
+    archived = {epoch for segment in segments for epoch in epochs_of(segment.segment_leader_epochs, offsets)}
     source = {epoch for each in found.decided for epoch in each.seen.source_epochs} - archived
     is_whole = len(found.decided) == 1 and found.decided[0].from_offset == first
     seen_by = SeenBy.STORE if is_whole else SeenBy.ADOPTION
@@ -324,7 +335,7 @@ def _replaced(found: RecoveredHistories, known: _Segments, later: _Segments) -> 
 
 
 def _numbers(found: RecoveredHistories) -> Mapping[RemoteLogSegmentMetadata, int]:
-    return {one: number for number, copies in found.copies.items() for one in copies}
+    return {copy: number for number, copies in found.copies.items() for copy in copies}
 
 
 def _gone(

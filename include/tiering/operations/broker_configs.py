@@ -206,12 +206,12 @@ class BrokerListing:
 
 def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
     rows = tuple(
-        (str(one.broker.broker_id), release_of(one.broker), name, _value(config), _source(config))
-        for one in listings
-        for name, config in one.configs.items()
+        (str(listing.broker.broker_id), release_of(listing.broker), name, _value(config), _source(config))
+        for listing in listings
+        for name, config in listing.configs.items()
     )
     return Presentation(
-        lambda: {"brokers": [_listing_document(one) for one in listings]},
+        lambda: {"brokers": [_listing_document(listing) for listing in listings]},
         lambda: (Table(_TITLE, ("broker>", "release", "name", "value>", "from"), rows),),
         f"{count(len(rows), 'config')} of Kafka's own on {count(len(listings), 'broker')}",
     )
@@ -250,8 +250,12 @@ def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
         return f"Kafka's own {names} would be changed on {where}: the brokers accept it; nothing was changed"
     words = f"Kafka's own {names} changed on {where}: "
     if not altered.not_taken:
-        in_force = count(len({one.broker_id for one in altered.changes if not one.hidden}), "broker")
-        keep = [f"broker {one.broker_id} keeps its own {_value(one.new)}" for one in altered.changes if one.hidden]
+        in_force = count(len({change.broker_id for change in altered.changes if not change.hidden}), "broker")
+        keep = [
+            f"broker {change.broker_id} keeps its own {_value(change.new)}"
+            for change in altered.changes
+            if change.hidden
+        ]
         return words + "; ".join((f"in force on {in_force}", *keep))
     missing = "; ".join(f"broker {one.broker_id}: {one.error or _still(one)}" for one in altered.not_taken)
     return words + f"not seen on all of them: {missing}"
@@ -265,8 +269,14 @@ def _table(altered: AlteredBrokerConfigs) -> Table:
     if altered.dry_run:
         columns: tuple[str, ...] = ("broker>", "name", "is>", "from", "would be>")
         rows = tuple(
-            (str(one.broker_id), one.name, _value(one.old), _source(one.old), _wanted(altered.requested[one.name]))
-            for one in altered.changes
+            (
+                str(change.broker_id),
+                change.name,
+                _value(change.old),
+                _source(change.old),
+                _wanted(altered.requested[change.name]),
+            )
+            for change in altered.changes
         )
         return Table(_TITLE, columns, rows)
     columns = ("broker>", "name", "was>", "from", "is>", "from", "taken")
@@ -275,15 +285,15 @@ def _table(altered: AlteredBrokerConfigs) -> Table:
         columns,
         tuple(
             (
-                str(one.broker_id),
-                one.name,
-                _value(one.old),
-                _source(one.old),
-                _value(one.new),
-                _source(one.new),
-                _taken(one),
+                str(change.broker_id),
+                change.name,
+                _value(change.old),
+                _source(change.old),
+                _value(change.new),
+                _source(change.new),
+                _taken(change),
             )
-            for one in altered.changes
+            for change in altered.changes
         ),
     )
 
@@ -311,8 +321,8 @@ def _listing_document(listing: BrokerListing) -> Document:
         "broker_id": listing.broker.broker_id,
         "release": release_of(listing.broker),
         "configs": [
-            {"name": name, "value": one.value, "source": str(one.source), "read_only": one.read_only}
-            for name, one in listing.configs.items()
+            {"name": name, "value": config.value, "source": str(config.source), "read_only": config.read_only}
+            for name, config in listing.configs.items()
         ],
     }
 

@@ -98,10 +98,12 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
         _with_leases_ahead(
             evidence,
             Diagnosis(
-                evidence.topic, one.topic_id_partition, *_of_partition(evidence, one.topic_id_partition, replicas)
+                evidence.topic,
+                partition.topic_id_partition,
+                *_of_partition(evidence, partition.topic_id_partition, replicas),
             ),
         )
-        for one in evidence.readiness.partitions
+        for partition in evidence.readiness.partitions
     )
 
 
@@ -123,7 +125,7 @@ def _platform(evidence: Evidence) -> Diagnosis:
 
 
 def _without_partitions(evidence: Evidence) -> Diagnosis:
-    refusals = {one.reason for replica in evidence.replicas for one in replica.segments if one.reason}
+    refusals = {segment.reason for replica in evidence.replicas for segment in replica.segments if segment.reason}
     if refusals:
         first = min(refusals, key=str)
         return Diagnosis(evidence.topic, None, Cause.NOT_ELIGIBLE, str(first), _advice(first))
@@ -221,8 +223,8 @@ def _unstable(evidence: Evidence, replica: Replica) -> Line:
 
 def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Line | None:
     report = evidence.topic_quotas
-    usage = next((one for one in report.brokers if one.broker_id == planned.replica_id.broker_id), None)
-    own = None if usage is None else next((one for one in usage.topics if one.topic == evidence.topic), None)
+    usage = next((broker for broker in report.brokers if broker.broker_id == planned.replica_id.broker_id), None)
+    own = None if usage is None else next((topic for topic in usage.topics if topic.topic == evidence.topic), None)
     if not report.enabled or usage is None or own is None or usage.threshold is None or own.threshold is None:
         return None
     total, rate = usage.meters.bytes_in_per_second, own.meters.bytes_in_per_second
@@ -305,13 +307,14 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
     """For `doctor`: at which step each is, and what it waits for."""
     return tuple(
         Diagnosis(
-            one.topic,
+            open_handover.topic,
             None,
             Cause.HANDOVER,
-            f"a hand-over is {one.state} at {one.step}" + (f": {one.detail}" if one.detail else ""),
-            f"./tiering handover {one.topic} --resume, or --undo",
+            f"a hand-over is {open_handover.state} at {open_handover.step}"
+            + (f": {open_handover.detail}" if open_handover.detail else ""),
+            f"./tiering handover {open_handover.topic} --resume, or --undo",
         )
-        for one in open_handovers
+        for open_handover in open_handovers
     )
 
 
@@ -319,23 +322,25 @@ def with_left_damage(
     diagnoses: Sequence[Diagnosis], failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]
 ) -> tuple[Diagnosis, ...]:
     """Each with what failed of its partition though nothing waits for it: the cause and the advice stay."""
-    return tuple(replace(one, finding="; ".join((one.finding, *_said(one, failed)))) for one in diagnoses)
+    return tuple(
+        replace(diagnosis, finding="; ".join((diagnosis.finding, *_said(diagnosis, failed)))) for diagnosis in diagnoses
+    )
 
 
 def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]) -> Sequence[str]:
     copies = () if found.partition is None else failed.get(found.partition, ())
     return [
-        f"offsets {one.offsets} of a history that a decision left failed verification (segment {one.segment_id.id}):"
+        f"offsets {copy.offsets} of a history that a decision left failed verification (segment {copy.segment_id.id}):"
         " nothing waits for them"
-        for one in copies
-        if one.was_left
+        for copy in copies
+        if copy.was_left
     ]
 
 
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     """Ok if everything tiers that was not deleted."""
-    findings = [one for one in diagnoses if one.cause.is_finding]
-    is_there = any(one.cause is not Cause.DELETED for one in diagnoses)
+    findings = [diagnosis for diagnosis in diagnoses if diagnosis.cause.is_finding]
+    is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)
     fine = f"{topic}: everything tiers" if is_there else f"{topic}: was deleted"
     summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
     return Presentation(
@@ -346,28 +351,28 @@ def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
     )
 
 
-def _document(one: Diagnosis) -> Document:
+def _document(diagnosis: Diagnosis) -> Document:
     """`partition` is null where the line concerns the topic as a whole."""
-    named = {"topic": one.topic, "topic_id": None, "partition": None}
+    named = {"topic": diagnosis.topic, "topic_id": None, "partition": None}
     return {
-        **(named if one.partition is None else labels(one.partition)),
-        "tiers": one.cause.tiers,
-        "cause": one.cause.code,
-        "cause_message": str(one.cause),
-        "finding": one.finding,
-        "advice": one.advice,
+        **(named if diagnosis.partition is None else labels(diagnosis.partition)),
+        "tiers": diagnosis.cause.tiers,
+        "cause": diagnosis.cause.code,
+        "cause_message": str(diagnosis.cause),
+        "finding": diagnosis.finding,
+        "advice": diagnosis.advice,
     }
 
 
 def _table(topic: str, diagnoses: Sequence[Diagnosis]) -> Table:
-    names = TopicNames(one.partition for one in diagnoses if one.partition is not None)
-    rows = tuple(_row(one, names) for one in diagnoses)
+    names = TopicNames(diagnosis.partition for diagnosis in diagnoses if diagnosis.partition is not None)
+    rows = tuple(_row(diagnosis, names) for diagnosis in diagnoses)
     return Table(topic, ("partition", "tiers", "why", "what to do"), rows)
 
 
-def _row(one: Diagnosis, names: TopicNames) -> tuple[str, ...]:
+def _row(diagnosis: Diagnosis, names: TopicNames) -> tuple[str, ...]:
     where = "all"
-    if one.partition is not None:
-        where = names.partition(one.partition).removeprefix(f"{one.topic}-")
-    tiers = "yes" if one.cause.tiers else "no" if one.cause.is_finding else "deleted"
-    return (where, tiers, one.finding, one.advice)
+    if diagnosis.partition is not None:
+        where = names.partition(diagnosis.partition).removeprefix(f"{diagnosis.topic}-")
+    tiers = "yes" if diagnosis.cause.tiers else "no" if diagnosis.cause.is_finding else "deleted"
+    return (where, tiers, diagnosis.finding, diagnosis.advice)

@@ -286,7 +286,7 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """Every check holds and, where a run needs one, not all partitions wait for something that passes."""
-        there = [one for one in self.partitions if one.ready or one.waits]
+        there = [partition for partition in self.partitions if partition.ready or partition.waits]
         all_wait = bool(there) and all(one.reason and one.reason.retriable for one in there)
         return self.holds and not (self.needs_one and all_wait)
 
@@ -303,12 +303,12 @@ class Readiness:
     @property
     def waiting(self) -> tuple[PartitionReadiness, ...]:
         """Partitions that are not ready, but for those of deleted topics, which wait for nothing."""
-        return tuple(one for one in self.partitions if one.waits)
+        return tuple(partition for partition in self.partitions if partition.waits)
 
     @property
     def deleted(self) -> tuple[PartitionReadiness, ...]:
         """Partitions of deleted topics."""
-        return tuple(one for one in self.partitions if not one.ready and not one.waits)
+        return tuple(partition for partition in self.partitions if not partition.ready and not partition.waits)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -366,14 +366,16 @@ def summary_of(readiness: Readiness) -> str:
 
 def waiting_lines(readiness: Readiness) -> list[str]:
     """Which partitions wait and why: the first `MOST_NAMED`, and how many more."""
-    names = TopicNames(one.topic_id_partition for one in readiness.partitions)
+    names = TopicNames(partition.topic_id_partition for partition in readiness.partitions)
     lines = [_line(one, names) for one in readiness.waiting[:MOST_NAMED]]
     more = len(readiness.waiting) - len(lines)
     return [*lines, f"and {more} more: ./tiering ready"] if more else lines
 
 
-def _line(one: PartitionReadiness, names: TopicNames) -> str:
-    return names.partition(one.topic_id_partition) + str(one).removeprefix(str(one.topic_id_partition))
+def _line(partition_readiness: PartitionReadiness, names: TopicNames) -> str:
+    return names.partition(partition_readiness.topic_id_partition) + str(partition_readiness).removeprefix(
+        str(partition_readiness.topic_id_partition)
+    )
 
 
 def _document(readiness: Readiness, ok: bool) -> Document:
@@ -384,27 +386,30 @@ def _document(readiness: Readiness, ok: bool) -> Document:
         ],
         "partitions": [
             {
-                **labels(one.topic_id_partition),
-                "ready": one.ready,
-                **reason_members(one.reason),
-                "waitable": one.reason is None or one.reason.retriable,
-                "detail": one.detail,
+                **labels(partition.topic_id_partition),
+                "ready": partition.ready,
+                **reason_members(partition.reason),
+                "waitable": partition.reason is None or partition.reason.retriable,
+                "detail": partition.detail,
             }
-            for one in readiness.partitions
+            for partition in readiness.partitions
         ],
     }
 
 
 def _tables(readiness: Readiness) -> tuple[Table, ...]:
     checks = Table("checks", ("check", "result", "found"), tuple(map(_row, readiness.checks)))
-    names = TopicNames(one.topic_id_partition for one in readiness.partitions)
+    names = TopicNames(partition.topic_id_partition for partition in readiness.partitions)
     waiting = _named("waiting", readiness.waiting, names)
     return (checks, *waiting, *_named("nothing to wait for", readiness.deleted, names))
 
 
 def _named(title: str, partitions: Sequence[PartitionReadiness], names: TopicNames) -> tuple[Table, ...]:
     """No table without a partition."""
-    rows = tuple((names.partition(one.topic_id_partition), str(one.reason), one.detail) for one in partitions)
+    rows = tuple(
+        (names.partition(partition.topic_id_partition), str(partition.reason), partition.detail)
+        for partition in partitions
+    )
     return (Table(title, ("partition", "why", "found"), rows),) if rows else ()
 
 

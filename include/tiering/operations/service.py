@@ -305,7 +305,7 @@ class OperationsService:
         """Why this topic (a name) is not tiered; first what a hand-over of it waits for. Nothing is stored."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
-            handovers = [one for one in store.open_handovers() if one.topic == topic]
+            handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
             return (*diagnose_handovers(handovers), *self._diagnose_copies(topic))
         return self._diagnose_copies(topic)
 
@@ -350,8 +350,13 @@ class OperationsService:
         with suppress(BrokersError):
             if self._brokers is not None:
                 return [
-                    UnfinishedTransaction(one.producer_id, one.start_offset, one.since_ms, one.transactional_id)
-                    for one in self._brokers().open_transactions(replica.topic_id_partition)
+                    UnfinishedTransaction(
+                        open_transaction.producer_id,
+                        open_transaction.start_offset,
+                        open_transaction.since_ms,
+                        open_transaction.transactional_id,
+                    )
+                    for open_transaction in self._brokers().open_transactions(replica.topic_id_partition)
                 ]
         try:
             return self._source().unfinished_transactions(replica.replica_id)

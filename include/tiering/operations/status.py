@@ -91,7 +91,7 @@ def _deleted_topics(activity: Activity) -> tuple[Table, ...]:
 
 
 def _by_time(deletions: Mapping[Uuid, TopicDeletion]) -> list[tuple[Uuid, TopicDeletion]]:
-    return sorted(deletions.items(), key=lambda one: (one[1].seen_at_ms, str(one[0])))
+    return sorted(deletions.items(), key=lambda item: (item[1].seen_at_ms, str(item[0])))
 
 
 def _text(value: Any) -> str:

@@ -72,7 +72,7 @@ class TakeOver:
     deletes_by: DeletesBy
 
     def number_of(self, kind: FindingKind) -> int:
-        return sum(one.finding.kind is kind and one.state is FindingState.OPEN for one in self.findings)
+        return sum(finding.finding.kind is kind and finding.state is FindingState.OPEN for finding in self.findings)
 
     @property
     def lacks_everything(self) -> bool:
@@ -159,7 +159,9 @@ def _deletes_by_table(deletes_by: DeletesBy) -> Table:
         (f"topic {topic}", _retention_words(retention), "dynamic")
         for topic, retention in sorted(deletes_by.retentions.items())
     )
-    limits = tuple((one.name, f"{one.value} {one.unit or ''}".rstrip(), one.source) for one in deletes_by.limits)
+    limits = tuple(
+        (limit.name, f"{limit.value} {limit.unit or ''}".rstrip(), limit.source) for limit in deletes_by.limits
+    )
     rows = (*retentions, *limits, ("pause", paused_words(deletes_by.paused), ""))
     return Table("this database would delete by", ("what", "value", "from"), rows)
 
@@ -201,7 +203,8 @@ def _deletes_by_document(deletes_by: DeletesBy) -> Document:
             for topic, one in sorted(deletes_by.retentions.items())
         ],
         "limits": [
-            {"name": one.name, "value": one.value, "unit": one.unit, "source": one.source} for one in deletes_by.limits
+            {"name": limit.name, "value": limit.value, "unit": limit.unit, "source": limit.source}
+            for limit in deletes_by.limits
         ],
         "paused": sorted(deletes_by.paused),
     }
@@ -282,9 +285,16 @@ class StoreOwnerService:
 
     def deletes_by(self) -> DeletesBy:
         """What this database deletes by, as it is."""
-        values, names = self._config_store.snapshot().values, {one.name for one in deletion_limits()}
+        values, names = (
+            self._config_store.snapshot().values,
+            {deletion_limit.name for deletion_limit in deletion_limits()},
+        )
         return DeletesBy(
-            {topic: one for topic, one in self._configs.topic_retentions().items() if one != FOR_EVER},
+            {
+                topic: topic_retention
+                for topic, topic_retention in self._configs.topic_retentions().items()
+                if topic_retention != FOR_EVER
+            },
             [one for one in describe(ALL_BROKERS, values, self._settings) if one.name in names],
             self._work.paused_topics(),
             self._deletions.newest_event_ms(self._configs.settings().clock.ignored_until_ms),
@@ -308,7 +318,11 @@ class StoreOwnerService:
 
     def _require_idle(self) -> None:
         """Raises StateConflictError while a batch copies or deletes: it would go on in the place of before."""
-        busy = [one for one in self._work.live_leases() if one.role in (LeaseRole.COPY, LeaseRole.EXPIRE)]
+        busy = [
+            live_lease
+            for live_lease in self._work.live_leases()
+            if live_lease.role in (LeaseRole.COPY, LeaseRole.EXPIRE)
+        ]
         if busy:
             first = busy[0]
             more = f", and {len(busy) - 1} more" if len(busy) > 1 else ""

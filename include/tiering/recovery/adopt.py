@@ -95,11 +95,11 @@ class AdoptionPlan:
 
     @property
     def segments(self) -> int:
-        return sum(len(one.segments) for one in self.partitions)
+        return sum(len(partition.segments) for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        return sum(each.metadata.segment_size_bytes for one in self.partitions for each in one.segments)
+        return sum(each.metadata.segment_size_bytes for partition in self.partitions for each in partition.segments)
 
 
 def plan_adoption(
@@ -117,7 +117,7 @@ def plan_adoption(
     names = {one.topic_id: one.topic for one in metadata.partitions()}
     for partition in _partitions(storage):
         attempts = found_attempts(storage.list_segment_objects(partition))
-        wanted = [one for one in attempts if ids is None or one.segment_id.id in ids]
+        wanted = [attempt for attempt in attempts if ids is None or attempt.segment_id.id in ids]
         seen.update(one.segment_id.id for one in wanted)
         rows = metadata.list_segments(partition) if wanted else ()
         unknown, known = _unknown(wanted, rows, metadata)
@@ -232,14 +232,14 @@ def _adoptable(
     log = continued(histories.copies)
     if histories.mixes(log.segments):
         first = histories.of_first_history()
-        left_out += [LeftOut(one, Obstacle.LATER_HISTORY) for one in histories.copies if one not in first]
+        left_out += [LeftOut(copy, Obstacle.LATER_HISTORY) for copy in histories.copies if copy not in first]
         log = continued(first)
     left_out += [*log.left_out, *(LeftOut(one, Obstacle.ODD_EPOCHS) for one in odd)]
     refused += [
         refused_attempt(one.segment.remote_log_segment_id, one.segment.start_offset, StateConflictError(_why(one)))
         for one in by_offset(left_out)
     ]
-    segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
+    segments = tuple(stored[segment.remote_log_segment_id] for segment in log.segments)
     return PartitionAdoption(partition, highest, segments, history), refused
 
 
@@ -247,14 +247,18 @@ def _of_history(
     copies: Sequence[RemoteLogSegmentMetadata], decision: Divergence | None
 ) -> tuple[list[RemoteLogSegmentMetadata], list[LeftOut]]:
     """The copies that may be of the newest history, and the others."""
-    obstacles = [(one, None if decision is None else not_followed(one, decision)) for one in copies]
+    obstacles = [(copy, None if decision is None else not_followed(copy, decision)) for copy in copies]
     followed = [one for one, obstacle in obstacles if obstacle is None]
     return followed, [LeftOut(one, obstacle) for one, obstacle in obstacles if obstacle is not None]
 
 
-def _why(one: LeftOut) -> str:
-    said = f"offsets {_offsets(one.segment)}: {one.obstacle}"
-    return said if one.beside is None else f"{said} ({one.beside.remote_log_segment_id.id}, {_offsets(one.beside)})"
+def _why(left_out: LeftOut) -> str:
+    said = f"offsets {_offsets(left_out.segment)}: {left_out.obstacle}"
+    return (
+        said
+        if left_out.beside is None
+        else f"{said} ({left_out.beside.remote_log_segment_id.id}, {_offsets(left_out.beside)})"
+    )
 
 
 def _offsets(segment: RemoteLogSegmentMetadata) -> str:
@@ -268,7 +272,7 @@ def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: Ti
 
 def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
     """As keys name them: one id under two names is two of them here."""
-    named = (one.segment_id.topic_id_partition for one in storage.list_segment_objects())
+    named = (segment_object.segment_id.topic_id_partition for segment_object in storage.list_segment_objects())
     found = {by_name(partition): partition for partition in named}
     return [found[name] for name in sorted(found)]
 
@@ -350,7 +354,8 @@ class Adoption:
             other = StateConflictError(f"{where} follows another history since this was planned")
             return [_refused(each, other) for each in partition.segments]
         listed = {
-            (one.segment_id, one.start_offset): one for one in found_attempts(self.storage.list_segment_objects(where))
+            (attempt.segment_id, attempt.start_offset): attempt
+            for attempt in found_attempts(self.storage.list_segment_objects(where))
         }
         for number, segment in enumerate(partition.segments):
             metadata = segment.metadata

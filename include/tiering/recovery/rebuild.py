@@ -84,11 +84,11 @@ class RebuildPlan:
 
     @property
     def attempts(self) -> int:
-        return sum(one.attempts for one in self.partitions)
+        return sum(partition.attempts for partition in self.partitions)
 
     @property
     def log_bytes(self) -> int:
-        return sum(one.log_bytes for one in self.partitions)
+        return sum(partition.log_bytes for partition in self.partitions)
 
 
 def plan_rebuild(
@@ -185,7 +185,7 @@ def _listed(
     partitions, others = [], []
     for topic_id, count in topics.items():
         name, *other_names = (name for name, _ in sorted(count.names.items(), key=_most_first))
-        others += [OtherName(topic_id, one, count.names[one]) for one in other_names]
+        others += [OtherName(topic_id, other_name, count.names[other_name]) for other_name in other_names]
         partitions += [
             ListedPartition(TopicIdPartition(topic_id, number, name), attempts, count.log_bytes[name, number])
             for (named, number), attempts in count.attempts.items()
@@ -246,7 +246,7 @@ class RebuildReport:
 
     @property
     def segments(self) -> int:
-        return sum(one.segments for one in self.partitions)
+        return sum(partition.segments for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,12 +320,15 @@ class Rebuild:
         log, carried = self._log([one.metadata for one in stored.values()])
         if not log.segments:
             return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))
-        segments = tuple(stored[one.remote_log_segment_id] for one in log.segments)
+        segments = tuple(stored[segment.remote_log_segment_id] for segment in log.segments)
         rebuilt = RebuiltPartition(
             partition,
             len(segments),
-            sum(one.segment_size_bytes for one in log.segments),
-            OffsetRange(min(one.start_offset for one in log.segments), max(one.end_offset for one in log.segments)),
+            sum(segment.segment_size_bytes for segment in log.segments),
+            OffsetRange(
+                min(segment.start_offset for segment in log.segments),
+                max(segment.end_offset for segment in log.segments),
+            ),
             log.holes,
             log.left_out,
             faulty,

@@ -69,17 +69,19 @@ def _planned_rebuild(plan: RebuildPlan) -> str:
 
 
 def _findings(report: RebuildReport) -> int:
-    return sum(one.not_taken + len(one.holes) + len(one.decided) for one in report.partitions) + len(report.other_names)
+    return sum(
+        partition.not_taken + len(partition.holes) + len(partition.decided) for partition in report.partitions
+    ) + len(report.other_names)
 
 
 def _rebuild_summary(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> str:
     if report is None:
         return f"nothing is rebuilt: {refusal}. There are {_planned_rebuild(plan)}"
-    size_bytes = sum(one.size_bytes for one in report.partitions)
-    rebuilt = sum(1 for one in report.partitions if one.segments)
+    size_bytes = sum(partition.size_bytes for partition in report.partitions)
+    rebuilt = sum(1 for partition in report.partitions if partition.segments)
     what = f"{count(report.segments, 'segment')} of {count(rebuilt, 'partition')}"
-    not_taken = sum(one.not_taken for one in report.partitions)
-    holes = sum(len(one.holes) for one in report.partitions)
+    not_taken = sum(partition.not_taken for partition in report.partitions)
+    holes = sum(len(partition.holes) for partition in report.partitions)
     found = f"{count(not_taken, 'attempt')} left out, {count(holes, 'hole')}"
     if report.marker is None:
         return f"a rebuild would give {what} ({format_bytes(size_bytes)}); {found}; nothing was changed"
@@ -100,11 +102,12 @@ def _rebuild_document(plan: RebuildPlan, report: RebuildReport | None, refusal: 
         "marker": None if report is None or report.marker is None else _marker(report.marker),
         "planned_segments": plan.attempts,
         "planned_bytes": plan.log_bytes,
-        "partitions": [_partition(one) for one in partitions],
-        "left_out": [_left_out(left) for one in partitions for left in one.left_out],
-        "failed": [_faulty(faulty) for one in partitions for faulty in one.faulty],
+        "partitions": [_partition(partition) for partition in partitions],
+        "left_out": [_left_out(left) for partition in partitions for left in partition.left_out],
+        "failed": [_faulty(faulty) for partition in partitions for faulty in partition.faulty],
         "other_names": [
-            {"topic_id": str(one.topic_id), "topic": one.name, "objects": one.objects} for one in plan.other_names
+            {"topic_id": str(other_name.topic_id), "topic": other_name.name, "objects": other_name.objects}
+            for other_name in plan.other_names
         ],
         "not_in_manifests": [{"what": what, "now": now} for what, now in NOT_IN_MANIFESTS],
         "refusal": refusal,
@@ -117,13 +120,13 @@ def _marker(marker: StoreMarker) -> Document:
     return {"cluster_id": marker.cluster_id, "store_id": marker.store_id, "generation": marker.generation}
 
 
-def _partition(one: RebuiltPartition) -> Document:
+def _partition(rebuilt_partition: RebuiltPartition) -> Document:
     return {
-        **labels(one.topic_id_partition),
-        "segments": one.segments,
-        "bytes": one.size_bytes,
-        "start_offset": None if one.offsets is None else one.offsets.first,
-        "end_offset": None if one.offsets is None else one.offsets.last,
+        **labels(rebuilt_partition.topic_id_partition),
+        "segments": rebuilt_partition.segments,
+        "bytes": rebuilt_partition.size_bytes,
+        "start_offset": None if rebuilt_partition.offsets is None else rebuilt_partition.offsets.first,
+        "end_offset": None if rebuilt_partition.offsets is None else rebuilt_partition.offsets.last,
         "followed": [
             {
                 "from_offset": each.from_offset,
@@ -132,11 +135,11 @@ def _partition(one: RebuiltPartition) -> Document:
                 "epochs": list(each.seen.source_epochs),
                 "missing": [{"first_offset": hole.first, "last_offset": hole.last} for hole in each.missing],
             }
-            for each in one.decided
+            for each in rebuilt_partition.decided
         ],
-        "holes": [{"first_offset": hole.first, "last_offset": hole.last} for hole in one.holes],
-        "not_taken": one.not_taken,
-        "before": one.before,
+        "holes": [{"first_offset": hole.first, "last_offset": hole.last} for hole in rebuilt_partition.holes],
+        "not_taken": rebuilt_partition.not_taken,
+        "before": rebuilt_partition.before,
     }
 
 
@@ -167,9 +170,9 @@ def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
     """What was rebuilt, then what a person has to look at, then what nobody could know."""
     if report is None:
         return ()
-    left_out = [left for one in report.partitions for left in one.left_out]
-    faulty = [faulty for one in report.partitions for faulty in one.faulty]
-    followed = (_followed_row(one, each) for one in report.partitions for each in one.decided)
+    left_out = [left for partition in report.partitions for left in partition.left_out]
+    faulty = [faulty for partition in report.partitions for faulty in partition.faulty]
+    followed = (_followed_row(partition, each) for partition in report.partitions for each in partition.decided)
     tables = [
         _table("partitions", _PARTITION_COLUMNS, map(_partition_row, report.partitions)),
         _table("histories that are followed", _FOLLOWED_COLUMNS, followed),
@@ -201,16 +204,29 @@ _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "
 _NAME_COLUMNS: Final = ("topic id", "name", "objects>")
 
 
-def _partition_row(one: RebuiltPartition) -> tuple[str, ...]:
-    offsets = "stored before" if one.before else "" if one.offsets is None else str(one.offsets)
-    holes = ", ".join(map(str, one.holes))
-    size = "" if one.before else format_bytes(one.size_bytes)
-    return (str(one.topic_id_partition), str(one.segments), size, offsets, holes, str(one.not_taken))
+def _partition_row(rebuilt_partition: RebuiltPartition) -> tuple[str, ...]:
+    offsets = (
+        "stored before"
+        if rebuilt_partition.before
+        else ""
+        if rebuilt_partition.offsets is None
+        else str(rebuilt_partition.offsets)
+    )
+    holes = ", ".join(map(str, rebuilt_partition.holes))
+    size = "" if rebuilt_partition.before else format_bytes(rebuilt_partition.size_bytes)
+    return (
+        str(rebuilt_partition.topic_id_partition),
+        str(rebuilt_partition.segments),
+        size,
+        offsets,
+        holes,
+        str(rebuilt_partition.not_taken),
+    )
 
 
-def _followed_row(one: RebuiltPartition, followed: RecoveredHistory) -> tuple[str, ...]:
+def _followed_row(rebuilt_partition: RebuiltPartition, followed: RecoveredHistory) -> tuple[str, ...]:
     missing = ", ".join(map(str, followed.missing))
-    return (str(one.topic_id_partition), str(followed.from_offset), str(followed.seen), missing)
+    return (str(rebuilt_partition.topic_id_partition), str(followed.from_offset), str(followed.seen), missing)
 
 
 def _left_out_row(left: LeftOut) -> tuple[str, ...]:
@@ -237,8 +253,8 @@ def _faulty_row(faulty: FaultyAttempt) -> tuple[str, ...]:
     )
 
 
-def _name_row(one: OtherName) -> tuple[str, ...]:
-    return (str(one.topic_id), one.name, str(one.objects))
+def _name_row(other_name: OtherName) -> tuple[str, ...]:
+    return (str(other_name.topic_id), other_name.name, str(other_name.objects))
 
 
 def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Presentation:
@@ -283,11 +299,11 @@ def _adoption_document(plan: AdoptionPlan, report: AdoptionReport | None, refusa
 
 
 def _adoptable(plan: AdoptionPlan) -> list[StoredSegment]:
-    return [each for one in plan.partitions for each in one.segments]
+    return [each for partition in plan.partitions for each in partition.segments]
 
 
-def _segment(one: StoredSegment) -> Document:
-    metadata = one.metadata
+def _segment(stored_segment: StoredSegment) -> Document:
+    metadata = stored_segment.metadata
     return {
         **labels(metadata.topic_id_partition),
         "segment_id": str(metadata.remote_log_segment_id.id),
@@ -297,15 +313,15 @@ def _segment(one: StoredSegment) -> Document:
     }
 
 
-def _refused(one: RefusedAttempt) -> Document:
-    where = one.topic_id_partition
+def _refused(refused_attempt: RefusedAttempt) -> Document:
+    where = refused_attempt.topic_id_partition
     named = {"topic": None, "topic_id": None, "partition": None} if where is None else labels(where)
     return {
         **named,
-        "segment_id": str(one.segment_id),
-        "start_offset": one.start_offset,
-        "error": one.error,
-        "message": one.message,
+        "segment_id": str(refused_attempt.segment_id),
+        "start_offset": refused_attempt.start_offset,
+        "error": refused_attempt.error,
+        "message": refused_attempt.message,
     }
 
 
@@ -326,12 +342,12 @@ _REFUSED_COLUMNS: Final = ("partition", "segment id", "start offset>", "why")
 def _rows(segments: Sequence[StoredSegment]) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
-            str(one.metadata.topic_id_partition),
-            str(one.metadata.remote_log_segment_id.id),
-            f"{one.metadata.start_offset}..{one.metadata.end_offset}",
-            format_bytes(one.metadata.segment_size_bytes),
+            str(segment.metadata.topic_id_partition),
+            str(segment.metadata.remote_log_segment_id.id),
+            f"{segment.metadata.start_offset}..{segment.metadata.end_offset}",
+            format_bytes(segment.metadata.segment_size_bytes),
         )
-        for one in segments
+        for segment in segments
     )
 
 

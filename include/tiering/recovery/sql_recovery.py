@@ -109,7 +109,7 @@ class SqlMetadataRecovery(ClusterStore):
                 add_decided(connection, self._cluster_id, where, one.number, one.seen, followed)
                 self._add_segments(connection, partition, one.number, now_ms)
             history = partition.leader_epochs
-            first = min(one.metadata.start_offset for one in partition.segments)
+            first = min(segment.metadata.start_offset for segment in partition.segments)
             learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)
             self._add_holes(connection, partition, author, now_ms)
             self._say(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
@@ -155,9 +155,9 @@ class SqlMetadataRecovery(ClusterStore):
     def _add_segments(self, connection: Connection, partition: RecoveredPartition, history: int, now_ms: int) -> None:
         """Those of one history, in the order in which they became FINISHED."""
         of_history = [
-            one
-            for one in partition.segments
-            if partition.histories.get(one.metadata.remote_log_segment_id, FIRST_HISTORY) == history
+            segment
+            for segment in partition.segments
+            if partition.histories.get(segment.metadata.remote_log_segment_id, FIRST_HISTORY) == history
         ]
         if not of_history:
             return

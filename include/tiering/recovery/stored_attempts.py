@@ -220,7 +220,7 @@ def stored_histories(
         found = [one for one in contradicting if is_odd(one, leader_epochs_of(storage, one))]
         if not found:
             believed = [one for one in known if one in left]
-            histories = StoredHistories(believed, [one for one in copies if one in left], carried)
-            return histories, tuple(one for one in copies if one in odd)
+            histories = StoredHistories(believed, [copy for copy in copies if copy in left], carried)
+            return histories, tuple(copy for copy in copies if copy in odd)
         odd += found
         left = [one for one in left if one not in found]

@@ -102,7 +102,12 @@ class StoredOrphans:
         failures += (_failure(objects[one.key], one) for one in self._store.delete(tuple(objects)))
         versions = [orphan for orphan in orphans if orphan.kind is OrphanKind.VERSION]
         if versions:
-            failed = {one.key: one for one in self._store.delete_versions([(one.key, one.token) for one in versions])}
+            failed = {
+                delete_version.key: delete_version
+                for delete_version in self._store.delete_versions(
+                    [(version.key, version.token) for version in versions]
+                )
+            }
             failures += (_failure(orphan, failed[orphan.key]) for orphan in versions if orphan.key in failed)
         return tuple(failures)
 

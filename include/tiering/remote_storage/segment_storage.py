@@ -249,7 +249,7 @@ class SegmentStorage:
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
         owners = {key: segment for segment in segments for _, key in reversed(self._layout.keys(segment))}
-        failures = list(self._abort_uploads({key: one for key, one in owners.items() if not one.is_finished}))
+        failures = list(self._abort_uploads({key: owner for key, owner in owners.items() if not owner.is_finished}))
         for failure in self._store.delete(tuple(owners)):
             segment_id = owners[failure.key].remote_log_segment_id
             failures.append(DeleteFailure(segment_id, failure.key, failure.message, failure.retriable))

@@ -113,10 +113,10 @@ def apply_deletion_limits(
     run, plan = deletions.run(run_id), deletions.plan(run_id)
     totals = deletions.totals(run_id, window_ms=WINDOW_MS)
     actions = tuple(map(_action, totals))
-    shown = tuple(action for action, one in zip(actions, totals, strict=True) if one.planned_segments)
+    shown = tuple(action for action, total in zip(actions, totals, strict=True) if total.planned_segments)
     objections = (demands, disagreements(plan, totals), excesses(shown, limits))
     in_all = excesses_in_all(actions, limits)
-    reasons = (*(sentence for one in objections for sentence in one.values()), *in_all)
+    reasons = (*(sentence for objection in objections for sentence in objection.values()), *in_all)
     if not dry_run:
         detail = "; ".join(reasons) or "within the limits"
         deletions.record_limit_check(run_id, needs_approval=bool(reasons), detail=detail, author=author)
@@ -176,7 +176,10 @@ def _names(actions: Sequence[TopicAction]) -> str:
 
 def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
     """One sentence for each topic of which the plan and the database do not say the same."""
-    by_plan, by_database = _sums(plan), {one.topic_id: (one.planned_segments, one.planned_bytes) for one in totals}
+    by_plan, by_database = (
+        _sums(plan),
+        {total.topic_id: (total.planned_segments, total.planned_bytes) for total in totals},
+    )
     names = {p.topic_id_partition.topic_id: p.topic_id_partition.topic for p in plan}
     sentences: dict[Uuid, list[str]] = defaultdict(list)
     for topic_id, said in by_plan.items():
@@ -185,10 +188,10 @@ def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotal
                 f"{names[topic_id]}: the plan counts {said[0]} segments with {said[1]} bytes,"
                 f" the database {found[0]} with {found[1]}"
             )
-    for one in totals:
-        if one.above_log_start:
-            sentences[one.topic_id].append(
-                f"{one.topic}: {one.above_log_start} planned segments reach beyond the log start that their deletion"
+    for total in totals:
+        if total.above_log_start:
+            sentences[total.topic_id].append(
+                f"{total.topic}: {total.above_log_start} planned segments reach beyond the log start that their deletion"
                 " leaves"
             )
     return {topic_id: "; ".join(lines) for topic_id, lines in sentences.items()}

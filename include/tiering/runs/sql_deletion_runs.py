@@ -353,7 +353,7 @@ class SqlDeletionRuns(DatedStore, ABC):
         with self._writing(durable=False) as (connection, now_ms):
             hold_fence(connection, self._cluster_id, lease.fence)
             if outcomes:
-                connection.execute(statement, [{**key, **one, "recorded_at_ms": now_ms} for one in outcomes])
+                connection.execute(statement, [{**key, **outcome, "recorded_at_ms": now_ms} for outcome in outcomes])
 
     def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
         """Raises StateConflictError if no such run was planned. `lock`: it stays as it is until the transaction

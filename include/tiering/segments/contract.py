@@ -34,16 +34,16 @@ from include.tiering.segments.values import (
 
 __all__ = [
     "Divergences",
-    "RecordedVerdict",
     "KeyRange",
-    "Verification",
     "PartitionRetentionState",
     "QualityResult",
+    "RecordedVerdict",
     "RemoteLogMetadata",
     "RemoteLogSizes",
     "SegmentRow",
     "SizeRow",
     "TopicRegistry",
+    "Verification",
 ]
 
 

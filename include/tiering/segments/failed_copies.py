@@ -130,10 +130,10 @@ def failed_copy_document(copy: FailedCopy) -> Document:
 
 def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
     """No table if nothing failed."""
-    names = TopicNames(one.metadata.topic_id_partition for one in copies)
+    names = TopicNames(copy.metadata.topic_id_partition for copy in copies)
     rows = tuple(
-        (names.partition(one.metadata.topic_id_partition), str(one.offsets), str(one.segment_id.id), _outlook(one))
-        for one in copies
+        (names.partition(copy.metadata.topic_id_partition), str(copy.offsets), str(copy.segment_id.id), _outlook(copy))
+        for copy in copies
     )
     columns = ("partition", "offsets", "segment id", "what becomes of it")
     return (Table("not served, as they failed the quality gate", columns, rows),) if rows else ()

@@ -200,7 +200,9 @@ class SqlDivergences(ClusterStore):
             refresh_stop(connection, cluster_id, partition)
             detail = f"{found.seen}: from offset {from_offset} on the source is followed: {reason}"
             _say(connection, cluster_id, partition, detail, author, followed.decided_at_ms)
-            return {one.number: one for one in divergences_of(connection, cluster_id, partition)}[number]
+            return {divergence.number: divergence for divergence in divergences_of(connection, cluster_id, partition)}[
+                number
+            ]
 
 
 def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[Divergence]:
@@ -298,16 +300,19 @@ def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping
     return False
 
 
-def _both(one: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
+def _both(seen_divergence: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
     """As it was seen first, with what was seen later. The offset that differs first is said by whoever saw it; of the
     same offset it counts that the store has copies from there on.
     """
-    first_seen = min(one, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
+    first_seen = min(seen_divergence, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(
-        OffsetRange(min(one.offsets.first, other.offsets.first), max(one.offsets.last, other.offsets.last)),
-        tuple(sorted({*one.archive_epochs, *other.archive_epochs})),
-        tuple(sorted({*one.source_epochs, *other.source_epochs})),
-        first_seen.seen_by if SeenBy.STORE in (one.seen_by, other.seen_by) else one.seen_by,
+        OffsetRange(
+            min(seen_divergence.offsets.first, other.offsets.first),
+            max(seen_divergence.offsets.last, other.offsets.last),
+        ),
+        tuple(sorted({*seen_divergence.archive_epochs, *other.archive_epochs})),
+        tuple(sorted({*seen_divergence.source_epochs, *other.source_epochs})),
+        first_seen.seen_by if SeenBy.STORE in (seen_divergence.seen_by, other.seen_by) else seen_divergence.seen_by,
     )
 
 

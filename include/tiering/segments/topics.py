@@ -207,7 +207,7 @@ def _name_taken_because(topic_id: Uuid, named: TopicMetadata | None, holders: Se
     """Empty if the name is this topic's: the cluster says so now, or says nothing and no other topic ever had it."""
     if named is not None:
         return "" if named.topic_id == topic_id else f"the cluster gives the name to topic id {named.topic_id} now"
-    others = ", ".join(str(one) for one in holders if one != topic_id)
+    others = ", ".join(str(holder) for holder in holders if holder != topic_id)
     if not others:
         return ""
     return f"topic id {others} has had the name as well, and the cluster does not say now whose it is"
@@ -279,7 +279,7 @@ class TopicLifecycle:
         retentions = self._topic_retentions()
         if not retentions:
             return {}
-        seen = {one.topic_id_partition.topic_id: one.topic_id_partition.topic for one in report.replicas}
+        seen = {replica.topic_id_partition.topic_id: replica.topic_id_partition.topic for replica in report.replicas}
         doubtful = self._watch.doubtful_names({**self._registry.names_in_use(), **seen})
         return {name: retention for name, retention in retentions.items() if name not in doubtful}
 

@@ -418,6 +418,6 @@ def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Se
 
 def _sentence(error: ValidationError, section_name: str, texts: Mapping[Setting, str]) -> str:
     field = error.errors()[0]["loc"][0]
-    setting = next(one for one in texts if one.path == (section_name, field))
+    setting = next(text for text in texts if text.path == (section_name, field))
     unit = f" ({setting.unit})" if setting.unit else ""
     return f"{setting.name} is {printable(texts[setting][:_MOST_SHOWN])!r}: accepted: {setting.accepts}{unit}"

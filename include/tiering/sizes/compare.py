@@ -275,15 +275,18 @@ def _evaluated(
     return tuple(differences)
 
 
-def _states(one: RecountedPartition) -> Iterator[RemoteLogSegmentState]:
+def _states(recounted_partition: RecountedPartition) -> Iterator[RemoteLogSegmentState]:
     for state in RemoteLogSegmentState:
-        if any(size.state is state for size in (*one.counters.states, *one.recounted.states)):
+        if any(
+            size.state is state
+            for size in (*recounted_partition.counters.states, *recounted_partition.recounted.states)
+        ):
             yield state
 
 
-def _size_measure(one: RecountedPartition, state: RemoteLogSegmentState) -> SizeMeasure:
-    partition = one.counters.topic_id_partition
-    counters, recounted = one.counters.of(state), one.recounted.of(state)
+def _size_measure(recounted_partition: RecountedPartition, state: RemoteLogSegmentState) -> SizeMeasure:
+    partition = recounted_partition.counters.topic_id_partition
+    counters, recounted = recounted_partition.counters.of(state), recounted_partition.recounted.of(state)
     return SizeMeasure(
         topic=partition.topic,
         topic_id=str(partition.topic_id),

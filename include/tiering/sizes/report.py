@@ -76,7 +76,8 @@ def _document(report: SizeReport) -> Document:
     if report.tiers is not None:
         document["copy_lag"] = _lag_documents(report.tiers.copy_lags)
         document["duplicates"] = [
-            {**labels(one.topic_id_partition), "local_bytes": one.size_bytes} for one in report.tiers.duplicates
+            {**labels(duplicate.topic_id_partition), "local_bytes": duplicate.size_bytes}
+            for duplicate in report.tiers.duplicates
         ]
         document["out_of_sight"] = [
             {**labels(partition), "detail": where} for partition, where in report.tiers.out_of_sight.items()
@@ -125,9 +126,9 @@ def _names(report: SizeReport) -> TopicNames:
     tiers = report.tiers or TierComparison()
     return TopicNames(
         (
-            *(one.topic_id_partition for one in report.sizes),
-            *(one.topic_id_partition for one in (*report.delete_lags, *tiers.copy_lags)),
-            *(one.topic_id_partition for one in tiers.duplicates),
+            *(size.topic_id_partition for size in report.sizes),
+            *(delete_lag.topic_id_partition for delete_lag in (*report.delete_lags, *tiers.copy_lags)),
+            *(duplicate.topic_id_partition for duplicate in tiers.duplicates),
             *tiers.out_of_sight,
             *report.unread,
         )
@@ -157,9 +158,9 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     if unseen:
         copies += (Table("out of sight: what waits of them is not known", ("partition", "where"), unseen),)
     both = tuple(
-        (names.partition(one.topic_id_partition), format_bytes(one.size_bytes))
-        for one in report.tiers.duplicates
-        if one.size_bytes
+        (names.partition(duplicate.topic_id_partition), format_bytes(duplicate.size_bytes))
+        for duplicate in report.tiers.duplicates
+        if duplicate.size_bytes
     )
     duplicates = (Table("local and remote", ("partition", "bytes>"), both),) if both else ()
     return (sizes, *copies, *deletes, *duplicates, *error_table(report.tiers.errors))
@@ -227,7 +228,7 @@ def _log_dirs_document(described: Sequence[LogDirDescription], remote: Sequence[
     return {
         "version": _VERSION,
         "brokers": [
-            {"broker": broker_id, "logDirs": [_log_dir(one) for one in log_dirs]}
+            {"broker": broker_id, "logDirs": [_log_dir(log_dir) for log_dir in log_dirs]}
             for broker_id, log_dirs in groupby(by_broker, key=attrgetter("log_dir.broker_id"))
         ],
         "remote": [

@@ -73,11 +73,13 @@ class SizeService:
         unread = self._ingestion.unread()
         of_unread = {one.topic for one in unread}
         states = self._sizes.partition_states()
-        published = [one for one in states if one.topic_id_partition.topic not in of_unread]
+        published = [state for state in states if state.topic_id_partition.topic not in of_unread]
         SizeGauges(process_recorder()).sizes(published)
         topics = {one.topic_id_partition.topic for one in published}
         publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
-        return [one.finished for one in states if one.finished.segments and one.topic_id_partition not in unread]
+        return [
+            state.finished for state in states if state.finished.segments and state.topic_id_partition not in unread
+        ]
 
     def report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
         """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
@@ -149,6 +151,6 @@ class SizeService:
         if report.tiers is not None:
             gauges.copy_lags(report.tiers.copy_lags, report.tiers.out_of_sight)
             by_topic: Counter[str] = Counter()
-            for one in report.tiers.duplicates:
-                by_topic[one.topic_id_partition.topic] += one.size_bytes
+            for duplicate in report.tiers.duplicates:
+                by_topic[duplicate.topic_id_partition.topic] += duplicate.size_bytes
             gauges.duplicates("local", by_topic)

@@ -157,7 +157,7 @@ def _missing_offsets(
     missing = histories.missing_offsets(previous, metadata, decisions)
     total = sum(part.size for part in missing)
     if missing:
-        skipped = f"; skipped by decision are {_named(one.offsets for one in decisions)}" if decisions else ""
+        skipped = f"; skipped by decision are {_named(decision.offsets for decision in decisions)}" if decisions else ""
         measurements.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
     return total
 
@@ -188,7 +188,7 @@ def _objects_missing(measurements: Measurements, contents: SegmentContents) -> i
         measurements.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
         return None
     if contents.indexes_are_objects:
-        sizes = {one.kind: one.size_bytes for one in contents.stored_objects()}
+        sizes = {stored_object.kind: stored_object.size_bytes for stored_object in contents.stored_objects()}
         absent += [
             kind
             for kind, column in _SHOULD_HAVE_ENTRIES.items()

@@ -307,7 +307,7 @@ def plan_verification(
     """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
 
     `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken. `needs_deep` is
-    asked of chosen segments that failed: one that a deep look failed_deep is read deep whatever `depth` says, since
+    asked of chosen segments that failed: one that failed a deep verification is read deep whatever `depth` says, since
     nothing else can clear it.
     """
     chosen: list[_Chosen] = []
@@ -369,15 +369,15 @@ def _within(limit_bytes: int | None, chosen: Sequence[_Chosen]) -> Iterator[_Cho
 
 
 def _in_order(chosen: Iterable[_Chosen]) -> list[_Chosen]:
-    def place(one: _Chosen) -> tuple[str, str, int, int]:
-        partition = one.row.metadata.topic_id_partition
-        return partition.topic, str(partition.topic_id), partition.partition, one.row.metadata.start_offset
+    def place(chosen: _Chosen) -> tuple[str, str, int, int]:
+        partition = chosen.row.metadata.topic_id_partition
+        return partition.topic, str(partition.topic_id), partition.partition, chosen.row.metadata.start_offset
 
     return sorted(chosen, key=place)
 
 
-def _planned(one: _Chosen) -> PlannedVerification:
-    segment = one.row.metadata
+def _planned(chosen: _Chosen) -> PlannedVerification:
+    segment = chosen.row.metadata
     return PlannedVerification(
-        segment.remote_log_segment_id, segment.start_offset, one.depth, one.reason, one.planned_bytes
+        segment.remote_log_segment_id, segment.start_offset, chosen.depth, chosen.reason, chosen.planned_bytes
     )

@@ -296,7 +296,7 @@ class RunSummary:
             content: dict[str, Any] = json.loads(text)
             lines = content.pop("first_lines")
             return cls(
-                **content, first_lines=tuple(FirstLine(**{**one, "rules": tuple(one["rules"])}) for one in lines)
+                **content, first_lines=tuple(FirstLine(**{**line, "rules": tuple(line["rules"])}) for line in lines)
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no summary of a run: {error}") from error

@@ -104,7 +104,7 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
 
 def only_deep_clears(results: Iterable[QualityResult]) -> bool:
     """Whether a rule that failed the segment is not evaluated on a shallow measure."""
-    broken = (RULES_BY_ID.get(one.rule) for one in results if not one.passed)
+    broken = (RULES_BY_ID.get(result.rule) for result in results if not result.passed)
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
 
@@ -221,15 +221,15 @@ def doubt_of(
         max_missing_segments: so many of one partition may be lost singly.
         max_missing_total: so many of all partitions may be.
     """
-    missing = sum(one.missing for one in presences)
-    before = failed_elsewhere + sum(one.before for one in presences)
-    checked = missing + found_before + sum(one.found for one in presences)
+    missing = sum(presence.missing for presence in presences)
+    before = failed_elsewhere + sum(presence.before for presence in presences)
+    checked = missing + found_before + sum(presence.found for presence in presences)
     is_much = (missing > 1 and missing == checked) or (missing > 0 and missing + before > max_missing_total)
-    touched = [one for one in presences if one.missing]
+    touched = [presence for presence in presences if presence.missing]
     suspects = [one for one in touched if one.lost > max_missing_segments or one.is_whole]
     if not suspects and not is_much:
         return None
-    named = sorted(suspects or touched, key=lambda one: (-one.missing, str(one.partition)))
+    named = sorted(suspects or touched, key=lambda suspect: (-suspect.missing, str(suspect.partition)))
     more = [f"and {len(named) - _MOST_NAMED} more partitions"] if len(named) > _MOST_NAMED else []
     earlier = f", {before} more failed for the same reason before and wait to be replaced or given up" if before else ""
     return (

@@ -65,7 +65,9 @@ class SegmentContents:
         """The store's own; None where it keeps no checksum and the log is to be read anyway. Of a compressed or
         encrypted log: its length as the broker wrote it, if the object has all chunks, and None.
         """
-        stored = next((one for one in self.stored_objects() if one.kind is ObjectKind.LOG), None)
+        stored = next(
+            (stored_object for stored_object in self.stored_objects() if stored_object.kind is ObjectKind.LOG), None
+        )
         if stored is None:
             raise RemoteResourceNotFoundError("the log is not in the store")
         sizes = self._transformed_sizes()

@@ -133,8 +133,8 @@ def _record_divergence(
     others = {row: unexplained(row.metadata, row.history, divergences, retained.leader_epochs) for row in finished}
     first = min(found[0].first for found in others.values() if found)
     segments = [row.metadata for row, found in others.items() if found]
-    offsets = OffsetRange(first, max(one.end_offset for one in segments))
-    archived = {epoch for one in segments for epoch in epochs_of(one.segment_leader_epochs, offsets)}
+    offsets = OffsetRange(first, max(segment.end_offset for segment in segments))
+    archived = {epoch for segment in segments for epoch in epochs_of(segment.segment_leader_epochs, offsets)}
     source = epochs_of(retained.leader_epochs, offsets)
     seen = SeenDivergence(offsets, tuple(sorted(archived)), source, SeenBy.VERIFICATION)
     metadata.record_divergence(partition, seen, history=newest_history(divergences))

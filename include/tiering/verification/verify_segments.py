@@ -296,7 +296,7 @@ def verify_planned(
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
-    passed = sum(one.segments for one in plans.totals(run_id) if one.outcome is VerificationOutcome.PASSED)
+    passed = sum(total.segments for total in plans.totals(run_id) if total.outcome is VerificationOutcome.PASSED)
     missing = MissingSegments(metadata, limits, found_before=passed)
 
     def pending() -> Sequence[PlannedVerification]:

@@ -37,7 +37,7 @@ class Audits:
         segment_id = place.rpartition("/")[2][21:43]
         row = self._watch.rows.known.get(segment_id)
         if row is not None and row.state != GONE and segment_id not in self._watch.may_leave_objects:
-            self._watch.broken("an audit removes nothing that metadata knows", f"{key} of {row}")
+            self._watch.broken("an audit removes nothing that is in the metadata", f"{key} of {row}")
         age_ms = self._world.scheduler.now_ms - self._world.store.written_ms.get(key, 0)
         if age_ms < _MIN_AGE_MS:
             self._watch.broken("an audit removes nothing young", f"{key} was written {age_ms} ms ago")
@@ -47,4 +47,4 @@ class Audits:
         is_complete = all(f"{place}.{suffix}" in objects for suffix in _SUFFIXES)
         is_sound = not (self._world.tempers.store_damages or segment_id in self._watch.rotten)
         if row is None and is_complete and is_sound and key not in self._world.store.brokers_own:
-            self._watch.broken("a complete copy that nobody remembers stays", f"{key} goes")
+            self._watch.broken("a complete copy without metadata stays", f"{key} goes")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 8
 """A decision may bring to light what is behind it."""
-_WHAT = "work goes on when a person has decided"
+_WHAT = "work continues when a person has decided"
 _OTHERS = {
     HeldBack.NOT_ELIGIBLE,
     HeldBack.NOT_OURS,

@@ -33,7 +33,9 @@ class RecordedDivergences:
             if log is not None and not log.unclean and not self._watch.foreign_history:
                 self._watch.broken("a divergence is recorded where there is one", f"{place}: {first}..{last}")
             if not self._watch.foreign_history and not self._watch.histories.was_remote(place[:2], first, last):
-                self._watch.broken("what is recorded is of the history that is followed", f"{place}: {first}..{last}")
+                self._watch.broken(
+                    "recorded divergences belong to the history that is followed", f"{place}: {first}..{last}"
+                )
 
     def finished(self, row: Row, now: dict[str, Row]) -> None:
         """For the first time, not in the place of another one."""
@@ -48,7 +50,7 @@ class RecordedDivergences:
                 and (one.history >= newest or one.start_offset < begins)
             ]
             if (topic_id, number) == row.place and waits:
-                self._watch.broken("nothing is copied while a divergence waits", f"{row}: {first}..{last} differ")
+                self._watch.broken("nothing is copied while a divergence is open", f"{row}: {first}..{last} differ")
 
     def is_recorded(self, partition: TopicIdPartition) -> bool:
         place = (str(partition.topic_id), partition.partition)

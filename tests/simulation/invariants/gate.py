@@ -58,7 +58,7 @@ class Gate:
         if process is None or not process.name.startswith("gate"):
             return
         if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
-            self._watch.broken("what passes is what was written", f"{row} passed {process.name}")
+            self._watch.broken("a segment that passes is what was written", f"{row} passed {process.name}")
         began = self._began_at.get((process, row.segment_id), 0)
         if row.verdict == "passed" and self._failed.get(row.segment_id, 0) > began:
             self._watch.broken(
@@ -75,11 +75,11 @@ class Gate:
             self._watch.broken("what is being deleted does not fail", f"{row} by {process.name}")
         if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):
             self._watch.broken(
-                "nothing is missed that was deleted by right", f"{row} by {process.name}: {row.verdict_detail}"
+                "offsets that were deleted correctly are not missing", f"{row} by {process.name}: {row.verdict_detail}"
             )
         is_alone = not row.verdict_detail.startswith(_ABOUT_NEIGHBOURS)
         if is_alone and row.segment_id not in self._ever_wrong:
-            self._watch.broken("what is right does not fail", f"{row} by {process.name}: {row.verdict_detail}")
+            self._watch.broken("a correct segment does not fail", f"{row} by {process.name}: {row.verdict_detail}")
 
     def _was_hidden(self, row: Row, process: Process) -> bool:
         """Not all of it was found, and of so few that they may be lost. It is, for all that anybody knows."""

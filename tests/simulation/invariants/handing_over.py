@@ -37,7 +37,7 @@ _LEASES: Final = """
     SELECT role, run_id, token, partition FROM leases
     WHERE topic_id = ? AND role IN ('copy', 'expire') AND expires_at_ms > ?
 """
-_LAST: Final = "what is put back is what was there last"
+_LAST: Final = "restored values are the most recent ones"
 _DRIVERS: Final = ("handover", "undoer")
 
 
@@ -150,7 +150,7 @@ class HandingOver:
         if key in _TOTAL:
             known_values = old | self._set_by_hand[topic_id, key]
             if value not in known_values:
-                self._watch.broken("what is put back is what was there", f"{topic}: {key}={value}, was {known_values}")
+                self._watch.broken("restored values are the old values", f"{topic}: {key}={value}, was {known_values}")
             if read.get(key) not in {value, OVERRIDES[key]}:
                 self._watch.broken(_LAST, f"{topic}: {key}={value}, was {read.get(key)} by then")
             if topic_id in self._switched:
@@ -171,7 +171,7 @@ class HandingOver:
                 continue
             if end >= max(start, log.leading.log_start) and known < end:
                 self._watch.broken(
-                    "retention goes back when the brokers know what is remote",
+                    "retention is restored when the brokers know what is remote",
                     f"{topic}-{number}: {key} is put back, seeded up to {end}, known is {known}",
                 )
 
@@ -204,13 +204,16 @@ class HandingOver:
         to = cache.finished_to(begin)
         if to <= end and begin <= end:
             self._watch.broken(
-                "what is switched on is whole", f"{partition}: {start}..{end} is handed over, published to {to}"
+                "only complete partitions are switched on",
+                f"{partition}: {start}..{end} is handed over, published to {to}",
             )
         for known in cache.live():
             row = self._watch.rows.known.get(known.segment_id)
             is_known = known.state == FINISHED and row is not None and known.segment_id not in self._watch.rotten
             if is_known and row is not None and not self._watch.rows.is_right(row):
-                self._watch.broken("what is switched on is whole", f"{row} is not in the store as it was written")
+                self._watch.broken(
+                    "only complete partitions are switched on", f"{row} is not in the store as it was written"
+                )
 
     # What the platform does meanwhile.
 
@@ -225,7 +228,7 @@ class HandingOver:
         switched_at = self._switched_at.get(partition.topic_id)
         is_there = partition.topic_id in self._world.cluster.configs
         if is_there and switched_at is not None and switched_at < self._step_began.get(process, 0):
-            self._watch.broken("who switches by hand is followed", f"{partition}: {process.name} goes on publishing")
+            self._watch.broken("a switch by hand is followed", f"{partition}: {process.name} goes on publishing")
 
     def copy_began(self, partition: TopicIdPartition, process: Process) -> None:
         """By a hand-over: retention overrides hold, unless a person lifted them, or another driver put them back."""
@@ -237,7 +240,7 @@ class HandingOver:
             return
         loose = [key for key, value in OVERRIDES.items() if configs.get(key, _DEFAULTS[key]) != value]
         if loose and partition.topic_id not in self._switched:
-            self._watch.broken("a hand-over holds back before it copies", f"{partition}: {loose}")
+            self._watch.broken("a handover overrides retention before it copies", f"{partition}: {loose}")
 
     def finished(self, row: Any) -> None:
         """A segment became FINISHED: not behind the switch of a hand-over."""
@@ -289,6 +292,6 @@ class HandingOver:
                     may_be = may_be | self.wanted_local_bytes[topic_id]
                 if old and configs.get(key) not in may_be:
                     self._watch.broken(
-                        "what is put back is what was there",
+                        "restored values are the old values",
                         f"{self._world.cluster.names[topic_id]}: {key} is {configs.get(key)} in the end, was {may_be}",
                     )

@@ -90,9 +90,7 @@ class HandoverClosing:
         elif "ForeignRecordError" in handover.detail and not self._others_wrote(handover.topic_id):
             self._world.watch.broken("nothing of ours is taken for somebody else's", handover.detail)
         elif not self._is_excused(handover.topic_id):
-            self._world.watch.broken(
-                "a hand-over ends where nothing stands in its way", f"{handover.step}: {handover.detail}"
-            )
+            self._world.watch.broken("a handover without an obstacle ends", f"{handover.step}: {handover.detail}")
 
     def _is_excused(self, topic_id: Uuid) -> bool:
         """Something happened that a person has to decide about."""

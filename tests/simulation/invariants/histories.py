@@ -48,7 +48,7 @@ class Histories:
             if row.history != replaced.history:
                 self._watch.broken("a new copy is of the history of what failed", f"{row}: {row.history}")
         elif self._began_in.get(row.segment_id, newest) != newest and not self._watch.foreign_history:
-            self._watch.broken("what began before a decision is not FINISHED after it", str(row))
+            self._watch.broken("an attempt from before a decision is not FINISHED after it", str(row))
         elif row.history != newest:
             self._watch.broken("what is copied is of the newest history", f"{row}: {row.history}, newest is {newest}")
 

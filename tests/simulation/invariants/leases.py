@@ -116,7 +116,7 @@ class Leases:
         is_live = lease[1] > self._world.scheduler.database_ms and lease[0] == row.fencing_token
         if is_live and (process, partition) not in self._saw_no_holder:
             self._watch.broken(
-                "what somebody works on is not abandoned", f"{row} by {process.name}, {newest[1].name} copies"
+                "a copy under a live lease is not abandoned", f"{row} by {process.name}, {newest[1].name} copies"
             )
 
     def _rows(self) -> dict[tuple[TopicIdPartition, LeaseRole], tuple[int, int, str, str]]:
@@ -173,9 +173,9 @@ class Leases:
     def _require_released(self, run_id: str) -> None:
         needs_approval, is_approved = self._world.db.rows(_RELEASE, run_id)[0]
         if needs_approval != 0 and not is_approved:
-            self._watch.broken("nothing is deleted before the deletion limit let it pass", f"run {run_id} was claimed")
+            self._watch.broken("nothing is deleted before the deletion limit allows it", f"run {run_id} was claimed")
         if run_id in self._watch.must_ask and not is_approved:
-            self._watch.broken("much is not deleted without a question", f"{run_id}: {self._watch.must_ask[run_id]}")
+            self._watch.broken("large deletions need an approval", f"{run_id}: {self._watch.must_ask[run_id]}")
 
     def _fenced_change(self, process: Process, fence: Fence, label: str) -> None:
         newest = self._newest.get((fence.topic_id_partition, fence.role))

@@ -217,7 +217,7 @@ class Closing:
             }
             is_seen = held.divergence is not None and not held.divergence.is_behind
             if is_seen and not self._world.watch.divergences.is_recorded(held.topic_id_partition):
-                self._world.watch.broken("what was seen of another history is recorded", f"{held.topic_id_partition}")
+                self._world.watch.broken("a divergence that was seen is recorded", f"{held.topic_id_partition}")
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
                 self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
 

@@ -78,7 +78,7 @@ class Ownership:
         """Created, or another one now."""
         if state is not self._world.store:
             if process is not None and self._watch.rows.known and not self._goes_on_elsewhere(process, state):
-                self._watch.broken("where a store is known no other one begins", f"{process.name} made a marker")
+                self._watch.broken("no second marker appears where a store is known", f"{process.name} made a marker")
         elif process is not None and process.side is not None:
             self._wrote[process.side] = self._world.scheduler.steps
             token = marker_from_bytes(state.objects[MARKER_KEY]).token

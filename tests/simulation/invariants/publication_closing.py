@@ -11,7 +11,7 @@ from tests.simulation.world.runs import Runs
 if TYPE_CHECKING:
     from tests.simulation.world.world import World
 
-_PUBLISHED: Final = "all that brokers could be told is told"
+_PUBLISHED: Final = "everything that can be published is published"
 _LEASE_AND_MORE_MS: Final = 61_000
 _REFUSAL: Final = "PublicationRefusedError"
 _FOREIGN: Final = "ForeignRecordError"

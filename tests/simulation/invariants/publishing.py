@@ -62,7 +62,7 @@ class Publishing:
         """A record was written down."""
         owner = self._world.db.rows(_OWNER, str(partition.topic_id))
         if not owner or owner[0][0] != "handing-over":
-            self._watch.broken("only what is being handed over is published", f"{partition}: {owner}")
+            self._watch.broken("only topics that are being handed over are published", f"{partition}: {owner}")
 
     def have_others_written(self, topic_id: str) -> bool:
         """About some partition of the topic."""
@@ -135,7 +135,7 @@ class Publishing:
     def _begins(self, said: SegmentRecord, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:
         segment_id, place = str(said.segment_id.id), _place(partition)
         if segment_id not in self._passed.get((process, place), frozenset()):
-            self._watch.broken("what is published passed the gate", f"{partition} {_described(said)}")
+            self._watch.broken("published segments passed the quality check", f"{partition} {_described(said)}")
         live = [one for one in cache.live() if not one.is_brokers]
         second = [one for one in live if (one.start_offset, one.end_offset) == (said.start_offset, said.end_offset)]
         if second:
@@ -143,12 +143,12 @@ class Publishing:
         if any(one.state == STARTED for one in live):
             self._watch.broken("one segment is published at a time", f"{partition} {_described(said)}")
         if live and said.end_offset <= max(one.end_offset for one in live):
-            self._watch.broken("what is published ascends", f"{partition} {_described(said)}")
+            self._watch.broken("published segments ascend", f"{partition} {_described(said)}")
         log = self._watch.log_of(partition)
         log_start = 0 if log is None or log.leading is None else log.leading.log_start
         if said.start_offset > max(log_start, covered_to(log_start, live)):
             self._watch.broken(
-                "what is published has no gap", f"{partition} {_described(said)}, log start {log_start}, live {live}"
+                "published segments have no gap", f"{partition} {_described(said)}, log start {log_start}, live {live}"
             )
 
     def _goes_on(self, said: Any, partition: TopicIdPartition, cache: RemoteCache, process: Process) -> None:

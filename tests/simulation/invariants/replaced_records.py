@@ -51,7 +51,7 @@ class ReplacedRecords:
         for record in below:
             is_replaced = record[1] >= first and record not in remote
             if is_replaced and not self._watch.rows.is_decided(row, record[1], record[1]):
-                self._watch.broken("nothing is copied behind replaced records", f"{row}: its source has {record}")
+                self._watch.broken("nothing is copied after replaced records", f"{row}: its source has {record}")
                 return
 
     def _require_whole_ones(self, row: Row, process: Process) -> None:
@@ -64,7 +64,7 @@ class ReplacedRecords:
             if highest is not None and last <= highest:
                 continue
             if highest is not None and not is_compacted:
-                self._watch.broken("what is whole is copied, whatever was decided", f"{row}: {first}..{last}")
+                self._watch.broken("a complete segment is copied in spite of a decision", f"{row}: {first}..{last}")
             wanted = first if highest is None else max(first, highest + 1)
             if highest is None and self._is_past_retention(row, first, last):
                 continue

@@ -210,7 +210,7 @@ class Rows:
             if is_elsewhere:
                 self._watch.deleted_elsewhere.add(row.segment_id)
             if left and row.segment_id not in excused and not is_elsewhere:
-                self._watch.broken("objects go before their row", f"{row} still has {', '.join(left)}")
+                self._watch.broken("objects are deleted before their row", f"{row} still has {', '.join(left)}")
 
     def _superseded(self, old: Row, row: Row, now: dict[str, Row], process: Any) -> None:
         new = now.get(row.superseded_by or "")
@@ -224,7 +224,7 @@ class Rows:
             for one in now.values()
         )
         if since is not None and process is not None and process.began_step > since and others_passed and not is_seen:
-            self._watch.broken("a segment is copied again only where others are", f"{old} by {process.name}")
+            self._watch.broken("a segment is copied again only where other segments are", f"{old} by {process.name}")
         self._watch.sending.superseded(row)
 
     def _finished(self, row: Row, now: dict[str, Row], process: Any) -> None:
@@ -320,7 +320,7 @@ class Rows:
             for (epoch, start), (_, following) in pairwise([*row.epochs, (-1, row.end_offset + 1)]):
                 if start != following and max((one for one, begins in known if begins <= start), default=None) != epoch:
                     self._watch.broken(
-                        "what was ever known of leader epochs is remembered",
+                        "known leader epochs are never lost",
                         f"{row} has epoch {epoch} from {start}, the history is {history!r}",
                     )
 

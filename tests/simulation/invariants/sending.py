@@ -95,9 +95,11 @@ class Sending:
         """
         sender, reason, _ = self._spoiled.get(row.segment_id, (None, None, None))
         if reason is not None and sender is process:
-            self._watch.broken("the source is looked at after sending", f"{row} became FINISHED although {reason}")
+            self._watch.broken("the source is checked after sending", f"{row} became FINISHED although {reason}")
         if process not in self._saw_ours:
-            self._watch.broken("the owner is asked after sending", f"{row} became FINISHED, {process.name} did not ask")
+            self._watch.broken(
+                "the owner is checked after sending", f"{row} became FINISHED, {process.name} did not ask"
+            )
 
     def deletion_began(self, row: Row, process: Process | None) -> None:
         """Of what was FINISHED."""
@@ -117,17 +119,17 @@ class Sending:
         """It is there still."""
         since_ms = self._foreign_since_ms
         if since_ms is not None and self._marker_read_ms.get(process, 0) >= since_ms:
-            self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name}: {key}")
+            self._watch.broken("nothing is deleted in a foreign bucket", f"{process.name}: {key}")
         if since_ms is not None and process not in self._marker_read_ms:
-            self._watch.broken("nothing is deleted in a bucket that is not ours", f"{process.name} never asked: {key}")
+            self._watch.broken("nothing is deleted in a foreign bucket", f"{process.name} never asked: {key}")
         if key in self._world.store.brokers_own and not self._watch.audits.cannot_know(key, process):
-            self._watch.broken("what a broker wrote is not touched", f"{key} was deleted by {process.name}")
+            self._watch.broken("objects that a broker wrote are not touched", f"{key} was deleted by {process.name}")
         name = key.rpartition("/")[2]
         segment_id = name[21:43]
         row = self._watch.rows.known.get(segment_id)
         held_since_ms = self._superseded_at_ms.get(segment_id)
         if held_since_ms is not None and self._world.scheduler.now_ms < held_since_ms + _HOLD_MS:
-            self._watch.broken("what was superseded is held", f"{name} of {row} goes already")
+            self._watch.broken("superseded segments are held", f"{name} of {row} goes already")
         if row is not None and row.state in (STARTED, FINISHED) and segment_id not in self._watch.may_leave_objects:
             self._watch.broken("no object of a live row is deleted", f"{name} of {row}")
         if process.name.startswith("remover"):
@@ -137,7 +139,7 @@ class Sending:
 
     def upload_aborted(self, upload: Upload) -> None:
         if upload.process is None:
-            self._watch.broken("what a broker wrote is not touched", f"its upload of {upload.key} was aborted")
+            self._watch.broken("objects that a broker wrote are not touched", f"its upload of {upload.key} was aborted")
 
     def marker_read(self, process: Process) -> None:
         self._marker_read_ms[process] = self._world.scheduler.now_ms
@@ -146,7 +148,7 @@ class Sending:
         self._granted[process] += size_bytes
         if size_bytes and not self._watch.leases.is_valid(process):
             self._watch.broken(
-                "no byte is sent under a lease that ran out", f"{process.name} got {size_bytes} bytes of {topic}"
+                "no byte is sent under an expired lease", f"{process.name} got {size_bytes} bytes of {topic}"
             )
         paused = self._sees_pause.get(process, frozenset())
         if size_bytes and ("*" in paused or topic in paused):

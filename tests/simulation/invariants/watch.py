@@ -147,9 +147,9 @@ class Watch:
             if now is None and row.state == STARTED:
                 self.never_begun.add(row.segment_id)
             elif now != row:
-                self.broken("a power failure takes nothing that was waited for", f"{row} is {now or 'gone'}")
+                self.broken("a power failure removes no commit that waited for the disk", f"{row} is {now or 'gone'}")
         if self.rows.log_starts != log_starts:
-            self.broken("a power failure takes nothing that was waited for", f"log starts were {log_starts}")
+            self.broken("a power failure removes no commit that waited for the disk", f"log starts were {log_starts}")
         self._changes = self.world.db.changes
         self._seen = self.world.db.version(*LOOKED_AT)
 
@@ -275,7 +275,8 @@ class Watch:
             ours = self.rows.log_starts.get((str(partition.topic_id), partition.partition), 0)
             if planned.log_start_before > ours and not self.foreign_history:
                 self.broken(
-                    "a plan begins at our log start", f"{partition}: {planned.log_start_before}, ours is {ours}"
+                    "a plan begins at the platform's log start",
+                    f"{partition}: {planned.log_start_before}, ours is {ours}",
                 )
             require_justified(self, process, planned, since_ms)
         self._plans[run_id] = expirations
@@ -292,7 +293,7 @@ class Watch:
         partition = planned.topic_id_partition
         for one in planned.deletions:
             if one.reason == DeletionReason.TOPIC_DELETED and partition.topic_id not in self.world.cluster.removed:
-                self.broken("a topic's deletion is believed from a positive answer alone", f"{partition} is there")
+                self.broken("a topic counts as deleted only by positive evidence", f"{partition} is there")
 
     def live_rows(self, partition: TopicIdPartition) -> list[Row]:
         """Neither tombstones nor of another partition."""

@@ -224,14 +224,17 @@ def _any_offsets() -> list[Patch]:
 
 
 COPYING = (
-    Mutant("skip-recheck", "the source is looked at again after sending", "it is not", _without_recheck),
+    Mutant("skip-recheck", "the source is checked again after sending", "the rule is ignored", _without_recheck),
     Mutant(
-        "no-verify", "FINISHED after the store proved what it has", "the store is not asked", _finished_before_verify
+        "no-verify",
+        "FINISHED after the store proved what it has",
+        "the store's checksum is not checked",
+        _finished_before_verify,
     ),
     Mutant(
         "finished-first", "FINISHED is the last step", "FINISHED before the objects are sent", _finished_before_sent
     ),
-    Mutant("no-owner", "the owner is asked before FINISHED", "nobody asks", _owner_not_asked),
+    Mutant("no-owner", "the owner is checked before FINISHED", "the check is left out", _owner_not_asked),
     Mutant(
         "reuse-id",
         "a segment id belongs to one attempt",
@@ -239,50 +242,73 @@ COPYING = (
         _id_of_the_segment,
     ),
     Mutant(
-        "started-late", "STARTED before the first byte", "the row comes when everything is sent", _started_after_sending
+        "started-late",
+        "STARTED before the first byte",
+        "the row is written when everything is sent",
+        _started_after_sending,
     ),
-    Mutant("forget-highest", "FINISHED ascends", "what expired is copied again", _highest_of_what_is_there),
-    Mutant("gaps", "no silent gap", "neither plan nor copy asks for what is missing", _gap_allowed),
+    Mutant("forget-highest", "FINISHED ascends", "expired segments are copied again", _highest_of_what_is_there),
+    Mutant("gaps", "no silent gap", "neither plan nor copy checks for missing offsets", _gap_allowed),
     Mutant(
         "above-high-watermark",
         "nothing at or above the high watermark",
-        "it is not asked",
+        "the bound is not checked",
         lambda: _without(IneligibleReason.ABOVE_HIGH_WATERMARK, IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
     Mutant(
         "above-stable",
         "nothing at or above the last stable offset",
-        "it is not asked",
+        "the bound is not checked",
         lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
-    Mutant("any-replica", "only the leader's replica is read", "the last one is", _any_replica),
+    Mutant("any-replica", "only the leader's replica is read", "the last replica is read", _any_replica),
     Mutant(
         "no-divergence",
-        "a divergence of the histories holds the copy back",
-        "nobody looks for one",
+        "a log divergence holds the copy back",
+        "no check for a divergence",
         _divergences_ignored,
         found_one,
     ),
     Mutant(
         "late-divergence",
         "a divergence is named at once",
-        "once there is something to copy behind it",
+        "only once there is a segment to copy after it",
         _late_divergences,
         found_one,
     ),
-    Mutant("stale-plan", "a copy looks for a divergence, too", "plans alone do", _divergences_of_the_plan, refused),
+    Mutant("stale-plan", "a copy also checks for a divergence", "only plans check", _divergences_of_the_plan, refused),
     Mutant(
         "forget-divergence",
         "a divergence that was recorded holds its partition back",
-        "nobody asks what was recorded",
+        "the recorded divergence is not read",
         _divergences_forgotten,
     ),
-    Mutant("unrecorded", "a divergence that shows is recorded", "it is not", _divergences_unrecorded),
+    Mutant("unrecorded", "a visible divergence is recorded", "the rule is ignored", _divergences_unrecorded),
     Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, said(True)),
     Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
-    Mutant("no-stop", "a failed segment stops its partition", "it does not", _never_stopped),
-    Mutant("any-offsets", "a new copy is of what failed", "of whatever begins there", _any_offsets),
-    Mutant("abandoned-copies-stay", "the next holder removes what was left", "it does not", _abandoned_copies_stay),
-    Mutant("row-before-objects", "a row goes after its objects", "an abandoned attempt's row goes first", _rows_first),
-    Mutant("objects-before-row", "DELETE_STARTED before the first object goes", "objects first", _objects_first),
+    Mutant("no-stop", "a failed segment stops its partition", "the rule is ignored", _never_stopped),
+    Mutant(
+        "any-offsets",
+        "a new copy has the offsets of the failed segment",
+        "it takes any segment that begins there",
+        _any_offsets,
+    ),
+    Mutant(
+        "abandoned-copies-stay",
+        "the next holder removes abandoned copies",
+        "the rule is ignored",
+        _abandoned_copies_stay,
+    ),
+    Mutant(
+        "row-before-objects",
+        "a row is deleted after its objects",
+        "an abandoned attempt's row is deleted first",
+        _rows_first,
+    ),
+    Mutant(
+        "objects-before-row",
+        "DELETE_STARTED before the first object is deleted",
+        "objects are deleted first",
+        _objects_first,
+    ),
 )

@@ -107,15 +107,27 @@ def _asleep() -> list[Patch]:
 
 
 HANDING_OVER = (
-    Mutant("guards-late", "a hand-over holds back before it copies", "it copies first", _overrides_after_copy),
-    Mutant("guards-unstored", "old values are stored before guards are set", "they are not", _unstored),
-    Mutant("guards-unset", "what is put back is what was there", "the default is put back", _unset),
-    Mutant("first-value-stays", "what is put back is what was there last", "what was stored first", _first_value_stays),
-    Mutant("undo-keeps-guards", "an undo puts back what was held", "it does not", _kept_by_undo),
-    Mutant("switch-unpublished", "what is switched on is whole", "nothing was published", _unpublished),
-    Mutant("switch-unguarded", "the switch is made under guards", "nobody looks at them", _switched_without_overrides),
-    Mutant("retention-early", "retention goes back when the brokers know what is remote", "at once", _never_watched),
-    Mutant("old-leaders-knew", "the leaders of now know it", "those of before are believed", _watched_once),
-    Mutant("by-hand-unnoticed", "who switches by hand is followed", "nobody notices", _unnoticed),
+    Mutant("guards-late", "a handover overrides retention before it copies", "it copies first", _overrides_after_copy),
+    Mutant("guards-unstored", "old values are stored before guards are set", "the rule is ignored", _unstored),
+    Mutant("guards-unset", "restored values are the old values", "the default is restored", _unset),
+    Mutant(
+        "first-value-stays",
+        "restored values are the most recent ones",
+        "the first stored value is restored",
+        _first_value_stays,
+    ),
+    Mutant("undo-keeps-guards", "an undo restores overridden configs", "the rule is ignored", _kept_by_undo),
+    Mutant("switch-unpublished", "only complete partitions are switched on", "nothing need be published", _unpublished),
+    Mutant("switch-unguarded", "the switch is made under guards", "they are not checked", _switched_without_overrides),
+    Mutant(
+        "retention-early",
+        "retention is restored when the brokers know what is remote",
+        "it is restored at once",
+        _never_watched,
+    ),
+    Mutant(
+        "old-leaders-knew", "the current leaders know what is remote", "earlier leaders count as well", _watched_once
+    ),
+    Mutant("by-hand-unnoticed", "a switch by hand is followed", "it is not noticed", _unnoticed),
     Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep),
 )

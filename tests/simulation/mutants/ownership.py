@@ -117,35 +117,42 @@ def _all_uploads_aborted() -> list[Patch]:
 
 
 OWNING = (
-    Mutant("no-fence", "a change with an old token is refused", "any token will do", _fences_ignored),
-    Mutant("steal-leases", "a live lease is nobody else's", "a claim takes it", _live_leases_taken),
+    Mutant("no-fence", "a change with an old token is refused", "any token is accepted", _fences_ignored),
+    Mutant("steal-leases", "a live lease belongs to one holder", "a claim takes a live lease", _live_leases_taken),
     Mutant("same-token", "tokens ascend with every claim", "each claim gets token 1", _tokens_restart),
-    Mutant("endless-lease", "a lease that ran out ends the sending", "it has no end", _lease_never_runs_out),
-    Mutant("no-renewal", "a lease is renewed at the database", "the host's clock is enough", _leases_not_renewed),
-    Mutant("no-pause", "a pause stops the sending", "the gate does not close", _pause_not_seen),
-    Mutant("no-marker", "a bucket that is not ours is left alone", "its marker is not read", _marker_not_asked),
-    Mutant("all-uploads", "uploads of others are left alone", "all in the partition's place go", _all_uploads_aborted),
+    Mutant("endless-lease", "an expired lease ends the sending", "the lease never expires", _lease_never_runs_out),
+    Mutant("no-renewal", "a lease is renewed in the database", "only the host's clock is used", _leases_not_renewed),
+    Mutant("no-pause", "a pause stops the sending", "the pause is ignored", _pause_not_seen),
+    Mutant("no-marker", "a foreign bucket is left alone", "the marker is not read", _marker_not_asked),
+    Mutant(
+        "all-uploads",
+        "uploads of other writers are left alone",
+        "all uploads under the partition's prefix are deleted",
+        _all_uploads_aborted,
+    ),
     Mutant(
         "hasty-finished",
         "FINISHED is on disk",
-        "it is not waited for",
+        "the commit does not wait for the disk",
         lambda: _does_not_wait("update_segment"),
         _power_may_fail,
     ),
     Mutant(
         "hasty-deletion",
-        "DELETE_STARTED is on disk before an object goes",
-        "it is not waited for",
+        "DELETE_STARTED is on disk before an object is deleted",
+        "the commit does not wait for the disk",
         lambda: _does_not_wait("advance_deletion"),
         _power_may_fail,
     ),
     Mutant(
         "hasty-log-start",
         "the log start is on disk",
-        "it is not waited for",
+        "the commit does not wait for the disk",
         lambda: _does_not_wait("raise_log_start"),
         _power_may_fail,
     ),
-    Mutant("counters-grow", "counters equal a recount", "what leaves a state stays counted", _counters_only_grow),
-    Mutant("count-started", "only FINISHED counts as size", "STARTED does, too", _started_counts),
+    Mutant(
+        "counters-grow", "counters equal a recount", "segments that leave a state stay counted", _counters_only_grow
+    ),
+    Mutant("count-started", "only FINISHED counts as size", "STARTED counts as well", _started_counts),
 )

@@ -125,12 +125,28 @@ def _above_log_start() -> list[Patch]:
 
 PUBLISHING = (
     Mutant("publish-finished-first", "STARTED before FINISHED in the topic", "FINISHED first", _finished_first),
-    Mutant("publish-unpassed", "what is published passed the gate", "verdicts are not asked", _unpassed_too, found_one),
-    Mutant("publish-descending", "what is published ascends", "the newest segment first", _descending, otherwise),
-    Mutant("publish-anew", "what is pending is sent as it was", "it is forgotten, and said anew", _another_record),
-    Mutant("publish-without-lease", "a partition has one publisher", "whoever asks may", _no_lease),
-    Mutant("publish-any-owner", "only what is being handed over is published", "the owner is not asked", _any_owner),
-    Mutant("publish-believed", "what was sent is read back", "it is believed to be there", _believed),
+    Mutant(
+        "publish-unpassed",
+        "published segments passed the quality check",
+        "verdicts are not checked",
+        _unpassed_too,
+        found_one,
+    ),
+    Mutant("publish-descending", "published segments ascend", "the newest segment first", _descending, otherwise),
+    Mutant(
+        "publish-anew",
+        "a pending record is sent with the same bytes",
+        "it is dropped, and a new one is made",
+        _another_record,
+    ),
+    Mutant("publish-without-lease", "a partition has one publisher", "no lease is required", _no_lease),
+    Mutant(
+        "publish-any-owner",
+        "only topics that are being handed over are published",
+        "the owner is not checked",
+        _any_owner,
+    ),
+    Mutant("publish-believed", "sent records are read back", "they are assumed to be there", _believed),
     Mutant("publish-poison", "no record stops a broker", "a segment begins as FINISHED", _poison),
-    Mutant("publish-above-log-start", "publishing begins at the log start", "anywhere", _above_log_start),
+    Mutant("publish-above-log-start", "publishing begins at the log start", "it begins anywhere", _above_log_start),
 )

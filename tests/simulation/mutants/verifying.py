@@ -108,41 +108,45 @@ def _rows_not_asked() -> list[Patch]:
 
 
 VERIFYING = (
-    Mutant("all-pass", "what passes is what was written", "every segment passes", _all_pass),
+    Mutant("all-pass", "a segment that passes is what was written", "every segment passes", _all_pass),
     Mutant(
         "clears-unread",
         "of two verifications the one that fails a segment counts",
-        "the last one is",
+        "the last replica is read",
         _clears_unread,
         otherwise,
     ),
-    Mutant("fails-what-goes", "what is being deleted does not fail", "it is", _fails_what_goes, said(False)),
+    Mutant(
+        "fails-what-goes", "what is being deleted does not fail", "the rule is ignored", _fails_what_goes, said(False)
+    ),
     Mutant(
         "all-must-follow",
-        "nothing follows what is below our log start",
-        "all must",
+        "a segment below the log start has to continue nothing",
+        "the rule is ignored",
         _all_must_follow,
         _some_follow_nothing,
     ),
-    Mutant("audit-young", "an audit leaves alone what is young", "it does not", _no_age_guard, said_yes),
+    Mutant("audit-young", "an audit leaves young objects alone", "the rule is ignored", _no_age_guard, said_yes),
     Mutant(
         "audit-complete",
         "a complete copy is offered, not removed",
-        "it is an orphan",
+        "it counts as an orphan",
         _complete_copies_too,
     ),
     Mutant(
         "audit-brokers",
-        "what the cluster says brokers tier is theirs",
-        "the record counts",
+        "topics that the cluster says brokers tier are the brokers'",
+        "the database's owner is used",
         _recorded_owners_alone,
         said(True),
     ),
-    Mutant("audit-marker", "a removal heeds the marker of the bucket", "it does not", _marker_not_heeded, refused),
+    Mutant(
+        "audit-marker", "a removal checks the marker of the bucket", "the rule is ignored", _marker_not_heeded, refused
+    ),
     Mutant(
         "audit-known",
-        "an audit removes nothing that metadata knows",
-        "metadata is not asked",
+        "an audit removes nothing that is in the metadata",
+        "the metadata is not read",
         _rows_not_asked,
     ),
 )

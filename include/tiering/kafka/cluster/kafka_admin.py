@@ -108,10 +108,10 @@ def offsets_of_leader(connections: ClusterConnections, leader: int, asked: Seque
     return OffsetsAnswer(answered, refused)
 
 
-def _offsets(one: LeaderPartition, found: dict[str, int]) -> PartitionOffsets:
+def _offsets(leader_partition: LeaderPartition, found: dict[str, int]) -> PartitionOffsets:
     return PartitionOffsets(
-        leader=one.leader,
-        leader_epoch=one.leader_epoch,
+        leader=leader_partition.leader,
+        leader_epoch=leader_partition.leader_epoch,
         earliest=found["earliest"],
         earliest_local=_or_none(found["earliest_local"]),
         latest_tiered=_or_none(found["latest_tiered"]),
@@ -204,7 +204,7 @@ class KafkaBrokers:
             return OffsetsAnswer(offsets)
         with self._lock:
             names = sorted({partition.topic for partition in partitions})
-            topics = {one.name: one for one in self._connections.metadata(Metadata(names=names)).topics}
+            topics = {topic.name: topic for topic in self._connections.metadata(Metadata(names=names)).topics}
             for partition in partitions:
                 try:
                     found = _leader_of(partition, topics.get(partition.topic))
@@ -311,8 +311,10 @@ def _topic_metadata(name: str, topic: MetadataResponseTopic, configs: Sequence[F
         topic.topic_id,
         {config.name: config.value for config in configs if config.value is not None},
         {
-            one.partition: PartitionMetadata(one.partition, one.leader, one.leader_epoch, one.replicas, one.isr)
-            for one in topic.partitions
+            partition.partition: PartitionMetadata(
+                partition.partition, partition.leader, partition.leader_epoch, partition.replicas, partition.isr
+            )
+            for partition in topic.partitions
         },
     )
 
@@ -349,9 +351,11 @@ def open_transactions(
     if answers[0].error:
         raise refusal(answers[0].error, what, answers[0].message)
     found = [
-        OpenTransaction(one.producer_id, one.producer_epoch, one.transaction_start_offset, one.last_timestamp_ms)
-        for one in answers[0].producers
-        if one.transaction_start_offset >= 0
+        OpenTransaction(
+            producer.producer_id, producer.producer_epoch, producer.transaction_start_offset, producer.last_timestamp_ms
+        )
+        for producer in answers[0].producers
+        if producer.transaction_start_offset >= 0
     ]
     if not found:
         return []
@@ -367,7 +371,7 @@ def _by_producer(
     for broker in brokers:
         try:
             listed = connections.ask(broker, ListTransactions(producer_ids))
-            ids = [one.transactional_id for one in listed.transactions]
+            ids = [transaction.transactional_id for transaction in listed.transactions]
             described = connections.ask(broker, DescribeTransactions(ids)) if ids else ()
         except BrokersError as error:
             _LOG.info("transactions of broker %s are not known: %s", broker, error)

@@ -384,7 +384,7 @@ def replica_directory(identities: Iterable[DirIdentity], replica_id: ReplicaId) 
         SourceError: it cannot be read.
     """
     partition, where = replica_id.topic_id_partition, (replica_id.broker_id, replica_id.directory_id)
-    found = next((one for one in identities if (one.broker_id, one.directory_id) == where), None)
+    found = next((identity for identity in identities if (identity.broker_id, identity.directory_id) == where), None)
     if found is None:
         raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}")
     with open_root(found.path) as root, root.directory(str(partition)) as directory:

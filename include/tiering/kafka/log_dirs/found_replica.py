@@ -375,29 +375,29 @@ def ahead_of_leader(
     if partition_metadata is None or partition_metadata.leader != found.identity.broker_id:
         return None
     followers = [
-        one
-        for one in replicas
-        if one.state is DirectoryState.LIVE
-        and one.identity.broker_id != partition_metadata.leader
-        and one.doubt is None
-        and one.last_epoch >= found.last_epoch
-        and one.high_watermark > found.log_end_offset
+        replica
+        for replica in replicas
+        if replica.state is DirectoryState.LIVE
+        and replica.identity.broker_id != partition_metadata.leader
+        and replica.doubt is None
+        and replica.last_epoch >= found.last_epoch
+        and replica.high_watermark > found.log_end_offset
     ]
-    return max(followers, key=lambda one: one.high_watermark, default=None)
+    return max(followers, key=lambda follower: follower.high_watermark, default=None)
 
 
 def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
     """One for each replica that cannot be bounded, unless its own errors say why."""
     return [
         ScanError(
-            printable(f"{one.found.identity.path}/{one.found.directory_name}"),
+            printable(f"{replica.found.identity.path}/{replica.found.directory_name}"),
             None,
-            "BrokersError" if one.refusal is IneligibleReason.OFFSETS_UNKNOWN else "SourceChangedError",
-            printable(one.finding),
-            str(one.found.topic_id_partition),
+            "BrokersError" if replica.refusal is IneligibleReason.OFFSETS_UNKNOWN else "SourceChangedError",
+            printable(replica.finding),
+            str(replica.found.topic_id_partition),
         )
-        for one in replicas
-        if one.refusal is not None and one.finding
+        for replica in replicas
+        if replica.refusal is not None and replica.finding
     ]
 
 

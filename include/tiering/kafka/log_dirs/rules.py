@@ -169,12 +169,12 @@ def without_doubtful(
 
     `doubts` says by base offset why the size of one cannot be right.
     """
-    why = {**{one.base_offset: "it is corrupt" for one in segments if one.is_corrupt}, **doubts}
-    doubtful = [one for one in segments if one.base_offset in why]
+    why = {**{segment.base_offset: "it is corrupt" for segment in segments if segment.is_corrupt}, **doubts}
+    doubtful = [segment for segment in segments if segment.base_offset in why]
     sentences = [
         f"the local segment at offset {one.base_offset} has {format_bytes(one.size_bytes)}, which count as 0:"
         f" {why[one.base_offset]}"
         for one in doubtful
     ]
-    sure = tuple(one for one in replica.segments if one.base_offset not in why)
+    sure = tuple(segment for segment in replica.segments if segment.base_offset not in why)
     return replace(replica, segments=sure), sentences

@@ -62,7 +62,7 @@ class Gate:
         began = self._began_at.get((process, row.segment_id), 0)
         if row.verdict == "passed" and self._failed.get(row.segment_id, 0) > began:
             self._watch.broken(
-                "of two verifications the one that fails a segment counts",
+                "of two verifications a failure takes precedence",
                 f"{row} passed {process.name}, which had begun before",
             )
         if row.verdict != "failed":
@@ -72,7 +72,7 @@ class Gate:
         else:
             self._failed[row.segment_id] = self._watch.world.scheduler.steps
         if row.state != FINISHED or (process, row.segment_id) in self._were_going:
-            self._watch.broken("what is being deleted does not fail", f"{row} by {process.name}")
+            self._watch.broken("a segment that is being deleted does not fail", f"{row} by {process.name}")
         if row.verdict_detail.startswith(_MISSING_OFFSETS) and not self._misses_any(row):
             self._watch.broken(
                 "offsets that were deleted correctly are not missing", f"{row} by {process.name}: {row.verdict_detail}"
@@ -101,9 +101,7 @@ class Gate:
         for row in self._watch.rows.known.values():
             has_passed = row.state == FINISHED and row.verdict == "passed" and row.segment_id in self._failed
             if has_passed and not self._watch.rows.is_right(row):
-                self._watch.broken(
-                    "of two verifications the one that fails a segment counts", f"{row} passed after all"
-                )
+                self._watch.broken("of two verifications a failure takes precedence", f"{row} passed after all")
 
     def _misses_any(self, row: Row) -> bool:
         """Whether before it, from our log start on, some offset was never remote, and nobody decided so."""

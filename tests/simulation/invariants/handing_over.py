@@ -142,7 +142,7 @@ class HandingOver:
         if value == OVERRIDES[key] and (key in _TOTAL or topic_id not in self._switched):
             stored: dict[str, str | None] = dict(self._world.db.rows(_STORED, str(topic_id)))
             if key not in stored:
-                self._watch.broken("old values are stored before guards are set", f"{topic}: {key}={value}")
+                self._watch.broken("old values are stored before retention is overridden", f"{topic}: {key}={value}")
             elif read.get(key) not in {stored[key], value} and before.get(_ENABLE) == after.get(_ENABLE):
                 self._watch.broken(_LAST, f"{topic}: {key} was {read.get(key)}, stored is {stored[key]}")
             old.update({before.get(key), read.get(key)} - {OVERRIDES[key]})
@@ -181,7 +181,7 @@ class HandingOver:
         read_at, _ = self._read.get((process, topic), (0, {}))
         loose = [key for key, value in OVERRIDES.items() if configs.get(key, _DEFAULTS[key]) != value]
         if loose and self._touched.get(topic_id, -1) < read_at:
-            self._watch.broken("the switch is made under guards", f"{topic}: {loose}")
+            self._watch.broken("the switch is made under retention overrides", f"{topic}: {loose}")
         owner = self._world.db.rows(_OWNER, str(topic_id))
         if not owner or owner[0][0] != "handing-over":
             self._watch.broken("nobody copies or expires at the switch", f"{topic}: its owner is {owner}")

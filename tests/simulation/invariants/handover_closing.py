@@ -78,7 +78,9 @@ class HandoverClosing:
         for topic_id in self._world.watch.handing_over.held_back():
             if topic_id not in named:
                 name = self._world.cluster.names[topic_id]
-                self._world.watch.broken("guards are never forgotten", f"{name} ({topic_id}) is held back by nobody")
+                self._world.watch.broken(
+                    "retention overrides are never forgotten", f"{name} ({topic_id}) is held back by nobody"
+                )
 
     def _require_reason(self, handover: Handover) -> None:
         logs = self._world.cluster.logs.values()

@@ -157,7 +157,9 @@ class Rows:
             is_abandoned = other.state in (STARTED, DELETING) and other.segment_id not in self._watch.were_finished
             is_removed = other.segment_id in self._removed and self._watch.leases.is_of_before(process)
             if is_abandoned and other.place == row.place and not is_removed and not self._may_stay(other, row):
-                self._watch.broken("abandoned copies go before anything is copied", f"{row} began beside {other}")
+                self._watch.broken(
+                    "abandoned copies are removed before anything is copied", f"{row} began beside {other}"
+                )
 
     def was_removed(self, row: Row) -> bool:
         """It is FINISHED again by a restore, and its objects went before that."""

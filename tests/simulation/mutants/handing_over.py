@@ -108,7 +108,7 @@ def _asleep() -> list[Patch]:
 
 HANDING_OVER = (
     Mutant("guards-late", "a handover overrides retention before it copies", "it copies first", _overrides_after_copy),
-    Mutant("guards-unstored", "old values are stored before guards are set", "the rule is ignored", _unstored),
+    Mutant("guards-unstored", "old values are stored before retention is overridden", "the rule is ignored", _unstored),
     Mutant("guards-unset", "restored values are the old values", "the default is restored", _unset),
     Mutant(
         "first-value-stays",
@@ -118,7 +118,12 @@ HANDING_OVER = (
     ),
     Mutant("undo-keeps-guards", "an undo restores overridden configs", "the rule is ignored", _kept_by_undo),
     Mutant("switch-unpublished", "only complete partitions are switched on", "nothing need be published", _unpublished),
-    Mutant("switch-unguarded", "the switch is made under guards", "they are not checked", _switched_without_overrides),
+    Mutant(
+        "switch-unguarded",
+        "the switch is made under retention overrides",
+        "they are not checked",
+        _switched_without_overrides,
+    ),
     Mutant(
         "retention-early",
         "retention is restored when the brokers know what is remote",
@@ -129,5 +134,5 @@ HANDING_OVER = (
         "old-leaders-knew", "the current leaders know what is remote", "earlier leaders count as well", _watched_once
     ),
     Mutant("by-hand-unnoticed", "a switch by hand is followed", "it is not noticed", _unnoticed),
-    Mutant("watchdog-asleep", "guards are never forgotten", "the watchdog sees nothing", _asleep),
+    Mutant("watchdog-asleep", "retention overrides are never forgotten", "the watch reports nothing", _asleep),
 )

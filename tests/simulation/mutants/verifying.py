@@ -111,13 +111,17 @@ VERIFYING = (
     Mutant("all-pass", "a segment that passes is what was written", "every segment passes", _all_pass),
     Mutant(
         "clears-unread",
-        "of two verifications the one that fails a segment counts",
+        "of two verifications a failure takes precedence",
         "the last replica is read",
         _clears_unread,
         otherwise,
     ),
     Mutant(
-        "fails-what-goes", "what is being deleted does not fail", "the rule is ignored", _fails_what_goes, said(False)
+        "fails-what-goes",
+        "a segment that is being deleted does not fail",
+        "the rule is ignored",
+        _fails_what_goes,
+        said(False),
     ),
     Mutant(
         "all-must-follow",

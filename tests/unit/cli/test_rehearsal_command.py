@@ -107,7 +107,9 @@ def test_whatever_is_not_equal_is_a_finding(run, ends, found: dict[str, Any], sa
 
 
 def test_a_hand_over_that_stopped_says_where_and_what_the_broker_said(run, ends) -> None:
-    stopped = replace(HANDED_OVER, state=HandoverState.STOPPED, step=HandoverStep.GATE, detail="a rule is broken")
+    stopped = replace(
+        HANDED_OVER, state=HandoverState.STOPPED, step=HandoverStep.QUALITY_CHECK, detail="a rule is broken"
+    )
     ends(replace(DONE, handover=stopped, partitions=(), broker_errors=("[10:00] ERROR disk",)))
     result = run("handover", "orders", "--rehearse", KAFKA_HOME="")
     assert result.exit_code == ExitCode.FINDINGS

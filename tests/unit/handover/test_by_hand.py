@@ -22,7 +22,7 @@ PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
 BEFORE_PUBLISH = [
     HandoverStep.OVERRIDES,
     HandoverStep.COPY,
-    HandoverStep.GATE,
+    HandoverStep.QUALITY_CHECK,
     HandoverStep.FENCE,
     HandoverStep.RECHECK,
 ]
@@ -56,7 +56,7 @@ def test_before_anything_is_published_the_topic_is_the_brokers_and_nothing_of_ou
 
 
 def test_overrides_are_put_back_once_the_brokers_know_their_own_copies(world):
-    go_to(world, HandoverStep.GATE)
+    go_to(world, HandoverStep.QUALITY_CHECK)
     world.switch_by_hand()
     assert "brokers-know-their-copies" in world.carry_on().detail
     world.forgetful = True
@@ -89,7 +89,7 @@ def test_between_two_partitions_publishing_stops_and_what_was_published_is_watch
 
 
 def test_it_is_an_event_with_what_it_means(world):
-    go_to(world, HandoverStep.GATE)
+    go_to(world, HandoverStep.QUALITY_CHECK)
     world.switch_by_hand()
     world.carry_on()
     with world.copying.work._engine.connect() as connection:
@@ -106,7 +106,7 @@ def test_switched_by_hand_just_before_we_do_it_goes_on_as_ours(world):
 
 def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(world):
     """It is off when the undo begins, and on when the configs are read that it is about to change."""
-    go_to(world, HandoverStep.GATE)
+    go_to(world, HandoverStep.QUALITY_CHECK)
     seen: list[Any] = []
 
     def switch_while_undoing(_name):
@@ -124,7 +124,7 @@ def test_in_the_midst_of_an_undo_nothing_is_put_back_and_a_resumed_one_follows(w
 
 
 def test_an_undo_that_was_cut_short_before_the_switch_can_be_resumed_forwards(world):
-    go_to(world, HandoverStep.GATE)
+    go_to(world, HandoverStep.QUALITY_CHECK)
 
     def die_while_undoing(_name):
         if world.handover.state is HandoverState.UNDOING:

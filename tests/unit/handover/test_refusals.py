@@ -88,7 +88,7 @@ def test_what_brokers_would_refuse_at_the_end_is_refused_at_the_beginning(tmp_pa
 def test_a_failed_segment_stops_at_the_gate(world):
     world.verdict = Verdict.FAILED
     stopped = world.carry_on()
-    assert (stopped.step, stopped.state) == (HandoverStep.GATE, HandoverState.STOPPED)
+    assert (stopped.step, stopped.state) == (HandoverStep.QUALITY_CHECK, HandoverState.STOPPED)
     assert "seed-passed-the-gate (partition 0)" in stopped.detail
     assert not is_published(world)
 
@@ -107,7 +107,7 @@ def test_a_topic_that_was_created_again_is_not_waited_for(world):
     world.carry_on(until=HandoverStep.COPY)
     world.brokers.create_topic(TOPIC, partitions=2)
     stopped = world.carry_on()
-    assert (stopped.step, stopped.state) == (HandoverStep.GATE, HandoverState.STOPPED)
+    assert (stopped.step, stopped.state) == (HandoverStep.QUALITY_CHECK, HandoverState.STOPPED)
     assert stopped.detail.startswith("topic-is-the-same")
 
 

@@ -400,7 +400,7 @@ def test_what_it_finds_stops_the_hand_over(deep_world):
     look(deep_world, is_deep=False)
     deep_world.verdict = Verdict.FAILED
     stopped = deep_world.carry_on()
-    assert (stopped.step, stopped.state) == (HandoverStep.GATE, HandoverState.STOPPED)
+    assert (stopped.step, stopped.state) == (HandoverStep.QUALITY_CHECK, HandoverState.STOPPED)
     assert "Q102: as the test wants" in stopped.detail
 
 

@@ -31,7 +31,7 @@ from tests.doubles.handover_evidence import (
 from tests.doubles.segments import FINISHED, segment_of, uuid
 
 NOTE, WAITING, REFUSED = CheckOutcome.NOTE, CheckOutcome.WAITING, CheckOutcome.REFUSED
-BEFORE, GATE, LAST = HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK
+BEFORE, QUALITY_CHECK, LAST = HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK
 WATCH = HandoverStep.WATCH
 SOUND = sound_evidence()
 BEGUN = replace(SOUND, owner=TopicOwner.PLATFORM, frozen={})
@@ -100,13 +100,13 @@ PROVOKED = [
     (LAST, "retention-bytes-is-guarded", REFUSED, with_configs(SOUND, retention_bytes="900000"), "900000"),
     (LAST, "retention-ms-is-guarded", REFUSED, with_configs(SOUND, retention_ms="604800000"), "604800000"),
     (LAST, "local-retention-is-guarded", REFUSED, with_configs(SOUND, local_retention_bytes="1000"), "1000"),
-    (GATE, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0), "first seeded offset is 100"),
-    (GATE, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0, 1, 2), "nothing is seeded"),
+    (QUALITY_CHECK, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0), "first seeded offset is 100"),
+    (QUALITY_CHECK, "seed-begins-at-log-start", REFUSED, without_segments(BEGUN, 0, 1, 2), "nothing is seeded"),
     (LAST, "seed-has-no-gap", REFUSED, without_segments(SOUND, 1), "100..199"),
-    (GATE, "seed-reaches-active-segment", NOTE, with_replica(BEGUN, waiting=((300, "above the LSO"),)), "300"),
-    (GATE, "seed-is-stable", REFUSED, with_offsets(BEGUN, last_stable_offset=299), "last stable offset 299"),
-    (GATE, "seed-is-stable", REFUSED, with_offsets(BEGUN, high_watermark=250), "high watermark is 250"),
-    (GATE, "seed-is-flushed", WAITING, with_replica(BEGUN, recovery_point=200), "below 200"),
+    (QUALITY_CHECK, "seed-reaches-active-segment", NOTE, with_replica(BEGUN, waiting=((300, "above the LSO"),)), "300"),
+    (QUALITY_CHECK, "seed-is-stable", REFUSED, with_offsets(BEGUN, last_stable_offset=299), "last stable offset 299"),
+    (QUALITY_CHECK, "seed-is-stable", REFUSED, with_offsets(BEGUN, high_watermark=250), "high watermark is 250"),
+    (QUALITY_CHECK, "seed-is-flushed", WAITING, with_replica(BEGUN, recovery_point=200), "below 200"),
     (
         LAST,
         "epochs-are-the-leaders",
@@ -122,32 +122,38 @@ PROVOKED = [
         "(2, 200)",
     ),
     (
-        GATE,
+        QUALITY_CHECK,
         "seed-passed-the-gate",
         REFUSED,
         with_segment(BEGUN, 1, verdict=Verdict.FAILED, broken=("Q231: no producer snapshot",)),
         "Q231",
     ),
-    (GATE, "seed-passed-the-gate", REFUSED, with_segment(BEGUN, 1, verdict=Verdict.EXPIRED), "expired"),
+    (QUALITY_CHECK, "seed-passed-the-gate", REFUSED, with_segment(BEGUN, 1, verdict=Verdict.EXPIRED), "expired"),
     (
-        GATE,
+        QUALITY_CHECK,
         "segments-fit",
         REFUSED,
         with_offsets(with_segment(BEGUN, 2, end_offset=2**32), high_watermark=2**33, last_stable_offset=2**33),
         "spans",
     ),
-    (GATE, "timestamps-are-real", REFUSED, with_segment(BEGUN, 0, max_timestamp_ms=-1), "timestamp -1"),
-    (GATE, "seed-is-within-retention", NOTE, with_segment(BEGUN, 0, max_timestamp_ms=1_500_000_000_000), "1 segments"),
+    (QUALITY_CHECK, "timestamps-are-real", REFUSED, with_segment(BEGUN, 0, max_timestamp_ms=-1), "timestamp -1"),
     (
-        GATE,
+        QUALITY_CHECK,
+        "seed-is-within-retention",
+        NOTE,
+        with_segment(BEGUN, 0, max_timestamp_ms=1_500_000_000_000),
+        "1 segments",
+    ),
+    (
+        QUALITY_CHECK,
         "restarts-are-harmless",
         NOTE,
         replace(BEGUN, old_configs={"retention.bytes": "5000"}),
         "up to 3000 of them",
     ),
-    (GATE, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
+    (QUALITY_CHECK, "custom-metadata-is-the-plugins", REFUSED, with_segment(BEGUN, 0, custom_metadata=b"x"), "1 bytes"),
     (
-        GATE,
+        QUALITY_CHECK,
         "custom-metadata-is-the-plugins",
         REFUSED,
         replace(BEGUN, store=replace(BEGUN.store, wants_custom_metadata=True)),
@@ -189,7 +195,7 @@ PROVOKED = [
     (LAST, "nothing-changed-since", WAITING, replace(SOUND, frozen={}), "nothing was decided about it"),
     (LAST, "seed-begins-at-log-start", NOTE, without_segments(SOUND, 0, 1, 2), "nothing is seeded"),
     (
-        GATE,
+        QUALITY_CHECK,
         "bounds-are-exact",
         WAITING,
         with_partition(BEGUN, lambda one: replace(one, offsets=None, problem="no answer in 5000 ms")),
@@ -218,7 +224,7 @@ PROVOKED = [
 
 @pytest.mark.parametrize(
     ("step", "evidence"),
-    [(BEFORE, BEGUN), (GATE, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)],
+    [(BEFORE, BEGUN), (QUALITY_CHECK, BEGUN), (LAST, SOUND), (WATCH, SWITCHED)],
     ids=lambda one: str(one)[:20],
 )
 def test_where_all_is_well_every_check_passes(step, evidence):
@@ -264,27 +270,27 @@ def test_what_refuses_says_what_to_do():
 def test_leader_epochs_below_the_log_start_are_not_compared():
     cut = LeaderEpochs.of([(0, 40), (3, 150)])
     evidence = with_replica(with_offsets(BEGUN, earliest=40), leader_epochs=cut)
-    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
+    assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_partition_with_only_an_active_segment_has_nothing_to_seed():
     evidence = with_replica(without_segments(BEGUN, 0, 1, 2), active_base=0)
-    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
+    assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
 
 
 def test_replicated_records_need_not_be_flushed():
     evidence = with_offsets(with_replica(BEGUN, recovery_point=200), in_sync_replicas=2)
-    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
+    assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
 
 
 def test_unlimited_retention_asks_nothing_of_timestamps():
     evidence = replace(with_segment(BEGUN, 0, max_timestamp_ms=-1), old_configs={"retention.ms": "-1"})
-    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
+    assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_small_local_retention_makes_restarts_harmless():
     evidence = replace(BEGUN, old_configs={"retention.bytes": "5000"}, local_target_bytes=1_000)
-    assert worst(results_of(CHECKS, GATE, evidence)) is CheckOutcome.PASSED
+    assert worst(results_of(CHECKS, QUALITY_CHECK, evidence)) is CheckOutcome.PASSED
 
 
 def test_a_longer_copy_of_the_same_start_beside_the_published_one_is_no_second_seed():
@@ -298,5 +304,5 @@ def test_a_longer_copy_of_the_same_start_beside_the_published_one_is_no_second_s
 
 
 def test_the_partition_that_is_meant_is_named():
-    refused = [one for one in results_of(CHECKS, GATE, without_segments(BEGUN, 1)) if one.outcome is REFUSED]
+    refused = [one for one in results_of(CHECKS, QUALITY_CHECK, without_segments(BEGUN, 1)) if one.outcome is REFUSED]
     assert [one.partition for one in refused] == [ORDERS.partition]

@@ -6,7 +6,7 @@ import pytest
 
 from include.tiering.clock import SystemClock
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, SendingStoppedError
-from include.tiering.runs.batch import BatchHeartbeat, SendGate
+from include.tiering.runs.batch import BatchHeartbeat, CancellationToken
 from include.tiering.runs.contract import BatchProgress
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
@@ -35,31 +35,31 @@ class Work(Partial):
         return None
 
 
-def gate_after(error: Exception) -> str | None:
+def stop_reason_after(error: Exception) -> str | None:
     """Why the sending was stopped after the store raised `error` in the background."""
     clock, work = SystemClock(), Work(error)
 
-    class Gate(SendGate):
+    class Recording(CancellationToken):
         def stop(self, reason: str) -> None:
             super().stop(reason)
             work.asked_again.set()
 
-    gate = Gate(clock)
+    cancellation = Recording(clock)
     identity = BatchProgress("run", "run/0", None, "host", 1, "", 0, 0, 0.0, False)
-    with BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True):
+    with BatchHeartbeat(work, cancellation, clock, identity=identity, lease_ms=30_000, parent_alive=lambda: True):
         assert work.asked_again.wait(PATIENCE_SECONDS)
-    return gate.stop_reason
+    return cancellation.stop_reason
 
 
 def test_a_store_that_is_away_is_survived():
-    assert gate_after(MetadataUnavailableError("away")) is None
+    assert stop_reason_after(MetadataUnavailableError("away")) is None
 
 
 def test_an_error_that_ends_the_heartbeat_ends_the_sending():
-    assert "heartbeat broke" in str(gate_after(RemoteMetadataError("file is not a database")))
+    assert "heartbeat broke" in str(stop_reason_after(RemoteMetadataError("file is not a database")))
 
 
-# The gate closes on stop, on a lost lease, and on a pause that lasts.
+# The token is cancelled on stop, on a lost lease, and on a pause that lasts.
 
 
 @pytest.fixture
@@ -68,51 +68,51 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def gate(clock: ManualClock) -> SendGate:
-    return SendGate(clock)
+def cancellation(clock: ManualClock) -> CancellationToken:
+    return CancellationToken(clock)
 
 
-def test_an_open_gate_lets_through(gate):
-    gate.check()
+def test_a_token_that_is_not_cancelled_lets_through(cancellation):
+    cancellation.check()
 
 
-def test_a_stopped_gate_says_why(gate):
-    gate.stop("the parent is gone")
+def test_a_cancelled_token_says_why(cancellation):
+    cancellation.stop("the parent is gone")
     with pytest.raises(SendingStoppedError, match="the parent is gone"):
-        gate.check()
+        cancellation.check()
 
 
-def test_the_lease_ends_by_the_monotonic_clock(gate, clock):
-    gate.lease_valid_until(clock.monotonic() + 10)
+def test_the_lease_ends_by_the_monotonic_clock(cancellation, clock):
+    cancellation.lease_valid_until(clock.monotonic() + 10)
     clock.advance(9.9)
-    gate.check()
+    cancellation.check()
     clock.advance(0.1)
     with pytest.raises(LeaseLostError):
-        gate.check()
-    gate.lease_valid_until(None)
-    gate.check()
+        cancellation.check()
+    cancellation.lease_valid_until(None)
+    cancellation.check()
 
 
-def test_a_resume_within_the_hold_lets_the_sender_go_on(gate):
-    gate.set_paused(True)
-    sender = threading.Thread(target=gate.check)
+def test_a_resume_within_the_hold_lets_the_sender_go_on(cancellation):
+    cancellation.set_paused(True)
+    sender = threading.Thread(target=cancellation.check)
     sender.start()
     sender.join(0.05)
     assert sender.is_alive()
-    gate.set_paused(False)
+    cancellation.set_paused(False)
     sender.join(PATIENCE_SECONDS)
     assert not sender.is_alive()
 
 
 def test_a_long_pause_gives_the_attempt_up(clock):
-    gate = SendGate(clock, pause_hold_seconds=0.01)
-    gate.set_paused(True)
+    cancellation = CancellationToken(clock, pause_hold_seconds=0.01)
+    cancellation.set_paused(True)
     with pytest.raises(SendingStoppedError, match="paused"):
-        gate.check()
+        cancellation.check()
 
 
-def test_stop_ends_a_pause_at_once(gate):
-    gate.set_paused(True)
-    threading.Timer(0.02, gate.stop, ["shut down"]).start()
+def test_stop_ends_a_pause_at_once(cancellation):
+    cancellation.set_paused(True)
+    threading.Timer(0.02, cancellation.stop, ["shut down"]).start()
     with pytest.raises(SendingStoppedError, match="shut down"):
-        gate.check()
+        cancellation.check()

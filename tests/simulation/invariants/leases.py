@@ -182,7 +182,7 @@ class Leases:
         if newest is None or newest != (fence.token, process):
             holder = "nobody" if newest is None else f"{newest[1].name} with token {newest[0]}"
             self._watch.broken(
-                "never two owners acting",
+                "two lease holders never act at once",
                 f"{process.name} changed {fence.topic_id_partition} by {label} with token {fence.token};"
                 f" the newest holder is {holder}",
             )

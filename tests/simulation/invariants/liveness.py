@@ -54,7 +54,7 @@ class Closing:
             return
         if world.tempers.decides and not DecisionClosing(world, self._runs, self._until_idle, self._rounds).run():
             return
-        if world.tempers.gates and not self._verified():
+        if world.tempers.verifications and not self._verified():
             return
         if not GuardClosing(world, self._until_idle).run():
             return
@@ -188,8 +188,8 @@ class Closing:
                 self._runs.approve()
                 if not self._until_idle(what):
                     return False
-                if self._runs.waiting and self._world.tempers.gates:
-                    self._runs.start_gate()
+                if self._runs.waiting and self._world.tempers.verifications:
+                    self._runs.start_verification()
                     if not self._until_idle(what):
                         return False
             if self._runs.empty_plans > empty_before:
@@ -219,7 +219,7 @@ class Closing:
             if is_seen and not self._world.watch.divergences.is_recorded(held.topic_id_partition):
                 self._world.watch.broken("a divergence that was seen is recorded", f"{held.topic_id_partition}")
             if not excused.get(held.reason, False) and not self._world.watch.foreign_history:
-                self._world.watch.broken("no gap is of our making", f"{held.topic_id_partition}: {held}")
+                self._world.watch.broken("no gap is made by the platform", f"{held.topic_id_partition}: {held}")
 
     def _require_no_divergence(self) -> None:
         """What the leader has below the last copied offset is what was copied, unless a plan says that it is not, or
@@ -248,7 +248,7 @@ class Closing:
                     and record not in remote
                     and not watch.rows.is_decided(finished[0], record[1], record[1])
                 ):
-                    watch.broken("no gap is of our making", f"{partition}: {record} is not remote, later offsets are")
+                    watch.broken("no gap is made by the platform", f"{partition}: {record} is not remote, later offsets are")
                     return
 
     def _require_expired(self) -> None:

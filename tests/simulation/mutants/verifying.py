@@ -1,4 +1,4 @@
-"""Mutants of the quality gate and of audits."""
+"""Mutants of verification and of audits."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -112,7 +112,7 @@ VERIFYING = (
     Mutant(
         "clears-unread",
         "of two verifications a failure takes precedence",
-        "the last replica is read",
+        "the last verification counts",
         _clears_unread,
         otherwise,
     ),

@@ -79,7 +79,7 @@ LOCAL_BYTES = Param(
     description_md="The value at the end of the handover. Empty: the present value stays.",
     section="Local retention",
 )
-BEFORE_APPROVAL = (HandoverStep.PRECONDITIONS, HandoverStep.OVERRIDES, HandoverStep.COPY, HandoverStep.GATE)
+BEFORE_APPROVAL = (HandoverStep.PRECONDITIONS, HandoverStep.OVERRIDES, HandoverStep.COPY, HandoverStep.QUALITY_CHECK)
 AFTER_APPROVAL = (
     HandoverStep.FENCE,
     HandoverStep.RECHECK,

@@ -108,7 +108,7 @@ def test_what_was_written_into_airflow_and_who_may_approve_no_more_agree_to_noth
     monkeypatch.setenv("AIRFLOW__TIERING__EXPIRATION_APPROVERS", "grace")
     run = _Run()
     run.begin()
-    run.step(HandoverStep.GATE)
+    run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
     run.pushed["tiering_answer"] = {"user": "grace", "answered_at": "2030-01-01T00:00:00+00:00"}
     with pytest.raises(ApprovalRequiredError, match="Airflow has handed none"):
@@ -142,7 +142,7 @@ def test_a_run_that_died_is_followed_by_another(world):
 def test_one_that_was_approved_is_not_asked_again(world):
     run = _Run()
     run.begin()
-    run.step(HandoverStep.GATE)
+    run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
     run.answer()
     run.agree()
@@ -171,7 +171,7 @@ def test_what_refuses_fails_the_task_and_goes_on_when_it_is_mended(world):
 def test_what_waits_is_worth_another_try(world):
     run = _Run()
     run.begin()
-    run.step(HandoverStep.GATE)
+    run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
     run.answer()
     run.agree()
@@ -186,7 +186,7 @@ def test_what_waits_is_worth_another_try(world):
 def test_a_reject_and_no_answer_leave_the_overrides_and_fail_the_run(world):
     run = _Run()
     run.begin()
-    run.step(HandoverStep.GATE)
+    run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
     with pytest.raises(HandoverRefusedError, match="overrides hold"):
         run.outcome()

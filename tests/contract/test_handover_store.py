@@ -93,7 +93,7 @@ def test_one_drives_at_a_time_and_a_dead_one_is_followed(store, drive, now):
         lambda: store.overrides_restored(drive, ["retention.ms"]),
         lambda: store.save_seed(drive, []),
         lambda: store.propose(drive, "hash"),
-        lambda: store.record_checks(drive, HandoverStep.GATE, []),
+        lambda: store.record_checks(drive, HandoverStep.QUALITY_CHECK, []),
         lambda: store.claim(drive, ORDERS, LeaseRole.COPY, lease_ms=1),
     ):
         with pytest.raises(LeaseLostError):

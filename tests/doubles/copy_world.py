@@ -79,7 +79,7 @@ class World(Deployment):
             copier,
             self.work,
             SameLimiter(self.limiter),
-            loop.gate,
+            loop.cancellation,
             loop.heartbeat,
             self.clock,
             run_id=run_id,

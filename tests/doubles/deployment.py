@@ -10,7 +10,7 @@ from include.tiering.clock import Clock, SystemClock
 from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
 from include.tiering.model.segments import TopicIdPartition
-from include.tiering.runs.batch import BatchHeartbeat, BatchLoop, SendGate, StopConditions
+from include.tiering.runs.batch import BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
 from include.tiering.runs.contract import BatchProgress
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.segments import CLUSTER_ID
@@ -58,10 +58,12 @@ class Deployment(Stores):
         lease_ms: int = LEASE_MS,
     ) -> BatchLoop:
         """Return what every batch is constructed with: its cancellation token, heartbeat and conditions to stop."""
-        gate = SendGate(self.clock)
+        cancellation = CancellationToken(self.clock)
         identity = BatchProgress(run_id, batch_id, pool, "host", 1, "", 0, 0, 0.0, False)
         heartbeat = BatchHeartbeat(
-            self.work, gate, self.clock, identity=identity, lease_ms=lease_ms, parent_alive=lambda: True
+            self.work, cancellation, self.clock, identity=identity, lease_ms=lease_ms, parent_alive=lambda: True
         )
-        stop = StopConditions(self.work, gate, self.clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
-        return BatchLoop(self.work, gate, heartbeat, stop, self.clock)
+        stop = StopConditions(
+            self.work, cancellation, self.clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds
+        )
+        return BatchLoop(self.work, cancellation, heartbeat, stop, self.clock)

@@ -31,7 +31,7 @@ BROKER_EVENTS: Final = (
     "the metadata log catches up",
 )
 OTHER_EVENTS: Final = (
-    "a gate begins",
+    "a verification begins",
     "a stored segment rots",
     "a segment fails",
     "an audit begins",

@@ -17,8 +17,8 @@ from tests.simulation.kernel.scheduler import Scheduler
 from tests.simulation.world.database import Database, database
 from tests.simulation.world.deployment import set_up_in_memory
 from tests.simulation.world.events import Events
-from tests.simulation.world.gate import measuring_by
 from tests.simulation.world.handover_events import HandoverEvents
+from tests.simulation.world.measuring import measuring_by
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
 

@@ -14,7 +14,7 @@ SEEDS: Final = range(1, 61)
 FOUND: Final = {
     6: "a copy that covers another one took it along, and less stayed than retention.bytes",
     100: "two processes of one batch took the lease from each other for ever",
-    293: "a gate named a hole between segments that were expiring, and their partition stood still",
+    293: "a verification named a hole between segments that were expiring, and their partition stood still",
     300: "a hand-over waited for the leaders of a topic that was deleted",
     353: "an audit removed what brokers had stored of a topic whose owner no plan had recorded yet",
     355: "a divergence of the histories was named only when there was something to copy behind it",

@@ -311,7 +311,8 @@ def _action(totals: RemovalTotals) -> TopicAction:
 
 def _known_by_now(totals: Sequence[RemovalTotals]) -> list[str]:
     return [
-        f"{total.topic}: {total.known_objects} of {total.planned_objects} are of segments that metadata knows now, and stay"
+        f"{total.topic}: {total.known_objects} of {total.planned_objects} are of segments that metadata knows now,"
+        " and stay"
         for total in totals
         if total.known_objects
     ]

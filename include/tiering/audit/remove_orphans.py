@@ -281,7 +281,7 @@ class RemovalBatch:
     def _work_on(self, lease: PartitionLease) -> None:
         planned = self._remover.removals.remaining(lease)
         self._loop.heartbeat.add_planned(sum(one.size_bytes for one in planned))
-        limiter = self._quotas.delete(lease.fence.topic_id_partition.topic, go_on=self._loop.gate.check)
+        limiter = self._quotas.delete(lease.fence.topic_id_partition.topic, go_on=self._loop.cancellation.check)
         groups = deque(self._groups(planned))
 
         def remove_next() -> bool:

@@ -42,7 +42,7 @@ from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.quotas.contract import ByteLimiter, Quotas
 from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, Admission, TopicQuotas
-from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, SendGate, StopConditions
+from include.tiering.runs.batch import BatchEnd, BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
 from include.tiering.runs.contract import (
     ClaimOrder,
     Lease,
@@ -255,7 +255,7 @@ class CopyBatch:
         copier: SegmentCopier,
         work: WorkStore,
         quotas: Quotas,
-        gate: SendGate,
+        cancellation: CancellationToken,
         heartbeat: BatchHeartbeat,
         clock: Clock,
         *,
@@ -272,7 +272,7 @@ class CopyBatch:
         self._ahead = ahead
         self._work = work
         self._quotas = quotas
-        self._gate = gate
+        self._cancellation = cancellation
         self._heartbeat = heartbeat
         self._clock = clock
         self._run_id = run_id
@@ -289,9 +289,9 @@ class CopyBatch:
         self._on_copied = on_copied
         self._admission = TopicAdmission(topic_quotas, clock)
         stop_conditions = StopConditions(
-            work, gate, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds
+            work, cancellation, clock, batch_id=batch_id, pool=limits.pool, max_seconds=limits.max_seconds
         )
-        self._loop = BatchLoop(work, gate, heartbeat, stop_conditions, clock, throttled=self._admission.waiting)
+        self._loop = BatchLoop(work, cancellation, heartbeat, stop_conditions, clock, throttled=self._admission.waiting)
         self._copied: list[CopiedSegment] = []
         self._failed: list[UncopiedSegment] = []
 
@@ -326,7 +326,7 @@ class CopyBatch:
         if not planned or self._admission.must_wait(lease.replica_id):
             return
         partition = lease.replica_id.topic_id_partition
-        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._gate.check)
+        limiter = self._quotas.copy(lease.replica_id.broker_id, partition.topic, go_on=self._cancellation.check)
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, planned[0], error)):
             self._abandoned_copies.settle(lease.replica_id, planned, fence=lease.fence, limiter=limiter)
             self._copier.require_ours(partition)

@@ -20,7 +20,7 @@ from include.tiering.quotas.contract import Quotas
 from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.batch import gate_and_heartbeat
+from include.tiering.runs.batch import cancellation_and_heartbeat
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
 from include.tiering.runs.contract import Placement, SegmentOutcome, WorkItem, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
@@ -206,7 +206,7 @@ class CopyService:
         """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
         settings = self._effective()
         copier = settings.copier
-        gate, heartbeat = gate_and_heartbeat(
+        cancellation, heartbeat = cancellation_and_heartbeat(
             self._work,
             self._clock,
             run_id,
@@ -219,7 +219,7 @@ class CopyService:
             self.segment_copier(),
             self._work,
             self._quotas(),
-            gate,
+            cancellation,
             heartbeat,
             self._clock,
             run_id=run_id,

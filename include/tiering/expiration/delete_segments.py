@@ -335,8 +335,8 @@ class DeleteBatch:
     def _expire(self, lease: PartitionLease) -> None:
         planned = self._deleter.deletions.remaining(lease)
         self._loop.heartbeat.add_planned(sum(deletion.size_bytes for deletion in planned.deletions))
-        partition, gate = lease.fence.topic_id_partition, self._loop.gate
-        limiter = self._quotas.delete(partition.topic, go_on=gate.check)
+        partition, cancellation = lease.fence.topic_id_partition, self._loop.cancellation
+        limiter = self._quotas.delete(partition.topic, go_on=cancellation.check)
         left = planned.deletions
         with self._loop.setting_aside(
             partition,
@@ -345,7 +345,7 @@ class DeleteBatch:
         ):
             if not self._deleter.is_ours(lease, planned.deletions):
                 return
-            pauses, checked = gate.pauses, self._still_planned(lease, planned)
+            pauses, checked = cancellation.pauses, self._still_planned(lease, planned)
             left = checked.planned.deletions
             queue, gone = self._deleter.begin(lease, checked.planned)
             self._count(gone)
@@ -354,9 +354,9 @@ class DeleteBatch:
             def delete_next() -> bool:
                 nonlocal pauses, checked, queue, left
                 limiter.take()
-                if gate.pauses != pauses:
+                if cancellation.pauses != pauses:
                     rest = replace(checked.planned, deletions=left)
-                    pauses, checked = gate.pauses, self._still_planned(lease, rest)
+                    pauses, checked = cancellation.pauses, self._still_planned(lease, rest)
                     queue = [pending for pending in queue if pending[0] in checked.planned.deletions]
                     left = _planned_of(queue)
                     return bool(queue)

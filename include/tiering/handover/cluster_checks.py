@@ -14,7 +14,7 @@ STORAGE_MANAGERS: Final = {
 _BEFORE: Final = frozenset({HandoverStep.PRECONDITIONS})
 _LAST: Final = frozenset({HandoverStep.RECHECK})
 _BOTH: Final = _BEFORE | _LAST
-_ALWAYS: Final = _BOTH | {HandoverStep.GATE}
+_ALWAYS: Final = _BOTH | {HandoverStep.QUALITY_CHECK}
 _RESUME: Final = "then ./tiering handover TOPIC --resume"
 
 
@@ -193,7 +193,7 @@ def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
                 f" need {needed_bytes}",
-                "while overrides hold, nothing of the topic is deleted: free some, or lower tiering.handover.hold.hours",
+                "while overrides hold, nothing of the topic is deleted: free some or lower tiering.handover.hold.hours",
             )
 
 

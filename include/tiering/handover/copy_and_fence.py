@@ -122,10 +122,10 @@ def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired
     return StepResult(StepEnd.WAIT if waits else StepEnd.STOP, "; ".join(sentences))
 
 
-def pass_gate(run: HandoverRun) -> StepResult:
+def check_quality(run: HandoverRun) -> StepResult:
     """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
     evidence = verified(run)
-    result = evaluate_checks(run, HandoverStep.GATE, evidence)
+    result = evaluate_checks(run, HandoverStep.QUALITY_CHECK, evidence)
     if result.end is StepEnd.DONE:
         run.ports.handovers.save_seed(run.drive, seed_of(evidence))
     return result
@@ -233,7 +233,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     overrides = ports.handovers.overrides(handover.handover_id)
     if plan_hash(handover, evidence.partitions, run.seed, overrides) != handover.plan_hash:
         detail = "what was approved is not what is there now: it is looked at and asked again"
-        return StepResult(StepEnd.DONE, detail, HandoverStep.GATE)
+        return StepResult(StepEnd.DONE, detail, HandoverStep.QUALITY_CHECK)
     ports.handovers.save_seed(run.drive, seed_of(evidence))
     for one in run.seed:
         offsets = "nothing" if one.is_empty else f"offsets {one.start_offset}..{one.end_offset}"

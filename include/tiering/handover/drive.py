@@ -41,7 +41,7 @@ from include.tiering.errors import (
     UnknownTopicError,
 )
 from include.tiering.handover.contract import Drive, Handover, HandoverStore
-from include.tiering.handover.copy_and_fence import ask_approval, copy_until_active, fence_off, pass_gate, recheck
+from include.tiering.handover.copy_and_fence import ask_approval, check_quality, copy_until_active, fence_off, recheck
 from include.tiering.handover.lower_local_retention import lower_local_retention
 from include.tiering.handover.ports import REMOTE_STORAGE, HandoverPorts, HandoverRun, StepEnd, StepResult, is_published
 from include.tiering.handover.publish_and_switch import (
@@ -72,7 +72,7 @@ STEP_FUNCTIONS: Final[Mapping[HandoverStep, StepFunction]] = MappingProxyType(
         HandoverStep.PRECONDITIONS: check_preconditions,
         HandoverStep.OVERRIDES: set_overrides,
         HandoverStep.COPY: copy_until_active,
-        HandoverStep.GATE: pass_gate,
+        HandoverStep.QUALITY_CHECK: check_quality,
         HandoverStep.APPROVAL: ask_approval,
         HandoverStep.FENCE: fence_off,
         HandoverStep.RECHECK: recheck,

@@ -15,7 +15,7 @@ WHAT_STEPS_DO: Final = {
     HandoverStep.PRECONDITIONS: "may this topic be handed over",
     HandoverStep.OVERRIDES: "retention held back, old values stored",
     HandoverStep.COPY: "all rolled segments, from the broker's log start",
-    HandoverStep.GATE: "every segment verified, every pitfall looked for",
+    HandoverStep.QUALITY_CHECK: "every segment verified, every pitfall looked for",
     HandoverStep.APPROVAL: "a person agrees to exactly this",
     HandoverStep.FENCE: "owner handing-over, nobody copies or expires",
     HandoverStep.RECHECK: "log start, epochs, leaders, configs once more",

@@ -25,7 +25,7 @@ class HandoverStep(StrEnum):
     PRECONDITIONS = "preconditions"
     OVERRIDES = "guards"
     COPY = "copy"
-    GATE = "gate"
+    QUALITY_CHECK = "gate"
     APPROVAL = "approval"
     FENCE = "fence"
     RECHECK = "recheck"

@@ -22,7 +22,7 @@ from include.tiering.handover.rules import HandoverStep
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Verdict
 
-_GATE: Final = frozenset({HandoverStep.GATE, HandoverStep.RECHECK})
+_QUALITY_OR_RECHECK: Final = frozenset({HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
 _MOST_OFFSETS: Final = 2**31 - 1
 _MOST_NAMED: Final = 3
 
@@ -51,7 +51,8 @@ def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
             )
         elif partition.seed and partition.seed[0].metadata.start_offset > start:
             yield Remark(
-                f"the first seeded offset is {partition.seed[0].metadata.start_offset}, the broker's log starts at {start}",
+                f"the first seeded offset is {partition.seed[0].metadata.start_offset},"
+                f" the broker's log starts at {start}",
                 "at the switch the broker would raise its log start and delete what lies below: copy from the log"
                 " start on",
                 partition.partition,
@@ -130,7 +131,7 @@ def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
                 )
 
 
-def _passed_gate(evidence: HandoverEvidence) -> Iterator[Remark]:
+def _passed_verification(evidence: HandoverEvidence) -> Iterator[Remark]:
     for one, seed in _seeded(evidence):
         refused = [segment for segment in seed if segment.verdict is not Verdict.PASSED]
         for segment in refused[:_MOST_NAMED]:
@@ -222,31 +223,55 @@ def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 SEED_CHECKS: Final = (
     NamedCheck(
-        "seed-begins-at-log-start", "the log has nothing below the first seeded offset", _begins_at_log_start, _GATE
+        "seed-begins-at-log-start",
+        "the log has nothing below the first seeded offset",
+        _begins_at_log_start,
+        _QUALITY_OR_RECHECK,
     ),
-    NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _GATE),
-    NamedCheck("seed-reaches-active-segment", "all rolled segments are remote", _reaches_active, _GATE),
+    NamedCheck("seed-has-no-gap", "every offset up to the last is remote", _no_gap, _QUALITY_OR_RECHECK),
+    NamedCheck("seed-reaches-active-segment", "all rolled segments are remote", _reaches_active, _QUALITY_OR_RECHECK),
     NamedCheck(
-        "seed-is-stable", "seeded segments end below high watermark and last stable offset", _below_stable, _GATE
+        "seed-is-stable",
+        "seeded segments end below high watermark and last stable offset",
+        _below_stable,
+        _QUALITY_OR_RECHECK,
     ),
-    NamedCheck("seed-is-flushed", "seeded segments end below the recovery point, or are replicated", _flushed, _GATE),
-    NamedCheck("epochs-are-the-leaders", "leader epochs are those of the leader's checkpoint", _epochs, _GATE),
-    NamedCheck("seed-passed-the-gate", "every segment was read back and passed", _passed_gate, _GATE),
-    NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _GATE),
-    NamedCheck("timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _GATE),
-    NamedCheck("seed-is-within-retention", "no segment expires when retention is restored", _within_retention, _GATE),
-    NamedCheck("restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _GATE),
+    NamedCheck(
+        "seed-is-flushed",
+        "seeded segments end below the recovery point, or are replicated",
+        _flushed,
+        _QUALITY_OR_RECHECK,
+    ),
+    NamedCheck(
+        "epochs-are-the-leaders", "leader epochs are those of the leader's checkpoint", _epochs, _QUALITY_OR_RECHECK
+    ),
+    NamedCheck(
+        "seed-passed-the-gate", "every segment was read back and passed", _passed_verification, _QUALITY_OR_RECHECK
+    ),
+    NamedCheck("segments-fit", "sizes and offsets fit Kafka's 32 bits", _fits, _QUALITY_OR_RECHECK),
+    NamedCheck(
+        "timestamps-are-real", "no segment would expire because it lacks a timestamp", _timestamps, _QUALITY_OR_RECHECK
+    ),
+    NamedCheck(
+        "seed-is-within-retention",
+        "no segment expires when retention is restored",
+        _within_retention,
+        _QUALITY_OR_RECHECK,
+    ),
+    NamedCheck(
+        "restarts-are-harmless", "local and remote copies are within retention.bytes", _restarts, _QUALITY_OR_RECHECK
+    ),
     NamedCheck(
         "custom-metadata-is-the-plugins",
         "custom metadata is what the storage manager itself writes",
         _custom_metadata,
-        _GATE,
+        _QUALITY_OR_RECHECK,
     ),
 )
 
 
 _LAST: Final = frozenset({HandoverStep.RECHECK})
-_ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.GATE, HandoverStep.RECHECK})
+_ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHECK, HandoverStep.RECHECK})
 
 
 def _published_once(evidence: HandoverEvidence) -> Iterator[Remark]:

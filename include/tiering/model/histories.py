@@ -335,7 +335,8 @@ def _said_of_replaced(replaced: OffsetRange, divergence: Divergence) -> str:
         return str(replace(divergence, seen=replace(divergence.seen, offsets=replaced)))
     return (
         f"offsets {replaced} are of the history that the source has replaced ({divergence.seen.epochs}); from offset"
-        f" {divergence.followed.from_offset} on the source is followed, by {divergence.followed.author} ({divergence.followed.reason})"
+        f" {divergence.followed.from_offset} on the source is followed,"
+        f" by {divergence.followed.author} ({divergence.followed.reason})"
     )
 
 

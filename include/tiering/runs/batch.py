@@ -1,9 +1,9 @@
-"""What every batch of a run has beside its own work: the loop that it runs in, a gate, stop conditions, a heartbeat.
+"""What every batch of a run has beside its own work: the loop that it runs in, a cancellation token, stop conditions, a heartbeat.
 
 - The `BatchLoop` pulls partitions: it takes one under a lease, has it worked on in groups, and gives it back.
-- The `SendGate` stands before every grant of the quota and says whether this worker may still send. Another thread
+- The `CancellationToken` stands before every grant of the quota and says whether this worker may still send. Another thread
   writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
-- `StopConditions` says whether the batch goes on: its time, its place in its pool, the gate.
+- `StopConditions` says whether the batch goes on: its time, its place in its pool, its token.
 - The `BatchHeartbeat` is that other thread: it keeps the lease, reports the progress, and watches for a pause and for
   the parent's death.
 """
@@ -32,7 +32,7 @@ _PAUSE_POLL_SECONDS: Final = 0.5
 _log: Final = get_logger(__name__)
 
 
-class SendGate:
+class CancellationToken:
     """May be closed for good, or for a while.
 
     A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
@@ -109,10 +109,17 @@ class StopConditions:
     """Of one batch, whose time begins now. `pool` is the Airflow pool whose slot it holds, None outside of Airflow."""
 
     def __init__(
-        self, work: WorkStore, gate: SendGate, clock: Clock, *, batch_id: str, pool: str | None, max_seconds: float
+        self,
+        work: WorkStore,
+        cancellation: CancellationToken,
+        clock: Clock,
+        *,
+        batch_id: str,
+        pool: str | None,
+        max_seconds: float,
     ) -> None:
         self._work = work
-        self._gate = gate
+        self._cancellation = cancellation
         self._clock = clock
         self._batch_id = batch_id
         self._pool = pool
@@ -120,7 +127,7 @@ class StopConditions:
 
     def reason_to_end(self) -> BatchEnd | None:
         """To be asked before anything new is begun; None: go on."""
-        if self._gate.stop_reason is not None:
+        if self._cancellation.stop_reason is not None:
             return BatchEnd.STOPPED
         if self._clock.monotonic() >= self._deadline:
             return BatchEnd.TIME_OVER
@@ -137,16 +144,16 @@ class StopConditions:
 
 
 class BatchHeartbeat:
-    """Runs while the batch does; closes the `gate` when the batch may not go on.
+    """Runs while the batch does; cancels the token when the batch may not go on.
 
-    A database that is away is survived until the lease has run out by this host's clock: the gate then refuses to
+    A database that is away is survived until the lease has run out by this host's clock: the token then refuses to
     send, because another worker may hold the partition.
     """
 
     def __init__(
         self,
         work: WorkStore,
-        gate: SendGate,
+        cancellation: CancellationToken,
         clock: Clock,
         *,
         identity: BatchProgress,
@@ -154,7 +161,7 @@ class BatchHeartbeat:
         parent_alive: Callable[[], bool],
     ) -> None:
         self._work = work
-        self._gate = gate
+        self._cancellation = cancellation
         self._clock = clock
         self._identity = identity
         self._lease_ms = lease_ms
@@ -196,7 +203,7 @@ class BatchHeartbeat:
         """Give the lease back; a lease that was lost, or a database that is away, leaves it to expire."""
         with self._lock:
             lease, self._lease = self._lease, None
-            self._gate.lease_valid_until(None)
+            self._cancellation.lease_valid_until(None)
             if lease is not None:
                 self._ignoring_outage(lambda: self._work.release(lease))
 
@@ -209,7 +216,7 @@ class BatchHeartbeat:
         def give_way() -> None:
             holder = self._work.holder(fence.topic_id_partition, fence.role)
             if holder is not None and (holder.run_id, holder.batch_id) == mine and holder.token != fence.token:
-                self._gate.stop("this batch was started again, and another process runs it")
+                self._cancellation.stop("this batch was started again, and another process runs it")
 
         self._ignoring_outage(give_way)
 
@@ -239,7 +246,7 @@ class BatchHeartbeat:
     def beat(self) -> None:
         """One round: parent, pause, lease, progress."""
         if not self._parent_alive():
-            self._gate.stop("the process that started this batch is gone")
+            self._cancellation.stop("the process that started this batch is gone")
         with self._lock:
             self._ignoring_outage(self._watch_pause)
             self._ignoring_outage(self._renew)
@@ -255,12 +262,12 @@ class BatchHeartbeat:
             _log.error("heartbeat of batch %s broke: %s: %s", self._identity.batch_id, type(error).__name__, error)
         finally:
             if not self._wake.is_set():
-                self._gate.stop("the heartbeat broke: pause and lease cannot be seen any more")
+                self._cancellation.stop("the heartbeat broke: pause and lease cannot be seen any more")
 
     def _watch_pause(self) -> None:
         paused = self._work.paused_topics()
         topic = self._lease.fence.topic_id_partition.topic if self._lease is not None else None
-        self._gate.set_paused(ALL_TOPICS in paused or topic in paused)
+        self._cancellation.set_paused(ALL_TOPICS in paused or topic in paused)
 
     def _renew(self) -> None:
         if self._lease is None or self._clock.monotonic() < self._renew_at:
@@ -270,17 +277,17 @@ class BatchHeartbeat:
             self._lease = self._work.renew(self._lease, lease_ms=self._lease_ms)
         except LeaseLostError:
             self._lease = None
-            self._gate.lease_valid_until(before)
+            self._cancellation.lease_valid_until(before)
             return
         self._hold_from(before)
 
     def _hold_from(self, monotonic_seconds: float | None) -> None:
         if monotonic_seconds is None:
-            self._gate.lease_valid_until(None)
+            self._cancellation.lease_valid_until(None)
             return
         seconds = self._lease_ms / 1000
         self._renew_at = monotonic_seconds + seconds / 3
-        self._gate.lease_valid_until(monotonic_seconds + seconds)
+        self._cancellation.lease_valid_until(monotonic_seconds + seconds)
 
     def _report(self) -> None:
         now, done = self._clock.monotonic(), self._done_bytes
@@ -317,14 +324,14 @@ class BatchLoop:
     def __init__(
         self,
         work: WorkStore,
-        gate: SendGate,
+        cancellation: CancellationToken,
         heartbeat: BatchHeartbeat,
         stop_conditions: StopConditions,
         clock: Clock,
         *,
         throttled: Callable[[], Set[TopicIdPartition]] = frozenset,
     ) -> None:
-        self.gate = gate
+        self.cancellation = cancellation
         self.heartbeat = heartbeat
         self._work = work
         self._stop_conditions = stop_conditions
@@ -344,7 +351,7 @@ class BatchLoop:
 
         Args:
             claim: takes a lease of a partition that is not `excluded`; None if there is none to take now.
-            work_on: does what is planned of it. A lease that is lost, or a gate that closes, ends that, not the batch.
+            work_on: does what is planned of it. A lease that is lost, or a cancelled token, ends that, not the batch.
             has_work: whether anything of the run is left, claimed or not.
             is_withdrawn: whether the run was withdrawn; asked when nothing is left to claim.
         """
@@ -371,7 +378,7 @@ class BatchLoop:
             may_go_on: asked before each group, and again after each wait in a pause.
         """
         while self._stop_conditions.reason_to_end() is None and may_go_on():
-            if self.gate.paused:
+            if self.cancellation.paused:
                 self._clock.sleep(_PAUSE_POLL_SECONDS)
             elif not do_next():
                 return
@@ -386,7 +393,7 @@ class BatchLoop:
     ) -> Iterator[None]:
         """Set the partition aside if its work fails inside, and let `give_up` record why.
 
-        What is about the lease or the gate is raised, and so are the errors of `but`, which are about the whole batch.
+        What is about the lease or the token is raised, and so are the errors of `but`, which are about the whole batch.
         """
         try:
             yield
@@ -409,7 +416,7 @@ class BatchLoop:
         return True
 
 
-def gate_and_heartbeat(
+def cancellation_and_heartbeat(
     work: WorkStore,
     clock: Clock,
     run_id: str,
@@ -418,12 +425,14 @@ def gate_and_heartbeat(
     pool: str | None,
     lease_ms: int,
     parent_alive: Callable[[], bool],
-) -> tuple[SendGate, BatchHeartbeat]:
+) -> tuple[CancellationToken, BatchHeartbeat]:
     """Of one batch that this process is about to run."""
-    gate = SendGate(clock)
+    cancellation = CancellationToken(clock)
     identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
-    heartbeat = BatchHeartbeat(work, gate, clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive)
-    return gate, heartbeat
+    heartbeat = BatchHeartbeat(
+        work, cancellation, clock, identity=identity, lease_ms=lease_ms, parent_alive=parent_alive
+    )
+    return cancellation, heartbeat
 
 
 def deletion_limits(settings: TieringSettings) -> DeletionLimits:
@@ -443,9 +452,9 @@ def deletion_loop(
     parent_alive: Callable[[], bool],
 ) -> BatchLoop:
     """Of a batch that deletes, whatever it is that it deletes."""
-    gate, heartbeat = gate_and_heartbeat(
+    cancellation, heartbeat = cancellation_and_heartbeat(
         work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
     )
     max_seconds = float(settings.expiration.batch_max_seconds)
-    stop_conditions = StopConditions(work, gate, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
-    return BatchLoop(work, gate, heartbeat, stop_conditions, clock)
+    stop_conditions = StopConditions(work, cancellation, clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds)
+    return BatchLoop(work, cancellation, heartbeat, stop_conditions, clock)

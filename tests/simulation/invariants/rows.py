@@ -126,7 +126,7 @@ class Rows:
             if old.state != row.state:
                 self._changed(old, row, log_starts, now, process)
             if old.verdict != row.verdict:
-                self._watch.gate.verified(row, process)
+                self._watch.quality.verified(row, process)
             if old.superseded_by not in (None, row.superseded_by):
                 self._watch.broken("a failed segment is superseded once", f"{old} by {row.superseded_by}, too")
         for segment_id, row in before.items():

@@ -9,7 +9,6 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.audits import Audits
 from tests.simulation.invariants.divergences import RecordedDivergences
-from tests.simulation.invariants.gate import Gate
 from tests.simulation.invariants.handing_over import HandingOver
 from tests.simulation.invariants.histories import Histories
 from tests.simulation.invariants.leases import Leases
@@ -18,6 +17,7 @@ from tests.simulation.invariants.only_copy import OnlyCopy
 from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.promises import Promises
 from tests.simulation.invariants.publishing import Publishing
+from tests.simulation.invariants.quality import QualityInvariants
 from tests.simulation.invariants.replaced_records import ReplacedRecords
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
@@ -58,7 +58,7 @@ class Watch:
         self.sending = Sending(self)
         self.replaced_records = ReplacedRecords(self)
         self.divergences = RecordedDivergences(self)
-        self.gate = Gate(self)
+        self.quality = QualityInvariants(self)
         self.audits = Audits(self)
         self.publishing = Publishing(self)
         self.handing_over = HandingOver(self)

@@ -21,7 +21,7 @@ def _order(**after: HandoverStep) -> list[Patch]:
 
 
 def _overrides_after_copy() -> list[Patch]:
-    return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.OVERRIDES, OVERRIDES=HandoverStep.GATE)
+    return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.OVERRIDES, OVERRIDES=HandoverStep.QUALITY_CHECK)
 
 
 def _unpublished() -> list[Patch]:

@@ -27,7 +27,7 @@ from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.claim_store import StoreClaim
 from include.tiering.runs import database_clock, deletion_limits, sql_batches
 from include.tiering.runs import store as work_store
-from include.tiering.runs.batch import SendGate
+from include.tiering.runs.batch import CancellationToken
 from include.tiering.segments import topics
 from include.tiering.segments.stored_copies import StoreWitness, WholeCopy
 from include.tiering.verification.record_verdicts import MissingSegments
@@ -193,7 +193,7 @@ def _keeps_some(call: Call) -> bool:
 
 
 def _pauses_unseen() -> list[Patch]:
-    return [(SendGate, "pauses", property(lambda _self: 0))]
+    return [(CancellationToken, "pauses", property(lambda _self: 0))]
 
 
 def _each_topic_alone() -> list[Patch]:

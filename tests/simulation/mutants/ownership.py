@@ -1,4 +1,4 @@
-"""Mutants of leases, fences, gates, pauses and the store's marker."""
+"""Mutants of leases, fences, cancellation tokens, pauses and the store's marker."""
 
 import sys
 from functools import partial
@@ -11,7 +11,7 @@ from include.tiering.database.transactions import FenceHolder, writing
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs import sql_batches, sql_deletion_runs
 from include.tiering.runs import store as work_store
-from include.tiering.runs.batch import BatchHeartbeat, SendGate
+from include.tiering.runs.batch import BatchHeartbeat, CancellationToken
 from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_rows
 from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
 from tests.simulation.world.database import database
@@ -50,11 +50,11 @@ def _tokens_restart() -> list[Patch]:
 
 
 def _lease_never_runs_out() -> list[Patch]:
-    return [(SendGate, "lease_valid_until", nothing)]
+    return [(CancellationToken, "lease_valid_until", nothing)]
 
 
 def _pause_not_seen() -> list[Patch]:
-    return [(SendGate, "set_paused", nothing)]
+    return [(CancellationToken, "set_paused", nothing)]
 
 
 def _leases_not_renewed() -> list[Patch]:

@@ -76,7 +76,7 @@ SIZES: Final = Focus(
 VERDICTS: Final = Focus(
     "verdicts",
     {
-        "start_gate": 24,
+        "start_verification": 24,
         "fails": 12,
         "rots": 14,
         "retention_changes": 10,
@@ -85,7 +85,7 @@ VERDICTS: Final = Focus(
         "start_copy_run": 8,
         "owner_changes": -4,
     },
-    {"gates": 1, "verdicts": 1, "by_size": 1, "stalls": 3},
+    {"verifications": 1, "verdicts": 1, "by_size": 1, "stalls": 3},
     (
         "store.stat",
         "metadata.record_verification",
@@ -160,7 +160,7 @@ PUBLICATION: Final = Focus(
         "broker_copies": -100,
         "delete_topic": -2,
     },
-    {"publishes": 1, "gates": 1, "verdicts": 1, "source": 3, "kills": 1, "stalls": 1, "store_refuses": 1},
+    {"publishes": 1, "verifications": 1, "verdicts": 1, "source": 3, "kills": 1, "stalls": 1, "store_refuses": 1},
     ("step record written down", "metadata_topic.append", "publications.claim", "publications.advance"),
 )
 """Topics are published by command, again and again, by several at once."""
@@ -232,14 +232,14 @@ WRONG_PLACES: Final = Focus(
         "migrates": 10,
         "settings_go_wrong": 8,
         "settings_are_mended": 12,
-        "start_gate": 14,
+        "start_verification": 14,
         "fails": 18,
         "start_copy_run": 8,
         "a_weekend_passes": 9,
         "approve": 12,
         "owner_changes": -100,
     },
-    {"mistakes": 1, "gates": 1, "verdicts": 1, "stalls": 1},
+    {"mistakes": 1, "verifications": 1, "verdicts": 1, "stalls": 1},
     ("store.put completes", "store.stat", "metadata.update_segment", "store.delete"),
 )
 """Disks that are not mounted, settings of another place, and `migrate` at that moment."""

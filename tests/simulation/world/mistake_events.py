@@ -138,7 +138,7 @@ class MistakeEvents(EventSource):
             world.watch.rotten.add(failed.segment_id)
             for row, verdict in ((failed, Verdict.FAILED), *((one, Verdict.PASSED) for one in there)):
                 segment_id = RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))
-                world.admin_metadata.record_verdict(segment_id, verdict, detail="seen by the gate")
+                world.admin_metadata.record_verdict(segment_id, verdict, detail="seen by a verification")
             world.store.hidden = frozenset(key for key in world.store.objects if key != MARKER_KEY)
             world.store.hides_all_since = world.scheduler.steps
             self._tell("a segment fails, and the store hides all it has", failed.topic_id_partition)
@@ -170,7 +170,7 @@ class MistakeEvents(EventSource):
         failed = there[self._choices.number(len(there))]
         world.watch.rotten.add(failed.segment_id)
         segment_id = RemoteLogSegmentId(failed.topic_id_partition, Uuid.parse(failed.segment_id))
-        world.admin_metadata.record_verdict(segment_id, Verdict.FAILED, detail="seen by the gate")
+        world.admin_metadata.record_verdict(segment_id, Verdict.FAILED, detail="seen by a verification")
         self._tell("a segment fails", failed.topic_id_partition, f"{failed.start_offset}..{failed.end_offset}")
 
         def comes(_process: Process, _label: str) -> None:

@@ -23,7 +23,7 @@ class QualityEvents(EventSource):
             if self._choices.number(2) == 1:
                 self._damage(row)
             self._world.watch.rotten.add(row.segment_id)
-            self._world.admin_metadata.record_verdict(_id_of(row), Verdict.FAILED, detail="seen by the gate")
+            self._world.admin_metadata.record_verdict(_id_of(row), Verdict.FAILED, detail="seen by a verification")
             self._tell("a segment fails", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
 
     def passes(self) -> None:

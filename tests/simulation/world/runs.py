@@ -1,4 +1,4 @@
-"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again. Gates behind
+"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again. Verifications behind
 copies, and audits, whose plans a person answers."""
 
 from collections.abc import Sequence
@@ -87,23 +87,23 @@ class Runs:
         self._world.happened("an expiration run begins", run_id)
         self._world.start("expirer", body, side)
 
-    def start_gate(self) -> None:
+    def start_verification(self) -> None:
         """Behind a copy run, as its DAG does; that of an old one, too."""
-        if self._copy_runs and len(self._world.alive("gate")) < 3:
+        if self._copy_runs and len(self._world.alive("verifier")) < 3:
             self.verify(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
 
     def verify(self, run_id: str | None, *, missing_is_real: bool = False) -> None:
-        """The gate of a run; None: of all that has not passed. A person may say that what is missing is lost."""
+        """The quality check of a run; None: of all that has not passed. A person may say that what is missing is lost."""
         side = self._world.side if run_id is None else self._sides[run_id]
 
         def body(app: Any, process: Process) -> None:
             report = app.verification.verify_run(run_id, confirm=(lambda _found: True) if missing_is_real else None)
             if self._world.is_watched(process):
-                self._world.watch.gate.ended(process)
+                self._world.watch.quality.ended(process)
             self._world.note(process.name, "verified", f"{report.segments}, {len(report.failed)} broken rules", "")
 
-        self._world.happened("a gate begins", run_id or "of all")
-        self._world.start("gate", body, side)
+        self._world.happened("a verification begins", run_id or "of all")
+        self._world.start("verifier", body, side)
 
     def start_audit(self) -> None:
         """Verification, and plan what goes; a person is asked always."""

@@ -36,7 +36,7 @@ class Tempers:
     keeps_progress: bool
     loses_power: bool
     verdicts: int
-    gates: bool
+    verifications: bool
     audits: bool
     by_size: bool
     has_pools: bool
@@ -83,7 +83,7 @@ class Tempers:
             keeps_progress=is_so("keeps_progress", 8),
             loses_power=is_so("loses_power", 6),
             verdicts=level("verdicts") if choices.number(3) == 1 else focus.temper("verdicts", 0),
-            gates=is_so("gates", 3),
+            verifications=is_so("verifications", 3),
             audits=is_so("audits", 3),
             by_size=is_so("by_size", 5),
             has_pools=is_so("has_pools", 6),

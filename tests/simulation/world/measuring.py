@@ -1,4 +1,4 @@
-"""How the quality gate measures a stored segment here: what the store says of its objects, and how it follows the one
+"""How the quality check measures a stored segment here: what the store says of its objects, and how it follows the one
 before. Whether indexes and batches are sound is the subject of other tests: here they are a model.
 """
 
@@ -21,7 +21,7 @@ _OBJECTS: Final = frozenset({ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANI
 
 @contextmanager
 def measuring_by(current_world: Callable[[], Any]) -> Iterator[None]:
-    """The gate of the product measures so."""
+    """The product measures so."""
 
     def measure(row: SegmentRow, **given: Any) -> SegmentMeasure:
         return _measured(current_world(), row, **given)
@@ -34,12 +34,12 @@ def _measured(
     world: Any, row: SegmentRow, *, previous: Any, storage: Any, limiter: Any, decisions: Sequence[Any], depth: Depth
 ) -> SegmentMeasure:
     metadata, process = row.metadata, world.scheduler.current_process()
-    world.watch.gate.begins(process, metadata)
+    world.watch.quality.begins(process, metadata)
     stored = storage.stat_log_segment(metadata)
     log = next((one for one in stored if one.kind is ObjectKind.LOG), None)
     kinds = {one.kind for one in stored}
     had_failed = row.verdict is Verdict.FAILED
-    world.watch.gate.measured(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
+    world.watch.quality.measured(process, metadata, has_all=kinds >= _OBJECTS, had_failed=had_failed)
     partition = metadata.topic_id_partition
     missing = histories.missing_offsets(previous, metadata, decisions)
     numbers: dict[str, Any] = {

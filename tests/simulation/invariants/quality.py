@@ -14,8 +14,8 @@ _ABOUT_NEIGHBOURS = (_MISSING_OFFSETS, "Q303")
 """Rules that say nothing about the bytes of the segment that fails by them."""
 
 
-class Gate:
-    """Gates of one world, by what their measures were when they were taken."""
+class QualityInvariants:
+    """Verifications of one world, by what their measures were when they were taken."""
 
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
@@ -29,7 +29,7 @@ class Gate:
         self._found_all: dict[Process, dict[str, bool]] = {}
         """Whether it found all objects of a segment that had not failed before."""
         self._missing_again: set[tuple[Process, str]] = set()
-        """Not found by a gate that had listed them as failed: it says what was said before, though somebody may have
+        """Not found by a verification that had listed them as failed: it says what was said before, though somebody may have
         cleared them meanwhile."""
 
     def begins(self, process: Process, metadata: Any) -> None:
@@ -53,9 +53,9 @@ class Gate:
 
     def verified(self, row: Row, process: Process | None) -> None:
         """Its verdict is another one now."""
-        if row.verdict == "passed" and (process is None or not process.name.startswith("gate")):
+        if row.verdict == "passed" and (process is None or not process.name.startswith("verifier")):
             self._failed.pop(row.segment_id, None)
-        if process is None or not process.name.startswith("gate"):
+        if process is None or not process.name.startswith("verifier"):
             return
         if row.verdict == "passed" and self._was_wrong.get((process, row.segment_id)):
             self._watch.broken("a segment that passes is what was written", f"{row} passed {process.name}")
@@ -95,7 +95,7 @@ class Gate:
 
     def ended(self, process: Process) -> None:
         """With no other verification under way, what one failed is not cleared by an older one."""
-        others = [one for one in self._watch.world.alive("gate") if one is not process]
+        others = [one for one in self._watch.world.alive("verifier") if one is not process]
         if others or self._watch.foreign_history:
             return
         for row in self._watch.rows.known.values():

@@ -21,7 +21,7 @@ from tests.simulation.world.records import Record
 if TYPE_CHECKING:
     from tests.simulation.invariants.watch import Watch
 
-ONLY_COPY: Final = "the only copy of an offset within retention never goes"
+ONLY_COPY: Final = "the only copy of an offset within retention is never deleted"
 ABANDONED: Final = "an abandoned copy expires when its offsets are elsewhere"
 _BECAUSE_OF_THE_TOPIC: Final = """
     SELECT 1 FROM planned_deletions d JOIN approvals a ON a.run_id = d.run_id WHERE d.segment_id = ? AND d.reason = ?

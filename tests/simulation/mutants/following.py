@@ -125,7 +125,7 @@ def _may_be_first(call: Call) -> bool:
 FOLLOWING = (
     Mutant(
         "never-back",
-        "a decision lets copies begin where the source is followed",
+        "after a decision copies begin where the source is followed",
         "they go on behind what was copied",
         _never_back,
     ),
@@ -150,7 +150,7 @@ FOLLOWING = (
     ),
     Mutant(
         "end-of-before",
-        "a copy begins where the archive ends when it has STARTED",
+        "a copy begins at the archive's end at the time of STARTED",
         "where it ended when the batch began",
         _end_of_before,
         refused,

@@ -1,7 +1,7 @@
 """What all jobs share: the watch over their parent process, their session, and the outcome of one that failed.
 
 spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
-a task that is busy. A process whose parent dies gets another parent, so a look at the parents' ids is enough. Two
+a task that is busy. A process whose parent dies gets another parent, so a read_ancestors at the parents' ids is enough. Two
 generations are watched: a driver sits below the JVM, and that below whoever submitted the job; a task sits below the
 Python daemon, and that below the JVM.
 """
@@ -55,18 +55,18 @@ class ParentWatch:
         self,
         *,
         grace_seconds: float = 0.0,
-        look: Callable[[], tuple[int, ...]] = ancestors,
+        read_ancestors: Callable[[], tuple[int, ...]] = ancestors,
         leave: Callable[[int], None] = os._exit,
     ) -> None:
         self._grace_seconds = grace_seconds
-        self._look = look
+        self._read_ancestors = read_ancestors
         self._leave = leave
-        self._born_to = look()
+        self._born_to = read_ancestors()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="parent-watch", daemon=True)
 
     def parents_alive(self) -> bool:
-        return self._look() == self._born_to
+        return self._read_ancestors() == self._born_to
 
     def __enter__(self) -> Self:
         self._thread.start()

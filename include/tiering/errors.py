@@ -69,8 +69,8 @@ TieringError
 |-- ClockDisagreesError              the database's clock is contradicted by another one, or by its own events
 |   `-- ClockBehindError             it was set back a little, and catches up    (retriable)
 |-- UnprovedReplacementError         a superseded segment stays until the copy in its place is proved
-|-- HandoverForgottenError           a topic's retention is held back and nobody carries its hand-over on
-|-- RehearsalError                   a hand-over cannot be rehearsed
+|-- HandoverForgottenError           a topic's retention is held back and nobody carries its handover on
+|-- RehearsalError                   a handover cannot be rehearsed
 |   |-- KafkaMissingError            no Java, or not all the jars of a broker
 |   |-- RehearsalSpaceError           no room for what would be copied
 |   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
@@ -356,7 +356,7 @@ class ForeignRecordError(PublicationError):
 
 
 class HandoverForgottenError(TieringError):
-    """A hand-over holds a topic's retention back, and nobody carries it on: a person has to resume or undo it."""
+    """A handover holds a topic's retention back, and nobody carries it on: a person has to resume or undo it."""
 
 
 class RemoteStorageError(TieringError):
@@ -454,7 +454,7 @@ class MetadataUnavailableError(RemoteMetadataError):
 
 
 class RehearsalError(TieringError):
-    """A hand-over cannot be rehearsed; nothing but the rehearsal's own directory was written."""
+    """A handover cannot be rehearsed; nothing but the rehearsal's own directory was written."""
 
 
 class KafkaMissingError(RehearsalError):

@@ -41,11 +41,11 @@ class RemovalIncompleteError(TieringError):
 
 
 class HandoverRefusedError(TieringError):
-    """A hand-over stopped: a check refused, or a person has to act. Its guards hold until it goes on or is undone."""
+    """A handover stopped: a check refused, or a person has to act. Its guards hold until it goes on or is undone."""
 
 
 class HandoverWaitsError(TieringError):
-    """A hand-over waits for brokers, a lease or a checkpoint: another try goes on with it."""
+    """A handover waits for brokers, a lease or a checkpoint: another try goes on with it."""
 
     retriable = True
 

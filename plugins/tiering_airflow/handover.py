@@ -2,7 +2,7 @@
 
 Each opens the library, carries one step on, and says the result.
 
-XCom carries the id of the hand-over; the question to a person, steps, old values, checks and approvals are in the
+XCom carries the id of the handover; the question to a person, steps, old values, checks and approvals are in the
 platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.
 """
 
@@ -36,7 +36,7 @@ HANDOVER_ID: Final = f"{{{{ ti.xcom_pull(task_ids='{BEGIN_TASK_ID}', key='{HANDO
 
 
 class BeginHandoverOperator(BaseOperator):
-    """Begins the hand-over that the form asks for, or goes on with the one of this topic that has not ended."""
+    """Begins the handover that the form asks for, or goes on with the one of this topic that has not ended."""
 
     def execute(self, context: "Context") -> dict[str, str]:
         """Raises UnknownTopicError, SettingError, LeaseLostError: somebody drives it now."""
@@ -50,7 +50,7 @@ class BeginHandoverOperator(BaseOperator):
             if found is None or found.state.has_ended:
                 found = app.handover.begin(topic, wanted, author=author(context["dag_run"]))
             else:
-                self.log.info("A hand-over is %s at %s: going on", found.state, found.step)
+                self.log.info("A handover is %s at %s: going on", found.state, found.step)
                 found = app.handover.carry_on(
                     found.handover_id, until=HandoverStep.PRECONDITIONS, resume=True, driver=driver(context)
                 )
@@ -59,7 +59,7 @@ class BeginHandoverOperator(BaseOperator):
 
 
 class HandoverStepOperator(BaseOperator):
-    """Carries the hand-over on up to one step, and shows the checklist. A step that is done already costs a look."""
+    """Carries the handover on up to one step, and shows the checklist. A step that is done already costs a look."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -160,7 +160,7 @@ class HandoverOutcomeOperator(BaseOperator):
 
 
 class ForgottenHandoversOperator(BaseOperator):
-    """Fails if a hand-over holds a topic's retention back and nobody carries it on; publishes how many there are."""
+    """Fails if a handover holds a topic's retention back and nobody carries it on; publishes how many there are."""
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raises HandoverForgottenError with one line for each."""

@@ -69,7 +69,7 @@ def read_so_far(app: App) -> int:
 
 def test_killed_at_each_step_of_each_page_it_loses_and_doubles_nothing(app: App) -> None:
     deaths = 0
-    die("--kill-at", IngestStep.LOOKED)
+    die("--kill-at", IngestStep.BOUNDS_STORED)
     assert read_so_far(app) == 0
     for page in range(CHAINS):
         before = read_so_far(app)
@@ -94,7 +94,7 @@ def test_killed_while_it_reads_again_nobody_is_served_before_all_is_there(app: A
     assert run_worker("one", worker=WORKER) == 0
     partitions = app.adapters.stores.metadata.partitions()
     rows = {one: app.adapters.stores.metadata.list_segments(one) for one in partitions}
-    die("--again", "--kill-at", IngestStep.LOOKED)
+    die("--again", "--kill-at", IngestStep.BOUNDS_STORED)
     assert not any(app.adapters.stores.metadata.is_ready(one) for one in partitions)
     for point in (IngestStep.READ, BEFORE_COMMIT, IngestStep.APPLIED) * 3:
         die("--kill-at", point)

@@ -79,12 +79,12 @@ class ObjectStoreContract:
     def test_a_look_tells_size_and_time_of_what_is_there(self, store: ObjectStore, backdoor: Backdoor) -> None:
         earliest_ms = (time.time_ns() // 1_000_000_000) * 1000
         put(store, KEY, b"what was sent")
-        seen = store.look(KEY)
+        seen = store.head(KEY)
         assert seen is not None
         assert (seen.size_bytes, seen.version_id) == (13, None)
         assert earliest_ms - 1000 <= seen.last_modified_ms <= time.time_ns() // 1_000_000 + 1000
-        assert store.look(KEY + ".other") is None
-        assert store.look("elsewhere/" + KEY) is None
+        assert store.head(KEY + ".other") is None
+        assert store.head("elsewhere/" + KEY) is None
 
     def test_a_write_is_confirmed_by_the_store_alone(self, store: ObjectStore) -> None:
         content = some_bytes(BLOCK_BYTES + 1)

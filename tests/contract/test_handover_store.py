@@ -73,9 +73,9 @@ def test_one_id_is_not_of_two_topics(store):
 
 
 def test_what_nobody_began_is_refused(store):
-    with pytest.raises(StateConflictError, match="no hand-over"):
+    with pytest.raises(StateConflictError, match="no handover"):
         store.handover(ID)
-    with pytest.raises(StateConflictError, match="no hand-over"):
+    with pytest.raises(StateConflictError, match="no handover"):
         store.drive(ID, "driver", lease_ms=1)
 
 

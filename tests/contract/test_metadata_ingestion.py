@@ -69,7 +69,7 @@ def feed(ingestion: SqlMetadataIngestion, *told: MetadataEvent, at_most: int = 1
     """As many records, appended to what metadata partition 0 holds, in pages; returns the findings."""
     begin = ingestion.positions()[0].next_offset if ingestion.positions() else 0
     end = begin + len(told)
-    ingestion.look(TOPIC, {0: OffsetBounds(0, end)})
+    ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, end)})
     findings: list[str] = []
     for first in range(0, len(told), at_most):
         page = tuple(enumerate(told[first : first + at_most], begin + first))
@@ -157,7 +157,7 @@ def test_one_copy_of_the_set_was_abandoned():
 
 
 def test_a_page_is_applied_once(ingestion: SqlMetadataIngestion, metadata: RemoteLogMetadata):
-    ingestion.look(TOPIC, {0: OffsetBounds(0, 1)})
+    ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, 1)})
     page = IngestPage(0, 0, 1, ((0, A),))
     ingestion.apply(page)
     with pytest.raises(StateConflictError, match="up to 1, not 0"):
@@ -379,10 +379,10 @@ class TestPositions:
 
     def test_a_shorter_topic_stops_its_partition(self, ingestion: SqlMetadataIngestion, topic: MemoryMetadataTopic):
         Ingester(topic, ingestion).run()
-        (position,) = ingestion.look(TOPIC, {0: OffsetBounds(0, 3)})
+        (position,) = ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, 3)})
         assert position.is_lost
         assert "ends at 3" in (position.stopped or "")
-        (position,) = ingestion.look(TOPIC, {0: OffsetBounds(0, 4)})
+        (position,) = ingestion.record_bounds(TOPIC, {0: OffsetBounds(0, 4)})
         assert position.stopped is None, "a leader that had not caught up is one again"
 
     def test_reading_again_keeps_what_is_told_and_removes_what_is_not(
@@ -435,7 +435,7 @@ class TestPositions:
         assert not_ready(engine) is None, "nothing was ever read"
         number = metadata_partition_of(PARTITION, 3)
         identity = MetadataTopicIdentity(uuid(7), 3)
-        ingestion.look(identity, {number: OffsetBounds(0, 5)})
+        ingestion.record_bounds(identity, {number: OffsetBounds(0, 5)})
         assert not_ready(engine) is None, "nobody's topic waits for nothing"
         registry.set_owner(PARTITION.topic_id, "orders", TopicOwner.BROKER, expected=TopicOwner.NONE, author="test")
         assert "5 records" in (not_ready(engine) or "")

@@ -145,7 +145,7 @@ def test_an_object_goes_behind_a_marker_and_a_version_for_good(versioned: Any) -
     store, versions = versioned
     put(store, LOG)
     (_, version, _), *_ = versions()
-    seen = store.look(LOG)
+    seen = store.head(LOG)
     assert seen is not None
     assert seen.version_id == version
     orphans = orphans_of(store)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
-from include.tiering.configs.pools import PoolsStatus, look_at_pools, mirrored_pools
+from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_pools
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
 from include.tiering.copying.copy_batch import BatchResult, UncopiedSegment
 from include.tiering.copying.decisions import FollowSource, Skip
@@ -189,8 +189,8 @@ class FakeApp:
         self._called("sizes", {})
         return self.partition_sizes
 
-    def _size_report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
-        self._called("size_report", {"topics": topics, "look_at_log_dirs": look_at_log_dirs})
+    def _size_report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
+        self._called("size_report", {"topics": topics, "scan_log_dirs": scan_log_dirs})
         return SizeReport(
             [size for size in self.partition_sizes if not topics or matches(size.topic_id_partition.topic, topics)]
         )
@@ -246,7 +246,7 @@ class FakeApp:
     def _pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
         self._called("pools_status", {"ask_airflow": ask_airflow})
         if ask_airflow:
-            return look_at_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)
+            return compare_pools(self.adapters.pools, self.adapters.stores.pool_mirror, self.adapters.stores.work)
         return mirrored_pools(self.adapters.stores.pool_mirror, self.adapters.stores.work)
 
     def _alter_configs(self, entity: ConfigEntity, changes: Mapping[str, str | None], *, author: str) -> AlteredConfigs:

@@ -56,9 +56,9 @@ class MemoryConfigStore:
 class ScriptedLedger:
     """`QuotaLedger` that keeps the newest announcement. A worker takes it after so many looks; None: never."""
 
-    def __init__(self, **looks_until_taken: int | None) -> None:
+    def __init__(self, **reads_until_taken: int | None) -> None:
         self.announced: list[QuotasInForce] = []
-        self.looks_until_taken = looks_until_taken
+        self.reads_until_taken = reads_until_taken
         self.looks = 0
 
     def announce(self, quotas: QuotasInForce) -> None:
@@ -72,5 +72,5 @@ class ScriptedLedger:
         self.looks += 1
         return tuple(
             QuotaWorker(name, self.in_force().version if needed is not None and self.looks > needed else 0)
-            for name, needed in self.looks_until_taken.items()
+            for name, needed in self.reads_until_taken.items()
         )

@@ -1,4 +1,4 @@
-"""A topic handed to its brokers by hand: our objects and our records, with none of the hand-over's steps around them.
+"""A topic handed to its brokers by hand: our objects and our records, with none of the handover's steps around them.
 
 What the brokers make of them is what these tests are about; `./tiering handover` has tests of its own.
 """

@@ -92,17 +92,17 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 def contradictions(damage: Damage, kept: Kept) -> list[str]:
     """Between what the catalogue says and what is found. Where requests take their time, nobody looks for more."""
     with done(damage, kept.store) as scene:
-        shallow = broken(scene.look(SHALLOW))
-        deep = broken(scene.look(DEEP)) if kept.is_cheap or damage.depth is not SHALLOW else {"nobody looked"}
-        beside = scene.look_beside() if kept.is_cheap or damage.is_told_beside else set()
+        shallow = broken(scene.measure(SHALLOW))
+        deep = broken(scene.measure(DEEP)) if kept.is_cheap or damage.depth is not SHALLOW else {"nobody looked"}
+        beside = scene.of_neighbours() if kept.is_cheap or damage.is_told_beside else set()
     found = beside | {SHALLOW: shallow, DEEP: deep, ANY: set()}[damage.depth]
     wrong = [f"{rule} is not found" for rule in damage.rules if rule not in found]
     if damage.depth is not SHALLOW and shallow:
-        wrong.append(f"a shallow look finds {sorted(shallow)}")
+        wrong.append(f"a shallow measure finds {sorted(shallow)}")
     if damage.depth is ANY and deep:
-        wrong.append(f"a deep look finds {sorted(deep)}")
+        wrong.append(f"a deep measure finds {sorted(deep)}")
     if damage.depth is SHALLOW and not deep:
-        wrong.append("a deep look finds nothing")
+        wrong.append("a deep measure finds nothing")
     return wrong
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_log_has_not_the_checksum_of_the_source(in_files: Kept) -> Non
     unseen = []
     for damage in (one for group in OF_LOGS for one in CATALOGUE[group] if one.recorded):
         with done(damage.against_the_source, in_files.store) as scene:
-            if not broken(scene.look(SHALLOW)) & {"Q101", "Q102"}:
+            if not broken(scene.measure(SHALLOW)) & {"Q101", "Q102"}:
                 unseen.append(damage.name)
     assert unseen == []
 
@@ -128,7 +128,7 @@ def test_what_is_said_to_be_unseen_is_unseen(kept: Kept, group: str) -> None:
     found = {}
     for damage in NOT_CAUGHT[group]:
         with done(damage, kept.store) as scene:
-            found[damage.name] = broken(scene.look(SHALLOW)) | broken(scene.look(DEEP)) | scene.look_beside()
+            found[damage.name] = broken(scene.measure(SHALLOW)) | broken(scene.measure(DEEP)) | scene.of_neighbours()
     assert {name: rules for name, rules in found.items() if rules} == {}
 
 

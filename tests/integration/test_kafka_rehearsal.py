@@ -1,4 +1,4 @@
-"""A hand-over rehearsed with log directories of two real brokers that are gone; `make test-kafka` is the long way."""
+"""A handover rehearsed with log directories of two real brokers that are gone; `make test-kafka` is the long way."""
 
 from pathlib import Path
 

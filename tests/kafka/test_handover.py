@@ -109,7 +109,7 @@ def _require_expiration_by_the_broker(cluster: KafkaCluster, topic: str) -> None
 
 @pytest.mark.timeout(1_500)
 def test_limited_retention_loses_nothing(cluster: KafkaCluster, deployment: BrokerDeployment) -> None:
-    """Without the hand-over's override this broker loses the oldest segments of some of these partitions. So it does
+    """Without the handover's override this broker loses the oldest segments of some of these partitions. So it does
     when
     it is started again while local segments and remote ones together exceed the limit: the switch is not the end."""
     topic, partitions = "limited", tuple(range(20))

@@ -1,4 +1,4 @@
-"""The whole hand-over through Airflow's DAG, a real scheduler and a real broker, while producers go on."""
+"""The whole handover through Airflow's DAG, a real scheduler and a real broker, while producers go on."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -54,7 +54,7 @@ def begun(lab: Lab, name: str, brokers: list[int], *, records: int = 400, config
     """A topic of which all that has rolled is archived."""
     lab.make_topic(name, brokers, config=config)
     lab.produce(name, records)
-    row = lab.look("begun", name)
+    row = lab.observe("begun", name)
     assert (codes(row, "ready"), codes(row, "copy"), codes(row, "verify")) == ({0}, {0}, {0}), row
 
 
@@ -62,14 +62,14 @@ def test_a_follower_is_elected(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2, 3])
     events.elect_another(lab, prefix)
     lab.produce(prefix, 200)
-    row = lab.look("preferred election", prefix)
+    row = lab.observe("preferred election", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
 def test_a_leader_is_killed(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2, 3])
     events.kill_leader(lab, prefix)
-    row = lab.look("leader killed", prefix)
+    row = lab.observe("leader killed", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -78,10 +78,10 @@ def test_an_unclean_election_replaces_archived_records(lab: Lab, prefix: str, th
     """The source ends below, about at, or beyond the archive's end."""
     begun(lab, prefix, [1, 2], records=250, config=events.UNCLEAN)
     events.lose_records(lab, prefix, lost=250, then=then)
-    row = lab.look(f"unclean election, source ends {where} the archive's end", prefix, decide=True)
+    row = lab.observe(f"unclean election, source ends {where} the archive's end", prefix, decide=True)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
     lab.produce(prefix, 400)
-    row = lab.look("decided", prefix)
+    row = lab.observe("decided", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -90,19 +90,19 @@ def test_a_divergence_is_not_forgotten_when_the_log_start_passes_it(lab: Lab, pr
     """The source's log start passes the archive's end (`beyond`: by whole segments) before somebody decides."""
     begun(lab, prefix, [2, 3], records=250, config=events.UNCLEAN)
     events.lose_records(lab, prefix, lost=250, then=700)
-    lab.look("unclean election", prefix)
+    lab.observe("unclean election", prefix)
     events.delete_records(lab, prefix, 800 if beyond else 440)
-    row = lab.look("the log start passes the archive's end", prefix, decide=True)
+    row = lab.observe("the log start passes the archive's end", prefix, decide=True)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
     lab.produce(prefix, 200)
-    row = lab.look("decided", prefix)
+    row = lab.observe("decided", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
 def test_records_that_were_lost_before_they_were_copied(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [3, 1], records=250, config=events.UNCLEAN)
     events.lose_records(lab, prefix, lost=30, then=400, copied=False)
-    row = lab.look("unclean election, what it lost was not archived", prefix)
+    row = lab.observe("unclean election, what it lost was not archived", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -110,15 +110,15 @@ def test_replicas_move(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2])
     events.move_replicas(lab, prefix)
     lab.produce(prefix, 200)
-    row = lab.look("reassigned", prefix)
+    row = lab.observe("reassigned", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
 def test_a_disk_is_replaced(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [3, 1, 2])
-    events.replace_disk(lab, 3, lambda: lab.look("its disk is empty, the broker is down", prefix))
+    events.replace_disk(lab, 3, lambda: lab.observe("its disk is empty, the broker is down", prefix))
     lab.produce(prefix, 200)
-    row = lab.look("disk replaced", prefix)
+    row = lab.observe("disk replaced", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -126,34 +126,34 @@ def test_a_broker_is_replaced(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [2, 1])
     events.replace_broker(lab, 2)
     lab.produce(prefix, 200)
-    row = lab.look("broker replaced, nobody named the new one's directory", prefix)
+    row = lab.observe("broker replaced, nobody named the new one's directory", prefix)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
     operations.name_directories(lab, [1, 3, 4])
-    row = lab.look("its directory is named", prefix)
+    row = lab.observe("its directory is named", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
     events.retire_spare(lab)
     operations.name_directories(lab, [1, 2, 3])
-    row = lab.look("its replicas are back", prefix)
+    row = lab.observe("its replicas are back", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
 def test_a_topic_is_compacted_for_a_while(lab: Lab, prefix: str) -> None:
     lab.make_topic(prefix, [1, 2, 3], kind="compacted")
     lab.produce(prefix, 300)
-    lab.look("begun", prefix)
+    lab.observe("begun", prefix)
     lab.produce(prefix, 400)
     events.compact_for_a_while(lab, prefix)
-    row = lab.look("delete, compact, delete", prefix, decide=True)
+    row = lab.observe("delete, compact, delete", prefix, decide=True)
     assert (codes(row, "plan"), codes(row, "doctor")) == ({1}, {1}), row
     lab.produce(prefix, 200)
-    row = lab.look("decided", prefix)
+    row = lab.observe("decided", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
 def test_a_topic_is_created_again(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2, 3])
     events.recreate(lab, prefix, records=500)
-    row = lab.look("deleted and created again", prefix)
+    row = lab.observe("deleted and created again", prefix)
     assert (codes(row, "copy"), codes(row, "ready"), codes(row, "doctor")) == ({0}, {0}, {0}), row
 
 
@@ -161,7 +161,7 @@ def test_a_topic_is_deleted(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2])
     begun(lab, f"{prefix}-stays", [2, 3])
     lab.delete_topic(prefix)
-    row = lab.look("deleted", prefix)
+    row = lab.observe("deleted", prefix)
     assert (codes(row, "copy"), codes(row, "ready"), codes(row, "doctor")) == ({0}, {0}, {0}), row
 
 
@@ -169,10 +169,10 @@ def test_a_leaders_directory_is_out_of_sight(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [2, 3])
     lab.produce(prefix, 200)
     operations.name_directories(lab, [1, 3])
-    row = lab.look("the leader's directory is not named", prefix)
+    row = lab.observe("the leader's directory is not named", prefix)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
     operations.name_directories(lab, [1, 2, 3])
-    row = lab.look("it is named", prefix)
+    row = lab.observe("it is named", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -186,7 +186,7 @@ def test_a_high_watermark_of_another_log(lab: Lab, prefix: str) -> None:
     assert (copied.code, copied.document["copied"]) == (1, [])
     assert ["high watermark above the log's end" in one["detail"] for one in copied.document["held_back"]] == [True]
     lab.produce(prefix, 50)
-    row = lab.look("a checkpoint of another log, and the next one", prefix)
+    row = lab.observe("a checkpoint of another log, and the next one", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -194,7 +194,7 @@ def test_records_are_deleted_below_the_archives_end(lab: Lab, prefix: str) -> No
     begun(lab, prefix, [1, 2, 3])
     events.delete_records(lab, prefix, 200)
     lab.produce(prefix, 200)
-    row = lab.look("records deleted below the archive's end", prefix)
+    row = lab.observe("records deleted below the archive's end", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -206,9 +206,9 @@ def test_records_go_before_they_are_archived(lab: Lab, prefix: str, retention: b
         events.expire_at_broker(lab, prefix, keep_bytes=40_000)
     else:
         events.delete_records(lab, prefix, 700)
-    row = lab.look("retention" if retention else "records deleted", prefix, decide=True)
+    row = lab.observe("retention" if retention else "records deleted", prefix, decide=True)
     assert (codes(row, "plan"), codes(row, "copy"), codes(row, "doctor")) == ({1}, {1}, {1}), row
-    row = lab.look("decided", prefix)
+    row = lab.observe("decided", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -217,11 +217,11 @@ def test_a_follower_is_spoiled_and_leads(lab: Lab, prefix: str) -> None:
     lab.make_topic(prefix, [1, 2])
     lab.produce(prefix, 300)
     follower = events.spoil_follower(lab, prefix)
-    row = lab.look("a follower's replica is spoiled", prefix)
+    row = lab.observe("a follower's replica is spoiled", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
     events.rebuild_follower(lab, prefix, follower)
     lab.produce(prefix, 200)
-    row = lab.look("the replica is rebuilt", prefix)
+    row = lab.observe("the replica is rebuilt", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -229,14 +229,14 @@ def test_a_backup_of_the_database_is_put_back(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [3, 1, 2])
     backups = operations.back_up(lab)
     lab.produce(prefix, 300)
-    lab.look("a backup, and copies behind it", prefix)
+    lab.observe("a backup, and copies behind it", prefix)
     for backup in backups:
         backup.put_back()
-    row = lab.look("the backup is put back", prefix, served=False)
+    row = lab.observe("the backup is put back", prefix, served=False)
     assert codes(row, "copy") == {1}, row
     assert operations.take_over(lab) == {"brokers": 0, "log dirs": 0}
     lab.produce(prefix, 200)
-    row = lab.look("taken over and adopted", prefix)
+    row = lab.observe("taken over and adopted", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -245,11 +245,11 @@ def test_an_open_transaction_holds_the_copy_back(lab: Lab, prefix: str) -> None:
     lab.produce(prefix, 300)
     with events.open_transaction(lab, prefix, records=50) as end:
         lab.produce(prefix, 300)
-        row = lab.look("a transaction is open, others end behind it", prefix)
+        row = lab.observe("a transaction is open, others end behind it", prefix)
         assert codes(row, "doctor") == {1}, row
         end()
     lab.produce(prefix, 100)
-    row = lab.look("it is aborted", prefix)
+    row = lab.observe("it is aborted", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -257,7 +257,7 @@ def test_our_retention_takes_the_oldest(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [1, 2, 3], records=600)
     assert min(operations.expire(lab, prefix, keep_bytes=30_000).values()) > 0
     lab.produce(prefix, 200)
-    row = lab.look("our retention", prefix)
+    row = lab.observe("our retention", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row
 
 
@@ -266,8 +266,8 @@ def test_a_copy_is_killed(lab: Lab, prefix: str) -> None:
     begun(lab, prefix, [2, 1, 3])
     lab.produce(prefix, 600)
     operations.kill_copies(lab)
-    row = lab.look("copies killed", prefix)
+    row = lab.observe("copies killed", prefix)
     assert codes(row, "copy") <= {0, 3}, row
     operations.wait_for_leases(lab)
-    row = lab.look("their leases ended", prefix)
+    row = lab.observe("their leases ended", prefix)
     assert (codes(row, "copy"), codes(row, "doctor")) == ({0}, {0}), row

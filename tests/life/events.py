@@ -44,7 +44,7 @@ def lose_records(lab: Lab, name: str, *, lost: int, then: int, copied: bool = Tr
     cluster.wait_for(name, lambda now: now.in_sync == {leader}, "the leader is alone")
     lab.produce(name, lost)
     if copied:
-        lab.look(event or "its follower is down, records on the leader alone", name, served=False)
+        lab.observe(event or "its follower is down, records on the leader alone", name, served=False)
     cluster.stop(leader)
     cluster.start(lagging)
     cluster.wait_for(name, lambda now: now.leader == lagging, "the one that lagged leads")

@@ -93,7 +93,7 @@ class Lab:
             producer.poll(0)
         assert producer.flush(WAIT_SECONDS) == 0
 
-    def look(self, event: str, name: str, *, served: bool = True, decide: bool = False, true: str = "") -> Row:
+    def observe(self, event: str, name: str, *, served: bool = True, decide: bool = False, true: str = "") -> Row:
         """Both platforms are asked, archive and are compared; `name` is the topic that the event was about.
 
         `served`: all that can be fetched is compared too. `decide`: what waits for a person is decided, then copied.

@@ -38,7 +38,7 @@ class Walk:
         lab.make_topic(TRANSACTIONS, [1, 3, 2], kind="transactions")
         for name in lab.topics:
             lab.produce(name, 300)
-        lab.look("begun", PLAIN)
+        lab.observe("begun", PLAIN)
 
     def run(self, seconds: float, say: Callable[[str], None]) -> None:
         """Until then, or until the first finding; each event is begun and ended."""
@@ -53,7 +53,7 @@ class Walk:
             self.done[title] += 1
             self._write(name)
             # Everything is fetched and compared now and then, and in the end.
-            self.lab.look(title, name, served=self.steps % 4 == 0, decide=self._random.random() < 0.7)
+            self.lab.observe(title, name, served=self.steps % 4 == 0, decide=self._random.random() < 0.7)
             say(f"{self.steps:4} {title} ({name}), {time.monotonic() - before:.0f} s")
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ class Walk:
         operations.name_directories(lab, _NAMED)
         operations.wait_for_leases(lab)
         for _ in range(2):
-            lab.look("the walk ends", PLAIN, decide=True)
+            lab.observe("the walk ends", PLAIN, decide=True)
 
     @property
     def steps(self) -> int:
@@ -139,7 +139,7 @@ def _disk_replaced(walk: Walk) -> str:
     if node == SPARE:
         node = walk.number(1, 3)
     events.replace_disk(
-        walk.lab, node, lambda: walk.lab.look("its disk is empty, the broker is down", name, served=False)
+        walk.lab, node, lambda: walk.lab.observe("its disk is empty, the broker is down", name, served=False)
     )
     return name
 
@@ -152,7 +152,7 @@ def _broker_replaced(walk: Walk) -> str:
         operations.name_directories(lab, _NAMED)
         return name
     events.replace_broker(lab, walk.number(1, 3))
-    lab.look("the new broker's directory is not named yet", name, served=False)
+    lab.observe("the new broker's directory is not named yet", name, served=False)
     operations.name_directories(lab, [*_NAMED, SPARE])
     return name
 
@@ -162,7 +162,7 @@ def _compacted_for_a_while(walk: Walk) -> str | None:
     lab = walk.lab
     lab.cluster.alter_topic(COMPACTED, cleanup_policy="delete")
     lab.produce(COMPACTED, walk.number(100, 300))
-    lab.look("the compacted topic is not compacted", COMPACTED, served=False, decide=True)
+    lab.observe("the compacted topic is not compacted", COMPACTED, served=False, decide=True)
     lab.produce(COMPACTED, walk.number(100, 300))
     events.compact_for_a_while(lab, COMPACTED, records=walk.number(50, 200))
     return COMPACTED
@@ -198,7 +198,7 @@ def _directory_out_of_sight(walk: Walk) -> str:
     lab.produce(name, 200)
     leader, named = lab.cluster.replicas(name).leader, lab.platforms[0].nodes
     operations.name_directories(lab, [node for node in named if node != leader])
-    lab.look("the leader's directory is not named", name, served=False)
+    lab.observe("the leader's directory is not named", name, served=False)
     operations.name_directories(lab, named)
     return name
 
@@ -250,7 +250,7 @@ def _backup_put_back(walk: Walk) -> str | None:
     for backup in walk.backups:
         backup.put_back()
     walk.backups = []
-    walk.lab.look("a backup was put back", PLAIN, served=False)
+    walk.lab.observe("a backup was put back", PLAIN, served=False)
     operations.take_over(walk.lab)
     return PLAIN
 
@@ -259,7 +259,7 @@ def _follower_spoiled(walk: Walk) -> str:
     lab, name = walk.lab, walk.topic(plain=True)
     lab.produce(name, 100)
     follower = events.spoil_follower(lab, name)
-    lab.look("a follower's replica is spoiled", name, served=False)
+    lab.observe("a follower's replica is spoiled", name, served=False)
     events.rebuild_follower(lab, name, follower)
     return name
 
@@ -275,7 +275,7 @@ def _transaction_open(walk: Walk) -> str:
     lab = walk.lab
     with events.open_transaction(lab, TRANSACTIONS, records=50) as end:
         lab.produce(TRANSACTIONS, 200)
-        lab.look("a transaction is open", TRANSACTIONS, served=False)
+        lab.observe("a transaction is open", TRANSACTIONS, served=False)
         end()
     return TRANSACTIONS
 

@@ -39,7 +39,7 @@ def test_rows_say_what_the_cache_says(engine: Engine, records: Records, page_rec
     empty(engine)
     ingestion = SqlMetadataIngestion(engine, CLUSTER_ID)
     bounds = {0: OffsetBounds(0, len(records))}
-    ingestion.look(TOPIC, bounds)
+    ingestion.record_bounds(TOPIC, bounds)
     feed(ingestion, records, page_records)
     if again:
         ingestion.read_again(TOPIC, bounds, author="test")

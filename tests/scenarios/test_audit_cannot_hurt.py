@@ -318,7 +318,7 @@ class TestCopyInFlight:
         assert {item.outcome for item in results[0].items} == {RemovalOutcome.REMOVED}
         assert missing_objects(raced) == []
 
-    @pytest.mark.parametrize("step", [RemovalStep.LOOKED, RemovalStep.MARKED, RemovalStep.REMOVED])
+    @pytest.mark.parametrize("step", [RemovalStep.CHECKED, RemovalStep.MARKED, RemovalStep.REMOVED])
     def test_a_copy_at_any_step_of_a_removal(self, archive, store, step):
         archive.set_default(tiering_audit_min_age_ms=0)
         plant_orphan(store)

@@ -143,7 +143,7 @@ class TestBehind:
     def test_what_is_known_to_be_unread_is_left_out_until_it_is_read(self, behind: ObservedCluster):
         with behind.opened() as app:
             topic = app.adapters.metadata_topic_reader
-            app.adapters.stores.ingestion.look(
+            app.adapters.stores.ingestion.record_bounds(
                 MetadataTopicIdentity(topic.topic_id(), topic.partition_count()), app.ingestion.topic_bounds()
             )
             unread = {str(one) for one in app.adapters.stores.ingestion.unread()}

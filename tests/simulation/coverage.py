@@ -49,9 +49,9 @@ OTHER_EVENTS: Final = (
     "delete-records is asked for",
     "a topic is published",
     "a late record arrives",
-    "a hand-over is carried on",
-    "a hand-over is approved",
-    "a hand-over is undone",
+    "a handover is carried on",
+    "a handover is approved",
+    "a handover is undone",
     "remote storage is switched on by hand",
     "a topic's retention is changed",
     "a broker's copy task runs",
@@ -74,12 +74,12 @@ HANDOVER_EVENTS: Final = (
     "a topic is deleted",
     "a process is killed",
     "a process stalls",
-    "a hand-over is carried on",
-    "a hand-over is undone",
+    "a handover is carried on",
+    "a handover is undone",
     "remote storage is switched on by hand",
     "a topic's retention is changed",
 )
-"""During each step of a hand-over."""
+"""During each step of a handover."""
 SUBJECTS: Final = (
     *(focus for focus in FOCUSES.options if isinstance(focus, Focus)),
     PUBLICATION,
@@ -129,7 +129,7 @@ def report(versions: Mapping[str, Tally]) -> str:
         lines.append(f"| {event} | {' | '.join(counts)} |")
     lines += [
         "",
-        f"| event, during a hand-over's step: | {' | '.join(HandoverStep)} |",
+        f"| event, during a handover's step: | {' | '.join(HandoverStep)} |",
         "|---|" + "---|" * len(HandoverStep),
     ]
     killed = [str(tally.coverage[f"killed during: {step}"]) for step in HandoverStep]

@@ -130,7 +130,7 @@ def _interrupted(world: World, runs: Runs) -> int:
 
 
 def _prepare(world: World, runs: Runs, handovers: HandoverEvents) -> int:
-    """A hand-over has got somewhere in peace, or what is remote can be published. Returns the steps that all of it
+    """A handover has got somewhere in peace, or what is remote can be published. Returns the steps that all of it
     took."""
     scheduler = world.scheduler
 

@@ -409,7 +409,7 @@ class App:
 
         adapters, stores = self.adapters, self.adapters.stores
         if not adapters.has_brokers:
-            raise SettingError("cluster.bootstrap_servers is not set: a hand-over asks and changes the brokers")
+            raise SettingError("cluster.bootstrap_servers is not set: a handover asks and changes the brokers")
         self.log_dirs.require_cluster()
         settings = self.effective_configs.settings().handover
         return HandoverPorts(

@@ -148,7 +148,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
 
 
 class _Run:
-    """One hand-over of the samples, and the readings around it."""
+    """One handover of the samples, and the readings around it."""
 
     def __init__(self, app: App, samples: Sequence[PartitionSample], watcher: Watcher) -> None:
         self._app = app
@@ -264,7 +264,7 @@ def rehearse(
 
     Raises:
         SettingError: no log directories, or no topic name.
-        UnknownTopicError, RehearsalError, SourceError, BrokersError: it did not come to a hand-over.
+        UnknownTopicError, RehearsalError, SourceError, BrokersError: it did not come to a handover.
     """
     samples, configs = _sampled(app, topic, max_bytes)
     sources = _sources(app, samples)

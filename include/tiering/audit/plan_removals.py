@@ -260,7 +260,7 @@ def _segment_id(finding: AuditFinding) -> RemoteLogSegmentId | None:
 
 def _too_young(found: Sequence[AuditFinding], newest_ms: int) -> Spared | None:
     """The youngest decides for all: whoever still writes or removes there is not yet forgotten."""
-    times = [one.last_modified_ms for one in found]
+    times = [finding.last_modified_ms for finding in found]
     if any(time_ms is None for time_ms in times):
         return Spared.AGE_UNKNOWN
     return Spared.YOUNG if any(time_ms is not None and time_ms > newest_ms for time_ms in times) else None

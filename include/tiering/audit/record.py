@@ -119,7 +119,7 @@ def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memor
     """What the database has stored of the time before it was set back. Segments that were copied since say nothing
     about what it lost.
     """
-    times = [one.memory_ms for one in active if one.memory_ms is not None]
+    times = [active_guard.memory_ms for active_guard in active if active_guard.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
 
 
@@ -171,7 +171,7 @@ def _younger_than_memory(evidence: AuditEvidence) -> UnknownCopy | None:
         for unknown_copy in evidence.unknown_copies
         if unknown_copy.began_ms is not None and unknown_copy.began_ms >= newest_ms
     ]
-    return max(younger, key=lambda one: one.began_ms or 0, default=None)
+    return max(younger, key=lambda copy: copy.began_ms or 0, default=None)
 
 
 class FindingState(StrEnum):

@@ -4,7 +4,7 @@ A copy writes its row before its first object, and an adoption its row under a l
 or a tombstone, belongs to no segment, and once its id is marked for deletion, no segment can begin under it.
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
-    LOOKED      the store asked again, key by key: all that    nothing                                -
+    CHECKED      the store asked again, key by key: all that    nothing                                -
                 is there was planned, and is as it was seen
     MARKED      in one transaction, under the lease: no row    ids that no segment can have, all      A
                 in any state but a tombstone; ids marked       objects
@@ -47,7 +47,7 @@ ATTEMPTS_PER_GROUP: Final = 333
 """Three objects each make 999 keys, which a store takes in one request."""
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
-_LOOKS_AT_ONCE: Final = 8
+_CHECKS_AT_ONCE: Final = 8
 _REMOVAL: Final[Mapping[FindingKind, OrphanKind]] = {
     FindingKind.ORPHAN: OrphanKind.OBJECT,
     FindingKind.OPEN_MULTIPART_UPLOAD: OrphanKind.UPLOAD,
@@ -61,7 +61,7 @@ _log: Final = get_logger(__name__)
 class RemovalStep(StrEnum):
     """Named points of the protocol, in order; reported after each is done, with the number of removals in the group."""
 
-    LOOKED = "looked again"
+    CHECKED = "checked again"
     MARKED = "ids marked for deletion"
     REMOVED = "objects removed"
     RECORDED = "outcomes recorded"
@@ -94,7 +94,7 @@ class OrphanRemover:
         owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
         if owner in _OURS:
             return True
-        self._record(lease, [_kept(one, f"the topic's owner is now: {owner}") for one in planned])
+        self._record(lease, [_kept(removal, f"the topic's owner is now: {owner}") for removal in planned])
         return False
 
     def remove(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> RemovedGroup:
@@ -104,13 +104,17 @@ class OrphanRemover:
             RemoteStorageError: nothing of the group could be removed; all of it stays PLANNED.
         """
         partition = lease.fence.topic_id_partition
-        pending, items = self._look_again(planned)
-        self.observe(RemovalStep.LOOKED, partition, len(planned))
-        marked = self.removals.mark_for_deletion(lease, {one.segment_id for one in pending}) if pending else frozenset()
+        pending, items = self._check_again(planned)
+        self.observe(RemovalStep.CHECKED, partition, len(planned))
+        marked = (
+            self.removals.mark_for_deletion(lease, {removal.segment_id for removal in pending})
+            if pending
+            else frozenset()
+        )
         self.observe(RemovalStep.MARKED, partition, len(planned))
-        known = [one for one in pending if one.segment_id.id not in marked]
-        items += (_kept(one, "metadata knows its segment") for one in known)
-        tried = self._remove([one for one in pending if one.segment_id.id in marked])
+        known = [removal for removal in pending if removal.segment_id.id not in marked]
+        items += (_kept(removal, "metadata knows its segment") for removal in known)
+        tried = self._remove([removal for removal in pending if removal.segment_id.id in marked])
         self.observe(RemovalStep.REMOVED, partition, len(planned))
         waiting = tuple(item for item in tried if item.outcome is RemovalOutcome.PLANNED)
         settled = (*items, *(item for item in tried if item.outcome is not RemovalOutcome.PLANNED))
@@ -118,10 +122,10 @@ class OrphanRemover:
         self.observe(RemovalStep.RECORDED, partition, len(planned))
         return RemovedGroup(settled, waiting)
 
-    def _look_again(self, planned: Sequence[PlannedRemoval]) -> tuple[list[PlannedRemoval], list[RemovalItem]]:
+    def _check_again(self, planned: Sequence[PlannedRemoval]) -> tuple[list[PlannedRemoval], list[RemovalItem]]:
         """What is as it was planned, and the outcome of what is not."""
         attempts = by_attempt(planned)
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "look-again") as threads:
+        with ThreadPoolExecutor(_CHECKS_AT_ONCE, "check-again") as threads:
             seen = list(threads.map(lambda attempt: self._all_of(attempt[1]), attempts))
         pending: list[PlannedRemoval] = []
         items: list[RemovalItem] = []
@@ -138,13 +142,13 @@ class OrphanRemover:
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
         """What the store has of one id: at every place, should its keys name it at more than one."""
-        places = {one.key.rpartition(".")[0]: one.key for one in planned}
+        places = {removal.key.rpartition(".")[0]: removal.key for removal in planned}
         return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
     def _remove(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
         """Delete markers last: one goes only if all that it hides went."""
-        markers = [one for one in pending if one.kind is FindingKind.DELETE_MARKER]
-        items = self._remove_at_once([one for one in pending if one.kind is not FindingKind.DELETE_MARKER])
+        markers = [removal for removal in pending if removal.kind is FindingKind.DELETE_MARKER]
+        items = self._remove_at_once([removal for removal in pending if removal.kind is not FindingKind.DELETE_MARKER])
         hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
         items += (_kept(marker, "an old version is still behind it") for marker in markers if marker.key in hidden)
         return items + self._remove_at_once([marker for marker in markers if marker.key not in hidden])
@@ -152,16 +156,16 @@ class OrphanRemover:
     def _remove_at_once(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
         if not pending:
             return []
-        orphans = {_orphan(one): one for one in pending}
+        orphans = {_orphan(removal): removal for removal in pending}
         failures = {failure.orphan: failure for failure in self.storage.remove(tuple(orphans))}
         items = []
-        for orphan, one in orphans.items():
+        for orphan, removal in orphans.items():
             failure = failures.get(orphan)
             if failure is None:
-                items.append(RemovalItem(one, RemovalOutcome.REMOVED))
+                items.append(RemovalItem(removal, RemovalOutcome.REMOVED))
             else:
                 outcome = RemovalOutcome.PLANNED if failure.retriable else RemovalOutcome.FAILED
-                items.append(RemovalItem(one, outcome, failure.message))
+                items.append(RemovalItem(removal, outcome, failure.message))
         return items
 
     def _record(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
@@ -173,16 +177,18 @@ class OrphanRemover:
 def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
     """In their order."""
     attempts: dict[RemoteLogSegmentId, list[PlannedRemoval]] = defaultdict(list)
-    for one in planned:
-        attempts[one.segment_id].append(one)
+    for removal in planned:
+        attempts[removal.segment_id].append(removal)
     return list(attempts.items())
 
 
 def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject]) -> str | None:
     """Why nothing of an attempt may go: somebody wrote there since it was planned, or it is more than was planned."""
-    orphans = {one.key: one for one in planned if one.kind is FindingKind.ORPHAN}
+    orphans = {removal.key: removal for removal in planned if removal.kind is FindingKind.ORPHAN}
     versions = {
-        (one.key, one.token) for one in planned if one.kind in (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
+        (removal.key, removal.token)
+        for removal in planned
+        if removal.kind in (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
     }
     for key, seen in found.items():
         if (key, seen.version_id) in versions:
@@ -280,7 +286,7 @@ class RemovalBatch:
 
     def _work_on(self, lease: PartitionLease) -> None:
         planned = self._remover.removals.remaining(lease)
-        self._loop.heartbeat.add_planned(sum(one.size_bytes for one in planned))
+        self._loop.heartbeat.add_planned(sum(removal.size_bytes for removal in planned))
         limiter = self._quotas.delete(lease.fence.topic_id_partition.topic, go_on=self._loop.cancellation.check)
         groups = deque(self._groups(planned))
 
@@ -294,7 +300,7 @@ class RemovalBatch:
     def _groups(self, planned: Sequence[PlannedRemoval]) -> Iterator[list[PlannedRemoval]]:
         attempts = by_attempt(planned)
         for first in range(0, len(attempts), self._attempts_per_group):
-            yield [one for _, some in attempts[first : first + self._attempts_per_group] for one in some]
+            yield [removal for _, some in attempts[first : first + self._attempts_per_group] for removal in some]
 
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
         """Whether the partition may be gone on with."""
@@ -312,7 +318,7 @@ class RemovalBatch:
         """What needs a person is recorded; the rest stays planned."""
         for_partition(_log, lease.fence.topic_id_partition).warning("removal stopped: %s", error)
         outcome = RemovalOutcome.PLANNED if error.retriable else RemovalOutcome.FAILED
-        failed = [RemovalItem(one, outcome, f"{type(error).__name__}: {error}") for one in group]
+        failed = [RemovalItem(removal, outcome, f"{type(error).__name__}: {error}") for removal in group]
         settled, waiting = ([], failed) if error.retriable else (failed, [])
         self._remover.removals.record_outcomes(lease, settled)
         self._items.extend(settled)

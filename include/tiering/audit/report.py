@@ -66,9 +66,9 @@ def present_audit(run: AuditRun) -> Presentation:
 
 def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
     """Findings that somebody just decided to leave as they are."""
-    rows = tuple((str(one.finding_id), str(one.finding.kind), one.finding.key) for one in accepted)
+    rows = tuple((str(recorded.finding_id), str(recorded.finding.kind), recorded.finding.key) for recorded in accepted)
     return Presentation(
-        lambda: {"accepted": [_finding(one) for one in accepted]},
+        lambda: {"accepted": [_finding(recorded) for recorded in accepted]},
         lambda: (Table("accepted", ("id>", "kind", "key"), rows),),
         f"{count(len(accepted), 'finding')} accepted: reported, and no reason to fail any more",
     )
@@ -128,21 +128,21 @@ def _document(run: AuditRun) -> Document:
 
 
 def _finding(recorded: RecordedFinding) -> Document:
-    one = recorded.finding
+    finding = recorded.finding
     return {
-        "kind": str(one.kind),
-        "key": one.key,
-        "segment_id": None if one.segment_id is None else str(one.segment_id),
-        "bytes": one.size_bytes,
-        "message": one.message,
-        "topic": one.topic,
-        "topic_id": None if one.topic_id is None else str(one.topic_id),
-        "partition": one.partition,
-        "start_offset": one.start_offset,
-        "end_offset": one.end_offset,
-        "version_id": one.version_id,
-        "upload_id": one.upload_id,
-        "last_modified_ms": one.last_modified_ms,
+        "kind": str(finding.kind),
+        "key": finding.key,
+        "segment_id": None if finding.segment_id is None else str(finding.segment_id),
+        "bytes": finding.size_bytes,
+        "message": finding.message,
+        "topic": finding.topic,
+        "topic_id": None if finding.topic_id is None else str(finding.topic_id),
+        "partition": finding.partition,
+        "start_offset": finding.start_offset,
+        "end_offset": finding.end_offset,
+        "version_id": finding.version_id,
+        "upload_id": finding.upload_id,
+        "last_modified_ms": finding.last_modified_ms,
         "finding_id": recorded.finding_id,
         "state": str(recorded.state),
         "first_seen_ms": recorded.first_seen_ms,
@@ -187,13 +187,15 @@ def _findings(run: AuditRun) -> tuple[Table, ...]:
     shown = [finding for finding in run.findings if finding.state in (FindingState.OPEN, FindingState.ACCEPTED)]
     rows = tuple(
         (
-            str(one.finding_id),
-            str(one.finding.kind) if one.state is FindingState.OPEN else f"{one.finding.kind} ({one.state})",
-            one.finding.key,
-            format_bytes(one.finding.size_bytes),
-            one.finding.message,
+            str(recorded.finding_id),
+            str(recorded.finding.kind)
+            if recorded.state is FindingState.OPEN
+            else f"{recorded.finding.kind} ({recorded.state})",
+            recorded.finding.key,
+            format_bytes(recorded.finding.size_bytes),
+            recorded.finding.message,
         )
-        for one in shown[:_MOST_ROWS]
+        for recorded in shown[:_MOST_ROWS]
     )
     if not rows:
         return ()

@@ -127,8 +127,11 @@ class AuditService:
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
             for topic_id, topic in segments.topics().items()
         }
-        unread = frozenset((str(one.topic_id), one.partition) for one in self._ingestion.unread())
-        read_ms = {(str(one.topic_id), one.partition): at_ms for one, at_ms in self._ingest.read_of_brokers().items()}
+        unread = frozenset((str(partition.topic_id), partition.partition) for partition in self._ingestion.unread())
+        read_ms = {
+            (str(partition.topic_id), partition.partition): at_ms
+            for partition, at_ms in self._ingest.read_of_brokers().items()
+        }
         return AuditContext(
             moment, self._orphans().layout, topics, segments.worked_on(), self._orphans().manifest, unread, read_ms
         )
@@ -240,13 +243,13 @@ class AuditService:
         plan = plan_removals(
             run_id,
             audit_run_id,
-            [one.finding for one in seen],
+            [recorded.finding for recorded in seen],
             refusals=audit.refusals or [Refusal(guard.guard, guard.sentence) for guard in self._audits.active_guards()],
             min_age_ms=self._effective().audit.min_age_ms,
             now_ms=clocks.now_ms(),
             with_versions=with_versions,
             is_known=self._is_known,
-            accepted={one.finding.identity for one in seen if one.state is FindingState.ACCEPTED},
+            accepted={recorded.finding.identity for recorded in seen if recorded.state is FindingState.ACCEPTED},
         )
         self._removals.save_plan(run_id, plan.removals)
         return plan

@@ -147,7 +147,7 @@ class SqlAuditStore(DatedStore):
     ) -> AuditTally:
         found = iter(findings)
         seen = new = 0
-        while page := {_identity(one.identity): one for one in islice(found, PAGE_FINDINGS)}:
+        while page := {_identity(finding.identity): finding for finding in islice(found, PAGE_FINDINGS)}:
             seen += len(page)
             new += self._write_page(page, audit)
         with writing(self._engine) as connection:
@@ -231,7 +231,7 @@ class SqlAuditStore(DatedStore):
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
         wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))
         with writing(self._engine) as connection:
-            found = {one.finding_id: one for one in self._select(connection, wanted)}
+            found = {recorded.finding_id: recorded for recorded in self._select(connection, wanted)}
             for finding_id in finding_ids:
                 state = found[finding_id].state if finding_id in found else None
                 if state not in (FindingState.OPEN, FindingState.ACCEPTED):
@@ -239,9 +239,9 @@ class SqlAuditStore(DatedStore):
             now_ms = self._now_ms(connection)
             values = {"state": FindingState.ACCEPTED, "state_at_ms": now_ms, "author": stored_text(author)}
             connection.execute(update(audit_findings).where(wanted).values(**values))
-            for one in found.values():
-                subject = f"finding {one.finding_id}"
-                detail = f"{one.finding.kind} {one.finding.key}"
+            for recorded in found.values():
+                subject = f"finding {recorded.finding_id}"
+                detail = f"{recorded.finding.kind} {recorded.finding.key}"
                 record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
             return self._select(connection, wanted)
 

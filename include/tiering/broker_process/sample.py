@@ -49,7 +49,7 @@ _USABLE: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""What a hand-over waits for, or leaves to the broker; for every other reason it would stop."""
+"""What a handover waits for, or leaves to the broker; for every other reason it would stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def samples_of(
 
     Raises:
         UnknownTopicError: no log directory holds it.
-        RehearsalError: a partition cannot be read here, or no hand-over could copy it; or none has a rolled segment.
+        RehearsalError: a partition cannot be read here, or no handover could copy it; or none has a rolled segment.
     """
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
@@ -145,7 +145,7 @@ def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None
     chosen = {replica.topic_id_partition.partition: replica for replica in replicas if replica.chosen}
     if not replicas or (topic_metadata is None and not chosen):
         raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
-    ids = {one.topic_id_partition.topic_id for one in chosen.values()}
+    ids = {partition.topic_id_partition.topic_id for partition in chosen.values()}
     if len(ids) > 1:
         raise RehearsalError(f"{topic}: log directories hold {len(ids)} topics of this name, and nobody says which is")
     wanted = topic_metadata.partitions.keys() if topic_metadata is not None else range(max(chosen) + 1)
@@ -162,7 +162,7 @@ def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None
 def _usable(replica: Replica, segment: LogSegment) -> LogSegment:
     if segment.reason not in _USABLE:
         raise RehearsalError(
-            f"{replica.topic_id_partition}, segment at offset {segment.base_offset}: {segment.reason}: a hand-over"
+            f"{replica.topic_id_partition}, segment at offset {segment.base_offset}: {segment.reason}: a handover"
             " would refuse it, so nothing is rehearsed"
         )
     return segment

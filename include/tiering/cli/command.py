@@ -170,7 +170,7 @@ def _say(text: str, ctx: Any) -> None:
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 class Interrupt:
@@ -201,7 +201,7 @@ class Interrupt:
         """So long, or until a signal comes: Python goes on sleeping behind a signal that is only recorded."""
         end = clock.monotonic() + seconds
         while not self.requested and (left := end - clock.monotonic()) > 0:
-            clock.sleep(min(left, _LOOK_SECONDS))
+            clock.sleep(min(left, _POLL_SECONDS))
 
     def _record_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = number

@@ -172,7 +172,7 @@ def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *
 def _to_resume(app: "App", topic: str) -> "Handover":
     found = app.handover.latest_of(topic)
     if found is None or found.state.has_ended:
-        raise StateConflictError(f"no hand-over of {topic} is on its way")
+        raise StateConflictError(f"no handover of {topic} is on its way")
     return found
 
 
@@ -186,7 +186,7 @@ def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
             return app.handover.carry_on(
                 handover.handover_id,
                 resume=resume,
-                on_step=lambda one: typer.echo(step_line(one), err=True),
+                on_step=lambda step: typer.echo(step_line(step), err=True),
                 on_message=lambda line: typer.echo(f"    {line}", err=True),
             )
         except LeaseLostError:
@@ -315,8 +315,8 @@ def _ended_once(*, keep: bool) -> Iterator[None]:
     """The first signal raises, so that everything is cleaned up; further ones wait for that."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for one in _SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
+        for signal_number in _SIGNALS:
+            signal.signal(signal_number, signal.SIG_IGN)
         raise _EndedBy(number)
 
     before = {number: signal.signal(number, end) for number in _SIGNALS}

@@ -161,6 +161,6 @@ def publish(
 
             with publishing_progress() as on_progress:
                 done = app.publication.publish(topic, partition, on_progress=on_progress)
-    stopped = [one for one in done if one.error is not None]
-    code = ExitCode.RETRY if stopped and all(one.retriable for one in stopped) else ExitCode.FINDINGS
+    stopped = [result for result in done if result.error is not None]
+    code = ExitCode.RETRY if stopped and all(result.retriable for result in stopped) else ExitCode.FINDINGS
     finish(present_publication(done, dry_run=dry_run), as_json=as_json, otherwise=code)

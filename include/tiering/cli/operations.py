@@ -44,7 +44,7 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
         readiness = app.operations.ready(topics=topic)
     from include.tiering.operations.readiness import present_ready
 
-    decided = any(one.reason is not None and not one.reason.retriable for one in readiness.waiting)
+    decided = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)
     hopeless = not readiness.waitable or (bool(topic) and decided)
     finish(
         present_ready(readiness, all_of_them=bool(topic)),

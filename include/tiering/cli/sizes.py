@@ -23,7 +23,7 @@ def sizes(
     copied or deleted, and the costs if the settings have prices.
     """
     with session_of(ctx).opened() as app:
-        report = app.sizes.report(topic or (), look_at_log_dirs=log_dirs)
+        report = app.sizes.report(topic or (), scan_log_dirs=log_dirs)
     from include.tiering.sizes.report import present_sizes
 
     finish(present_sizes(report), as_json=as_json)

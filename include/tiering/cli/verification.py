@@ -163,7 +163,9 @@ def _verify_sample(
     with counted_bytes("verifying", plan.cost.read_bytes) as on_read:
         report = app.verification.run_planned(plan.run_id, on_read=on_read, confirm=confirm)
     if plan.planned:
-        of_partitions = app.verification.verify_partitions({one.segment_id.topic_id_partition for one in plan.planned})
+        of_partitions = app.verification.verify_partitions(
+            {verification.segment_id.topic_id_partition for verification in plan.planned}
+        )
         report = report.with_partitions(of_partitions.failed, of_partitions.warnings)
     app.verification.publish_verdicts()
     return report

@@ -20,7 +20,7 @@ from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 
 _NAMES: Final = frozenset(spec.name for spec in POOLS)
 _MOST_POOLS: Final = "1000"
-_EDITS_LOOKED_AT: Final = "50"
+_EDITS_READ: Final = "50"
 
 
 class AirflowPools:
@@ -85,7 +85,7 @@ class AirflowPools:
             included_events=["patch_pool", "post_pool", "bulk_pools"],
             after=datetime.fromtimestamp(since_ms / 1000, UTC).isoformat(),
             order_by="-event_log_id",
-            limit=_EDITS_LOOKED_AT,
+            limit=_EDITS_READ,
         )
         for entry in member(answer, "event_logs", list):
             sizes = _sizes_in(entry)

@@ -171,7 +171,7 @@ def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
     return usages
 
 
-def look_at_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
+def compare_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
     """Airflow's own figures if it can be asked, else the mirror. Raises MetadataUnavailableError."""
     usages: Mapping[str, PoolUsage] = {}
     unavailable = None

@@ -51,7 +51,7 @@ from include.tiering.configs.pools import (
     Pools,
     PoolsStatus,
     PoolUsage,
-    look_at_pools,
+    compare_pools,
     mirror_pools,
     mirrored_pools,
 )
@@ -294,7 +294,7 @@ class ConfigService:
     def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
         """Airflow's own figures if it can be asked, else what was seen last."""
         if ask_airflow:
-            return look_at_pools(self._pools(), self._mirror, self._work)
+            return compare_pools(self._pools(), self._mirror, self._work)
         return mirrored_pools(self._mirror, self._work)
 
     def mirror_pools(self) -> None:

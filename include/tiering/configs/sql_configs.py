@@ -115,7 +115,7 @@ class SqlConfigStore(ClusterStore):
             before = self._all(connection)
             known = before.get(entity, {})
             own = {name: value for name, value in {**known, **changes}.items() if value is not None}
-            after = {one: values for one, values in {**before, entity: own}.items() if values}
+            after = {changed_entity: values for changed_entity, values in {**before, entity: own}.items() if values}
             check(before, after)
             made = [
                 self._change(connection, entity, name, known.get(name), value, author)

@@ -93,11 +93,11 @@ def replacing(
     """Whole abandoned of the same records as one of the failed segments, whose place they can take."""
     abandoned = {records_of(row.metadata): row for row in abandoned_copies_of(metadata, partition) if is_started(row)}
     found = []
-    for one in failed:
-        row = abandoned.get(records_of(one))
+    for segment in failed:
+        row = abandoned.get(records_of(segment))
         if row is not None and other_history(metadata, row.metadata) is None and is_whole(row):
-            size_bytes, old = row.metadata.segment_size_bytes, one.remote_log_segment_id.id
-            found.append(PlannedSegment(one.start_offset, one.end_offset, size_bytes, supersedes=old))
+            size_bytes, old = row.metadata.segment_size_bytes, segment.remote_log_segment_id.id
+            found.append(PlannedSegment(segment.start_offset, segment.end_offset, size_bytes, supersedes=old))
     return found
 
 
@@ -180,7 +180,7 @@ class AbandonedCopies:
             self.copier.abandon(attempt, fence)
             return None
         with ExitStack() as stack:
-            as_planned = next((one for one in planned if _is_planned(one, attempt)), None)
+            as_planned = next((segment for segment in planned if _is_planned(segment, attempt)), None)
             try:
                 failed = None if as_planned is None else self.copier.failed(attempt.topic_id_partition, as_planned)
                 opened = self._opened(stack, replica_id, attempt, replaces=failed is not None)
@@ -193,7 +193,9 @@ class AbandonedCopies:
             why = fault or self._objection(row, opened, replica_id, planned, failed)
             if why is None:
                 self.copier.observe(CopyStep.VERIFIED, attempt.topic_id_partition, attempt.start_offset)
-                sent_bytes = sum(one.size_bytes for one in self.copier.storage.stat_log_segment(attempt))
+                sent_bytes = sum(
+                    stored_object.size_bytes for stored_object in self.copier.storage.stat_log_segment(attempt)
+                )
                 supersedes = None if failed is None else failed.remote_log_segment_id
                 try:
                     self.copier.finish(attempt, opened, sent_bytes, supersedes=supersedes, fence=fence, limiter=limiter)
@@ -259,7 +261,9 @@ class AbandonedCopies:
             if missing := not_skipped(highest + 1, attempt.start_offset - 1, decisions):
                 return f"offsets {missing[0]} would be left out"
         if opened is None:
-            if planned[0].base_offset <= attempt.end_offset and not any(_is_planned(one, attempt) for one in planned):
+            if planned[0].base_offset <= attempt.end_offset and not any(
+                _is_planned(segment, attempt) for segment in planned
+            ):
                 return f"the source has its offsets in the segment at {planned[0].base_offset}"
             return other_history(metadata, attempt)
         try:

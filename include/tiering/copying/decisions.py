@@ -145,7 +145,7 @@ def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | N
         and replica.topic_id_partition.topic == topic
         and replica.topic_id_partition.partition == number
     ]
-    meant = [one for one in named if topic_id in (None, str(one.topic_id_partition.topic_id))]
+    meant = [partition for partition in named if topic_id in (None, str(partition.topic_id_partition.topic_id))]
     if len(meant) == 1:
         return meant[0]
     if not named:
@@ -153,7 +153,7 @@ def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | N
             f"{topic}-{number}: no directory of log_dirs shows the replica that a copy reads, so nothing proves what is"
             f" gone; ./tiering doctor {topic} says more"
         )
-    ids = ", ".join(str(one.topic_id_partition.topic_id) for one in named)
+    ids = ", ".join(str(partition.topic_id_partition.topic_id) for partition in named)
     raise SettingError(f"{topic}-{number}: topics of this name have the ids {ids}: choose one with --topic-id")
 
 
@@ -211,7 +211,12 @@ def plan_follow(
     replica = meant_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     held = [one for one in plan.held_back if one.topic_id_partition == partition]
-    found = [(one, seen.seen) for one in held for seen in (one.undecided, one.divergence) if seen is not None]
+    found = [
+        (divergence, seen.seen)
+        for divergence in held
+        for seen in (divergence.undecided, divergence.divergence)
+        if seen is not None
+    ]
     if not found:
         raise StateConflictError(f"{partition}: no divergence of histories waits for a decision")
     waits, seen = found[0]

@@ -43,7 +43,7 @@ from include.tiering.segments.failed_copies import FailedCopy
 LeadingCompacted = Callable[[ReplicaId, Sequence[LogSegment]], Sequence[LogSegment]]
 """See `LogSource.leading_compacted`."""
 NOTHING_FAILED: Final[Mapping[TopicIdPartition, Sequence[FailedCopy]]] = MappingProxyType({})
-_LOOKED_INTO: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
+_MAY_BE_COMPACTED: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
 
 
 def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
@@ -58,7 +58,7 @@ def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_sta
 def with_compacted(
     report: ScanReport,
     metadata: RemoteLogMetadata,
-    look: LeadingCompacted,
+    find_compacted: LeadingCompacted,
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
 ) -> ScanReport:
     """The report, in which the next segments of each partition say that they are compacted, if they are, and those of
@@ -67,10 +67,11 @@ def with_compacted(
     A scan sees that of files without a batch alone. Only topics that are or were compacted are looked into, and only
     what would be copied next, or anew.
     """
-    looked_into = (
-        _looked_into(replica, metadata, look, failed.get(replica.topic_id_partition, ())) for replica in report.replicas
+    marked = (
+        _with_compacted_segments(replica, metadata, find_compacted, failed.get(replica.topic_id_partition, ()))
+        for replica in report.replicas
     )
-    return replace(report, replicas=tuple(looked_into))
+    return replace(report, replicas=tuple(marked))
 
 
 def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
@@ -113,8 +114,8 @@ def compacted_away(
     return HeldBackPartition(partition, offsets.first, HeldBack.COMPACTED, detail, offsets if is_next else None)
 
 
-def _looked_into(
-    replica: Replica, metadata: RemoteLogMetadata, look: LeadingCompacted, failed: Sequence[FailedCopy]
+def _with_compacted_segments(
+    replica: Replica, metadata: RemoteLogMetadata, find_compacted: LeadingCompacted, failed: Sequence[FailedCopy]
 ) -> Replica:
     if not replica.was_compacted:
         return replica
@@ -122,7 +123,7 @@ def _looked_into(
     if replica.chosen:
         runs.append(_next_of(replica, metadata))
     try:
-        found = {segment.base_offset for run in runs if run for segment in look(replica.replica_id, run)}
+        found = {segment.base_offset for run in runs if run for segment in find_compacted(replica.replica_id, run)}
     except SourceError:
         return replica  # It went away meanwhile, or cannot be read: the copy says so.
     return replace(
@@ -137,13 +138,13 @@ def _looked_into(
 def _next_of(replica: Replica, metadata: RemoteLogMetadata) -> list[LogSegment]:
     highest = metadata.highest_copied_offset(replica.topic_id_partition)
     pending = uncopied(replica.segments, highest, replica.log_start_offset)
-    return list(takewhile(lambda one: one.reason in _LOOKED_INTO, pending))
+    return list(takewhile(lambda one: one.reason in _MAY_BE_COMPACTED, pending))
 
 
 def _copied_of(replica: Replica, failed: Sequence[FailedCopy]) -> list[LogSegment]:
     """Of another replica than the one that leads, too: a person is told whether it has them still."""
     found = [(copy, replica.segment_at(copy.offsets.first)) for copy in failed]
-    as_copied = [one for copy, one in found if one is not None and one.end_offset == copy.offsets.last]
+    as_copied = [segment for copy, segment in found if segment is not None and segment.end_offset == copy.offsets.last]
     return [one for one in as_copied if one.reason in (None, IneligibleReason.NOT_LEADER)]
 
 

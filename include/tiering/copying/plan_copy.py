@@ -281,7 +281,7 @@ def _not_eligible(partition: TopicIdPartition, segment: LogSegment) -> HeldBackP
 
 def _past_retention(partition: TopicIdPartition, past_retention: Sequence[DeletionDecision]) -> HeldBackPartition:
     first, last = past_retention[0].segment, past_retention[-1]
-    size = format_bytes(sum(one.segment.segment_size_bytes for one in past_retention))
+    size = format_bytes(sum(planned_segment.segment.segment_size_bytes for planned_segment in past_retention))
     offsets = f"{first.start_offset}..{last.segment.end_offset}"
     detail = f"offsets {offsets}, {len(past_retention)} segments, {size}; the last one by {last.text}"
     return HeldBackPartition(partition, first.start_offset, HeldBack.PAST_RETENTION, detail)

@@ -186,7 +186,11 @@ def _answered_by_none(
     answered = OffsetRange(hole.first, hole.last if last is None else min(hole.last, last))
     later = [row for row in rows if row.history > history and row.metadata.is_finished]
     same = [(row.metadata, same_before(history, row.history, divergences) - 1) for row in later]
-    held = [OffsetRange(one.start_offset, min(one.end_offset, end)) for one, end in same if one.start_offset <= end]
+    held = [
+        OffsetRange(segment.start_offset, min(segment.end_offset, end))
+        for segment, end in same
+        if segment.start_offset <= end
+    ]
     return next(iter(without(answered, held)), None)
 
 
@@ -238,10 +242,10 @@ def _why_gone(replica: Replica, segment: LogSegment | None, failed: RemoteLogSeg
 
 def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> str:
     brokers = [
-        f"broker {one.replica_id.broker_id}"
-        for one in others
-        if one.log_start_offset <= failed.end_offset
-        and (found := _as_it_was(one, failed)) is not None
+        f"broker {other_replica.replica_id.broker_id}"
+        for other_replica in others
+        if other_replica.log_start_offset <= failed.end_offset
+        and (found := _as_it_was(other_replica, failed)) is not None
         and found.reason is not IneligibleReason.COMPACTED_SEGMENT
     ]
     return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
@@ -252,14 +256,14 @@ def _held_back(
 ) -> HeldBackPartition | None:
     partition = replica.topic_id_partition
     if lost:
-        reason = HeldBack.FAILED_AGAIN if all(one.in_source for one in lost) else HeldBack.LOST
-        detail = _listed([str(one) for one in lost]) + "; see ./tiering skip"
+        reason = HeldBack.FAILED_AGAIN if all(loss.in_source for loss in lost) else HeldBack.LOST
+        detail = _listed([str(loss) for loss in lost]) + "; see ./tiering skip"
         return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
     if hole is not None:
         detail = f"offsets {hole} are missing in the archive, behind and before what was copied; see ./tiering skip"
         return HeldBackPartition(partition, hole.first, HeldBack.HOLE, detail, hole)
     if waits:
-        detail = _listed([f"offsets {one.offsets}: {one.why}" for one in waits])
+        detail = _listed([f"offsets {wait.offsets}: {wait.why}" for wait in waits])
         return HeldBackPartition(partition, waits[0].offsets.first, HeldBack.STOPPED, detail)
     return None
 

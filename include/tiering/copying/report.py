@@ -295,7 +295,7 @@ def present_copy(run: CopyRun) -> Presentation:
 
 
 def _document(run: CopyRun) -> Document:
-    why = {one.topic_id_partition: one for one in run.left}
+    why = {partition.topic_id_partition: partition for partition in run.left}
     return {
         "run_id": run.run_id,
         "copied": [_copied(item) for item in run.of(SegmentOutcome.COPIED)],
@@ -407,9 +407,14 @@ def _throttled_table(run: CopyRun, names: TopicNames) -> tuple[Table, ...]:
 
 def _left_table(run: CopyRun, names: TopicNames) -> tuple[Table, ...]:
     rows = tuple(
-        (names.partition(one.topic_id_partition), str(one.segments), format_bytes(one.size_bytes), str(one))
-        for one in run.left
-        if one.reason is not LeftBecause.THROTTLED
+        (
+            names.partition(partition.topic_id_partition),
+            str(partition.segments),
+            format_bytes(partition.size_bytes),
+            str(partition),
+        )
+        for partition in run.left
+        if partition.reason is not LeftBecause.THROTTLED
     )
     return (Table("left", ("partition", "segments>", "bytes>", "why"), rows),) if rows else ()
 

@@ -184,11 +184,13 @@ class SegmentDeleter:
         clean = [segment for segment in begun if segment.remote_log_segment_id not in failures]
         self.metadata.advance_deletion(clean, _GONE, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_FINISHED, partition, first)
-        deleted = tuple(one for one, _ in group if one.segment_id in ids and one.segment_id not in failures)
-        changed = [one for one, _ in group if one.segment_id not in ids]
+        deleted = tuple(
+            deletion for deletion, _ in group if deletion.segment_id in ids and deletion.segment_id not in failures
+        )
+        changed = [deletion for deletion, _ in group if deletion.segment_id not in ids]
         self._record(lease, deleted, DeletionOutcome.DELETED, None)
         self._record(lease, changed, DeletionOutcome.SKIPPED, "changed since it was planned")
-        failed = tuple(_failed(one, failures) for one, _ in group if one.segment_id in failures)
+        failed = tuple(_failed(deletion, failures) for deletion, _ in group if deletion.segment_id in failures)
         self.leave(lease, failed)
         self.observe(DeleteStep.RECORDED, partition, first)
         return DeletedGroup(deleted, failed)
@@ -218,7 +220,7 @@ class SegmentDeleter:
         outcome: DeletionOutcome,
         message: str | None,
     ) -> None:
-        items = [DeletionItem(one, outcome, message=message) for one in planned]
+        items = [DeletionItem(deletion, outcome, message=message) for deletion in planned]
         if items:
             self.deletions.record_outcomes(lease, items)
 
@@ -411,18 +413,20 @@ class DeleteBatch:
 
     def _count(self, deleted: Sequence[PlannedDeletion]) -> None:
         self._deleted.extend(deleted)
-        self._loop.heartbeat.add_done(sum(one.size_bytes for one in deleted))
+        self._loop.heartbeat.add_done(sum(deletion.size_bytes for deletion in deleted))
 
     def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:
         """For this batch if another try may help, else for the run."""
         for_partition(_log, lease.fence.topic_id_partition).warning("deletion stopped: %s", error)
         failed = [
-            FailedDeletion(DeletionItem(one, DeletionOutcome.FAILED, type(error).__name__, str(error)), error.retriable)
-            for one in planned
+            FailedDeletion(
+                DeletionItem(deletion, DeletionOutcome.FAILED, type(error).__name__, str(error)), error.retriable
+            )
+            for deletion in planned
         ]
         self._failed.extend(failed)
         self._deleter.leave(lease, failed)
 
 
 def _planned_of(queue: Sequence[PendingDeletion]) -> tuple[PlannedDeletion, ...]:
-    return tuple(one for one, _ in queue)
+    return tuple(deletion for deletion, _ in queue)

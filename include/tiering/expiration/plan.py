@@ -267,7 +267,7 @@ class ExpirationPlanner:
     def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
         divergences = self.metadata.divergences(partition)
         left = (row.metadata for row in rows if is_left(row.metadata, row.history, divergences))
-        return frozenset(one.remote_log_segment_id for one in left)
+        return frozenset(segment.remote_log_segment_id for segment in left)
 
     def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
         """The replica with segments whose sizes may count, and what is wrong with the others."""
@@ -330,8 +330,8 @@ def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history
 def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:
     if not outcome.held:
         return []
-    last_ms = max(given.superseded_at_ms[one.remote_log_segment_id] for one in outcome.held)
-    size_bytes = sum(one.segment_size_bytes for one in outcome.held)
+    last_ms = max(given.superseded_at_ms[segment.remote_log_segment_id] for segment in outcome.held)
+    size_bytes = sum(segment.segment_size_bytes for segment in outcome.held)
     return [HeldSegments(partition, len(outcome.held), size_bytes, last_ms + given.superseded_hold_ms)]
 
 

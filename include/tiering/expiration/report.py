@@ -115,19 +115,21 @@ def _document(run: ExpireRun) -> Document:
         "approved_by": None if approval is None else approval.author,
         "withdrawn_by": None if run.run.withdrawal is None else run.run.withdrawal.author,
         "refusal": run.refusal,
-        "unknowns": [{**labels(one.topic_id_partition), "message": one.sentence} for one in run.unknowns],
+        "unknowns": [
+            {**labels(partition.topic_id_partition), "message": partition.sentence} for partition in run.unknowns
+        ],
         "waiting": [
-            {**labels(one.topic_id_partition), **reason_members(one.reason), "detail": one.detail}
-            for one in run.waiting
+            {**labels(partition.topic_id_partition), **reason_members(partition.reason), "detail": partition.detail}
+            for partition in run.waiting
         ],
         "held": [
             {
-                **labels(one.topic_id_partition),
-                "segments": one.segments,
-                "bytes": one.size_bytes,
-                "until_ms": one.until_ms,
+                **labels(partition.topic_id_partition),
+                "segments": partition.segments,
+                "bytes": partition.size_bytes,
+                "until_ms": partition.until_ms,
             }
-            for one in run.held
+            for partition in run.held
         ],
         "bytes": _bytes(run.items),
         "deleted_bytes": _bytes(run.of(DeletionOutcome.DELETED)),
@@ -171,9 +173,9 @@ def _tables(run: ExpireRun) -> tuple[Table, ...]:
 def _names(run: ExpireRun) -> TopicNames:
     partitions = (
         *(expiration.topic_id_partition for expiration in run.expirations),
-        *(one.topic_id_partition for one in run.waiting),
-        *(one.topic_id_partition for one in run.held),
-        *(one.topic_id_partition for one in run.unknowns),
+        *(partition.topic_id_partition for partition in run.waiting),
+        *(partition.topic_id_partition for partition in run.held),
+        *(partition.topic_id_partition for partition in run.unknowns),
     )
     return TopicNames(partitions, shared=run.shared_names)
 
@@ -239,26 +241,29 @@ def _of_outcome(run: ExpireRun, names: TopicNames, outcome: DeletionOutcome, tit
 
 
 def _waiting(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
-    rows = tuple((names.partition(one.topic_id_partition), f"{one.reason}: {one.detail}") for one in run.waiting)
+    rows = tuple(
+        (names.partition(partition.topic_id_partition), f"{partition.reason}: {partition.detail}")
+        for partition in run.waiting
+    )
     return (Table("waiting", ("partition", "why"), rows),) if rows else ()
 
 
 def _held(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
     rows = tuple(
         (
-            names.partition(one.topic_id_partition),
-            str(one.segments),
-            format_bytes(one.size_bytes),
-            format_utc(one.until_ms),
+            names.partition(partition.topic_id_partition),
+            str(partition.segments),
+            format_bytes(partition.size_bytes),
+            format_utc(partition.until_ms),
         )
-        for one in run.held
+        for partition in run.held
     )
     columns = ("partition", "segments>", "bytes>", "until")
     return (Table("superseded, held as evidence", columns, rows),) if rows else ()
 
 
 def _unknowns(run: ExpireRun, names: TopicNames) -> tuple[Table, ...]:
-    rows = tuple((names.partition(one.topic_id_partition), one.sentence) for one in run.unknowns)
+    rows = tuple((names.partition(partition.topic_id_partition), partition.sentence) for partition in run.unknowns)
     return (Table("unknown, so less is deleted", ("partition", "what"), rows),) if rows else ()
 
 

@@ -177,7 +177,9 @@ class ExpirationService:
         clocks = self._clocks()
         clocks.require()
         planned = self._deletions.plan(run_id)
-        now = self._decide(self._planner(clocks), run_id, [one.topic_id_partition for one in planned], clocks)
+        now = self._decide(
+            self._planner(clocks), run_id, [partition.topic_id_partition for partition in planned], clocks
+        )
         return withdrawn(planned, now, self._metadata)
 
     def apply_limits(self, run_id: str, *, dry_run: bool = False) -> DeletionLimitReport:
@@ -342,7 +344,7 @@ class ExpirationService:
 
 
 def _count(result: DeleteResult) -> None:
-    deleted = [one.segment_id.topic_id_partition.topic for one in result.deleted]
+    deleted = [deletion.segment_id.topic_id_partition.topic for deletion in result.deleted]
     failed = [one.item.planned.segment_id.topic_id_partition.topic for one in result.failed]
     for topic in {*deleted, *failed}:
         count_deleted(process_recorder(), topic, deleted=deleted.count(topic), failed=failed.count(topic))

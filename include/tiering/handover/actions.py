@@ -1,4 +1,4 @@
-"""What the platform does for a hand-over: copy, verify, publish, read back, look at disks.
+"""What the platform does for a handover: copy, verify, publish, read back, look at disks.
 
 The digest of what was copied is that of bytes of the store, believed once their checksum is that of the source. A batch
 of which more would come out than is opened at once is left out, and named: what consumers get of the others is compared
@@ -145,7 +145,10 @@ def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
 
 
 def _held_back(plan: CopyPlan) -> tuple[str, ...]:
-    held = [f"{one.topic_id_partition}, offset {one.next_offset}: {one.reason}: {one.detail}" for one in plan.held_back]
+    held = [
+        f"{partition.topic_id_partition}, offset {partition.next_offset}: {partition.reason}: {partition.detail}"
+        for partition in plan.held_back
+    ]
     return (*held, *(f"{error.path}: {error.message}" for error in plan.errors))
 
 

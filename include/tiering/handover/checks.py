@@ -1,4 +1,4 @@
-"""Named checks of a hand-over: what they evaluate at, as plain values, and what one is and says.
+"""Named checks of a handover: what they evaluate at, as plain values, and what one is and says.
 
 The values are what brokers say, what the leader's disk shows, what is remote and what was published. `run_checks.py`
 gathers them. A check is a pure function over them, of a topic or of one of its partitions.
@@ -187,7 +187,7 @@ class HandoverEvidence:
 
 
 class CheckOutcome(StrEnum):
-    """REFUSED stops the hand-over; WAITING may pass by itself; NOTE is for a person and stops nothing."""
+    """REFUSED stops the handover; WAITING may pass by itself; NOTE is for a person and stops nothing."""
 
     PASSED = "passed"
     NOTE = "note"

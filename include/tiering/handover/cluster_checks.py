@@ -38,7 +38,7 @@ def _ours(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 def _fenced(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.owner is not TopicOwner.HANDING_OVER:
-        yield Remark(f"its owner is {evidence.owner}", f"undo the hand-over, {_RESUME}")
+        yield Remark(f"its owner is {evidence.owner}", f"undo the handover, {_RESUME}")
 
 
 def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -148,7 +148,7 @@ def _exact(evidence: HandoverEvidence) -> Iterator[Remark]:
         if partition.offsets is None:
             yield Remark(
                 partition.problem or "its leader gives no offsets",
-                "a hand-over needs the brokers' own log start, high watermark and last stable offset",
+                "a handover needs the brokers' own log start, high watermark and last stable offset",
                 partition.partition,
                 CheckOutcome.WAITING,
             )

@@ -1,10 +1,10 @@
 """Hand-overs of topics to their brokers: how far each has come, what it has to put back, and which are forgotten.
 
-A hand-over outlives whoever drives it. Its step, the old value of every config that it changes and the offsets that it
+A handover outlives whoever drives it. Its step, the old value of every config that it changes and the offsets that it
 seeds are stored before anything follows from them. One process drives it at a time, under a lease by the database's
-clock with a token that every change shows; a hand-over that goes on and has no driver is somebody's who died.
+clock with a token that every change shows; a handover that goes on and has no driver is somebody's who died.
 
-A hand-over is forgotten if nobody carries it on while configs of its topic stand at values that only a hand-over wants,
+A handover is forgotten if nobody carries it on while configs of its topic stand at values that only a handover wants,
 or while the topic is nobody's: what is not copied then goes with the brokers' retention.
 """
 
@@ -30,7 +30,7 @@ class LocalRetention:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One hand-over of one topic. Times are the database's.
+    """One handover of one topic. Times are the database's.
 
     `step` is to be done next, or again. `detail` says in a sentence what it last waited or stopped for. `plan_hash` is
     that of what was put before a person, `approval` who agreed to it. `driven_until_ms`: the end of the newest lease to
@@ -60,7 +60,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class RetentionOverride:
-    """One config of the topic that the hand-over changes. None: the topic had no value of its own.
+    """One config of the topic that the handover changes. None: the topic had no value of its own.
 
     `restored`: the brokers confirmed that it has its final value again.
     """
@@ -94,7 +94,7 @@ class SeededPartition:
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """The right to carry one hand-over on, until it expires or is given back."""
+    """The right to carry one handover on, until it expires or is given back."""
 
     handover_id: Uuid
     driver: str
@@ -113,7 +113,7 @@ class HandoverStore(Protocol):
         """Begin at the first step, ACTIVE. The same id with the same topic is harmless and changes nothing.
 
         Raises:
-            StateConflictError: the topic has another hand-over that has not ended.
+            StateConflictError: the topic has another handover that has not ended.
         """
         ...
 
@@ -122,7 +122,7 @@ class HandoverStore(Protocol):
         ...
 
     def latest(self, topic_id: Uuid) -> Handover | None:
-        """The newest hand-over of this topic, ended or not."""
+        """The newest handover of this topic, ended or not."""
         ...
 
     def open_handovers(self) -> Sequence[Handover]:
@@ -193,7 +193,7 @@ class HandoverStore(Protocol):
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
         """Take the lease of a partition in a role, so that every older token of it is refused from now on; None while
-        a batch holds it. What another driver of this hand-over held is taken over. `WorkStore` releases it.
+        a batch holds it. What another driver of this handover held is taken over. `WorkStore` releases it.
 
         Raises:
             LeaseLostError
@@ -224,7 +224,7 @@ class HandoverStore(Protocol):
 ALONE_MS: Final = 5 * 60 * 1000
 """A driver that has been gone for longer died: between two tasks of a DAG run lies less."""
 PERSON_MS: Final = 24 * 60 * 60 * 1000
-"""How long a person may let a hand-over wait before somebody is told again."""
+"""How long a person may let a handover wait before somebody is told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +260,6 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
     return ForgottenHandover(
         handover,
         since_ms,
-        f"the hand-over of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and"
+        f"the handover of {handover.topic} {waits}, at {handover.step} for {format_duration(idle_ms / 1000)}, and"
         f" {meanwhile}. {ways_out}",
     )

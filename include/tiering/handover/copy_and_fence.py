@@ -56,7 +56,7 @@ _LEFT_TO_THE_BROKER: Final = frozenset(
 )
 _SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
 _MOST_NAMED: Final = 3
-_LOOK_AGAIN_SECONDS: Final = 5.0
+_NEXT_ROUND_SECONDS: Final = 5.0
 """Brokers write their recovery points down once a minute."""
 
 
@@ -82,7 +82,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         stuck = _stuck(left, done, _expired(run, left))
         if stuck.end is StepEnd.STOP or done.failed or clock.monotonic() - copied_at >= limits.watch_seconds:
             return stuck
-        clock.sleep(_LOOK_AGAIN_SECONDS)
+        clock.sleep(_NEXT_ROUND_SECONDS)
     return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll faster than copied")
 
 
@@ -214,7 +214,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     """Take the topic from everybody, then decide what is handed over.
 
     Raises:
-        StateConflictError: the topic has another owner than the platform or this hand-over.
+        StateConflictError: the topic has another owner than the platform or this handover.
     """
     ports, handover = run.ports, run.handover
     owner = ports.registry.owner(handover.topic_id)
@@ -235,17 +235,17 @@ def fence_off(run: HandoverRun) -> StepResult:
         detail = "what was approved is not what is there now: it is looked at and asked again"
         return StepResult(StepEnd.DONE, detail, HandoverStep.QUALITY_CHECK)
     ports.handovers.save_seed(run.drive, seed_of(evidence))
-    for one in run.seed:
-        offsets = "nothing" if one.is_empty else f"offsets {one.start_offset}..{one.end_offset}"
-        run.on_message(f"{one.topic_id_partition}: {offsets}")
+    for seeded in run.seed:
+        offsets = "nothing" if seeded.is_empty else f"offsets {seeded.start_offset}..{seeded.end_offset}"
+        run.on_message(f"{seeded.topic_id_partition}: {offsets}")
     return DONE
 
 
 def _drain(run: HandoverRun) -> StepResult | None:
     """Hold the leases of every partition once; None if none is held by anybody else."""
     ports = run.ports
-    for one in run.seed:
-        partition = one.topic_id_partition
+    for seeded in run.seed:
+        partition = seeded.topic_id_partition
         for role in _ROLES:
             run.renew()
             lease = ports.handovers.claim(run.drive, partition, role, lease_ms=ports.limits.lease_ms)

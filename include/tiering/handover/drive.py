@@ -1,4 +1,4 @@
-"""Carry a hand-over on: its steps one after another, until it ends, waits, stops, or a given step is done; or go back
+"""Carry a handover on: its steps one after another, until it ends, waits, stops, or a given step is done; or go back
 as far as that is possible, and say why not further.
 
     what dies                    what it leaves                       what goes on
@@ -100,7 +100,7 @@ def carry_on(
     on_step: Callable[[Handover], None] = lambda _: None,
     on_message: Callable[[str], None] = _silent,
 ) -> Handover:
-    """Do what is to be done, at most up to `until` (inclusive); returns the hand-over as it is then.
+    """Do what is to be done, at most up to `until` (inclusive); returns the handover as it is then.
 
     What a step waits or stopped for is its `detail`. With `resume` one that STOPPED, or was PARKED, goes on again.
     One that is UNDOING goes on back.
@@ -187,7 +187,7 @@ def _driving(
     drive = ports.handovers.drive(handover_id, driver, lease_ms=ports.limits.lease_ms)
     if drive is None:
         holder = ports.handovers.handover(handover_id)
-        raise LeaseLostError(f"{holder.driver} drives hand-over {handover_id} of {holder.topic}")
+        raise LeaseLostError(f"{holder.driver} drives handover {handover_id} of {holder.topic}")
     try:
         with ports.keep_alive(drive):
             yield HandoverRun(ports, drive, on_message)

@@ -113,10 +113,10 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
     """Compare what brokers serve of seeded segments that are on no leader's disk any more, each once; None if equal."""
-    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
-    for one in run.seed:
-        offsets = answer.of(one.topic_id_partition)
-        if (difference := _compare_partition(run, one, offsets)) is not None:
+    answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
+    for seeded in run.seed:
+        offsets = answer.of(seeded.topic_id_partition)
+        if (difference := _compare_partition(run, seeded, offsets)) is not None:
             return difference
     return None
 

@@ -1,5 +1,5 @@
-"""What a hand-over touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a
-topic, whoever wrote it, and whether brokers can read it at all. And one drive of a hand-over, with the ends of its
+"""What a handover touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a
+topic, whoever wrote it, and whether brokers can read it at all. And one drive of a handover, with the ends of its
 steps.
 """
 
@@ -181,14 +181,14 @@ class StoredDigest:
 
 
 class PlatformActions(Protocol):
-    """What the platform does for a hand-over. Each may be repeated."""
+    """What the platform does for a handover. Each may be repeated."""
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
         """Plan and copy what is rolled and not remote, in this process, until nothing planned is left."""
         ...
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
-        """Read these segments back, as deeply as hand-overs ask for, and record their verdicts."""
+        """Read these segments back, as deeply as handovers require, and record their verdicts."""
         ...
 
     def abandon_empty_copies(self, fence: Fence) -> None:
@@ -276,7 +276,7 @@ DONE: StepResult = StepResult(StepEnd.DONE)
 
 @dataclass(frozen=True, slots=True)
 class HandoverRun:
-    """One drive of one hand-over. `on_message` gets a line for each thing that a person would want to see."""
+    """One drive of one handover. `on_message` gets a line for each thing that a person would want to see."""
 
     ports: HandoverPorts
     drive: Drive

@@ -25,7 +25,7 @@ After the switch:
     retention   retention.bytes and .ms are what they    local retention that is still       the next step
                 were                                     guarded
 
-Somebody switches remote storage on while a hand-over is on its way: noticed before each step, and followed.
+Somebody switches remote storage on while a handover is on its way: noticed before each step, and followed.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     decided     what was published is what is handed     all of it                           the next look, which finds
@@ -70,19 +70,20 @@ def publish_seed(run: HandoverRun) -> StepResult:
         PublicationError: a record would break a rule, or somebody else writes about the partition.
         MetadataTopicUnavailableError
     """
-    for one in run.seed:
-        if one.is_empty:
+    for seeded in run.seed:
+        if seeded.is_empty:
             continue
         run.renew()
         if (by_hand := notice_switch(run, HandoverStep.PUBLISH)) is not None:
             return by_hand
-        run.ports.actions.publish(one)
-        end = published_end(run.ports.publications, one.topic_id_partition)
-        if end != one.end_offset:
+        run.ports.actions.publish(seeded)
+        end = published_end(run.ports.publications, seeded.topic_id_partition)
+        if end != seeded.end_offset:
             raise PublicationRefusedError(
-                f"{one.topic_id_partition}: published up to {end}, to be handed over is what ends at {one.end_offset}"
+                f"{seeded.topic_id_partition}: published up to {end},"
+                f" to be handed over is what ends at {seeded.end_offset}"
             )
-        run.on_message(f"{one.topic_id_partition}: published up to offset {end}")
+        run.on_message(f"{seeded.topic_id_partition}: published up to offset {end}")
     return DONE
 
 
@@ -98,10 +99,10 @@ def switch_on(run: HandoverRun) -> StepResult:
         loose = [f"{key}={_value(configs, key)}" for key in OVERRIDES if _is_limited(configs, key)]
         if loose:
             return StepResult(StepEnd.STOP, f"somebody changed {', '.join(sorted(loose))} of {topic}: set them back")
-        offsets = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
-        for one in run.seed:
-            if offsets.of(one.topic_id_partition).earliest != one.log_start_offset:
-                detail = f"{one.topic_id_partition}: the log start moved from {one.log_start_offset}"
+        offsets = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
+        for seeded in run.seed:
+            if offsets.of(seeded.topic_id_partition).earliest != seeded.log_start_offset:
+                detail = f"{seeded.topic_id_partition}: the log start moved from {seeded.log_start_offset}"
                 return StepResult(StepEnd.DONE, detail, HandoverStep.FENCE)
         overrides = run.ports.handovers.overrides(run.handover.handover_id)
         held = {override.key: override.set_value for override in overrides if not override.restored}
@@ -147,8 +148,8 @@ def accept_log_starts(run: HandoverRun) -> None:
     Raises:
         BrokersError
     """
-    answer = run.ports.brokers.partition_offsets([one.topic_id_partition for one in run.seed])
-    accepted = [replace(one, log_start_offset=answer.of(one.topic_id_partition).earliest) for one in run.seed]
+    answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
+    accepted = [replace(seeded, log_start_offset=answer.of(seeded.topic_id_partition).earliest) for seeded in run.seed]
     for before, after in zip(run.seed, accepted, strict=True):
         if after.log_start_offset != before.log_start_offset:
             run.on_message(
@@ -186,7 +187,7 @@ def restore_retention(run: HandoverRun) -> StepResult:
 
 
 def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
-    """What follows from remote storage being on already; None while it is off, or where the hand-over switches it. A
+    """What follows from remote storage being on already; None while it is off, or where the handover switches it. A
     topic that was created again under the same name says nothing about this one.
 
     Raises:
@@ -196,11 +197,11 @@ def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
     found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
     if found is None or found.topic_id != handover.topic_id or not found.is_remote_storage_enabled:
         return None
-    partitions = [one.topic_id_partition for one in run.seed]
+    partitions = [seeded.topic_id_partition for seeded in run.seed]
     by_hand = switched_by_hand(step, is_published=is_published(run.ports.publications, partitions))
     if by_hand is None:
         return None
-    published = [_as_published(run, one) for one in run.seed]
+    published = [_as_published(run, seeded) for seeded in run.seed]
     run.ports.handovers.save_seed(run.drive, [one for one in published if not one.is_empty])
     owner = run.ports.registry.owner(handover.topic_id)
     run.ports.registry.set_owner(

@@ -1,4 +1,4 @@
-"""A hand-over rehearsed on a throw-away broker: what consumers get of a sample before and afterwards, segment by
+"""A handover rehearsed on a throw-away broker: what consumers get of a sample before and afterwards, segment by
 segment; how the rehearsal ended; and its report. Pure.
 """
 
@@ -110,7 +110,7 @@ class RehearsedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """`partitions` is empty unless the hand-over came to its end. `broker_errors` are lines of the throw-away broker's
+    """`partitions` is empty unless the handover came to its end. `broker_errors` are lines of the throw-away broker's
     log. `kept` is where everything still lies, if somebody asked for it.
     """
 

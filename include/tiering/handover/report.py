@@ -1,4 +1,4 @@
-"""A hand-over as people read it: which steps are done, what the checks said, what is held back, what is handed over."""
+"""A handover as people read it: which steps are done, what the checks said, what is held back, what is handed over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "wh
 
 @dataclass(frozen=True, slots=True)
 class HandoverView:
-    """A hand-over with all that was stored about it. `refusal`: why the command did not go on."""
+    """A handover with all that was stored about it. `refusal`: why the command did not go on."""
 
     handover: Handover
     checks: Sequence[CheckResult] = ()
@@ -81,7 +81,8 @@ def handover_question(view: HandoverView) -> ApprovalQuestion:
     """What a person is asked before the topic leaves the platform."""
     handover = view.handover
     offsets = [
-        f"| {one.topic_id_partition.partition} | {_offsets(one)} | {one.log_start_offset} |" for one in view.seed
+        f"| {seeded.topic_id_partition.partition} | {_offsets(seeded)} | {seeded.log_start_offset} |"
+        for seeded in view.seed
     ]
     notes = [check for check in view.checks if check.outcome is CheckOutcome.NOTE]
     lines = [
@@ -137,15 +138,15 @@ def _document(view: HandoverView) -> Document:
         "guards": _overrides(view.overrides),
         "partitions": [
             {
-                "partition": one.topic_id_partition.partition,
-                "start_offset": one.start_offset,
-                "end_offset": one.end_offset,
-                "log_start_offset": one.log_start_offset,
-                "leader": one.leader,
-                "leader_epoch": one.leader_epoch,
-                "compared_offset": one.compared_offset,
+                "partition": seeded.topic_id_partition.partition,
+                "start_offset": seeded.start_offset,
+                "end_offset": seeded.end_offset,
+                "log_start_offset": seeded.log_start_offset,
+                "leader": seeded.leader,
+                "leader_epoch": seeded.leader_epoch,
+                "compared_offset": seeded.compared_offset,
             }
-            for one in view.seed
+            for seeded in view.seed
         ],
     }
 
@@ -189,7 +190,7 @@ def _steps(handover: Handover) -> Table:
         mark = "done" if is_done else (str(handover.state) if number == now else "")
         rows.append((f"{number + 1:2} {step}", WHAT_STEPS_DO[step], mark))
     began = format_utc(handover.began_at_ms)
-    return Table(f"hand-over of {handover.topic}, begun {began}", ("step", "what it does", "state"), tuple(rows))
+    return Table(f"handover of {handover.topic}, begun {began}", ("step", "what it does", "state"), tuple(rows))
 
 
 def _check_table(results: Sequence[CheckResult], *, passed: bool) -> Table:
@@ -218,13 +219,13 @@ def _override_table(overrides: Sequence[RetentionOverride]) -> Table:
 def _seed(seed: Sequence[SeededPartition]) -> Table:
     rows = tuple(
         (
-            str(one.topic_id_partition),
-            _offsets(one),
-            str(one.log_start_offset),
-            f"{one.leader}, epoch {one.leader_epoch}",
-            str(one.compared_offset),
+            str(partition.topic_id_partition),
+            _offsets(partition),
+            str(partition.log_start_offset),
+            f"{partition.leader}, epoch {partition.leader_epoch}",
+            str(partition.compared_offset),
         )
-        for one in seed
+        for partition in seed
     )
     columns = ("partition", "offsets", "log start>", "leader", "compared below>")
     return Table("what is handed over", columns, rows)

@@ -1,4 +1,4 @@
-"""Decisions of a hand-over, without I/O: its steps and states, what follows, what can be undone, what it means that
+"""Decisions of a handover, without I/O: its steps and states, what follows, what can be undone, what it means that
 somebody switches by hand; and what a broker deletes from its own disk as local retention is lowered.
 
     preconditions -> guards -> copy -> gate -> approval -> fence -> recheck -> publish
@@ -42,7 +42,7 @@ _FOLLOWING: Final = dict(pairwise(STEPS))
 
 
 class HandoverState(StrEnum):
-    """Whether a hand-over goes on by itself.
+    """Whether a handover goes on by itself.
 
     ACTIVE: whoever drives it goes on. STOPPED: a check refused; it goes on when a person says so. UNDOING: it goes
     back. PARKED: it went back as far as it can, published records stay (see `undo_of`); it can begin again.
@@ -62,7 +62,7 @@ class HandoverState(StrEnum):
 
     @property
     def holds_overrides(self) -> bool:
-        """Whether configs of the topic may stand at values that only a hand-over wants."""
+        """Whether configs of the topic may stand at values that only a handover wants."""
         return self in (HandoverState.ACTIVE, HandoverState.STOPPED, HandoverState.UNDOING)
 
 
@@ -97,7 +97,7 @@ SWITCHED: Final = (
 
 
 def following(step: HandoverStep) -> HandoverStep | None:
-    """The next step; None after the last, which ends the hand-over."""
+    """The next step; None after the last, which ends the handover."""
     return _FOLLOWING.get(step)
 
 
@@ -106,7 +106,7 @@ def is_before(step: HandoverStep, other: HandoverStep) -> bool:
 
 
 def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
-    """How far a hand-over can go back.
+    """How far a handover can go back.
 
     `is_fenced`: the topic is nobody's. Its step does not tell: one that was fenced off may be back at the gate.
     `is_published`: a record of one of its segments may be in the metadata topic. `is_enabled`: the brokers say that
@@ -123,14 +123,14 @@ def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedByHand:
-    """Somebody set remote.storage.enable=true before the hand-over did. `goes_to` is the step that follows."""
+    """Somebody set remote.storage.enable=true before the handover did. `goes_to` is the step that follows."""
 
     goes_to: HandoverStep
     meaning: str
 
 
 def switched_by_hand(step: HandoverStep, *, is_published: bool) -> SwitchedByHand | None:
-    """What it means that remote storage is seen enabled at `step`; None where the hand-over itself enables it.
+    """What it means that remote storage is seen enabled at `step`; None where the handover itself enables it.
 
     From then on the topic is the brokers': nothing more is copied or published, and what the overrides hold back is
     released as after a switch of ours, once the brokers know what is remote.

@@ -70,7 +70,7 @@ def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
 
 
 def evidence_of(run: HandoverRun) -> HandoverEvidence:
-    """Of this hand-over, as everything is now."""
+    """Of this handover, as everything is now."""
     handover = run.handover
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
@@ -117,7 +117,7 @@ _BROKER_DEFAULTS: Final = {
 
 
 def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverEvidence:
-    """Evidence about the topic; with a hand-over, beside what it stored.
+    """Evidence about the topic; with a handover, beside what it stored.
 
     Raises:
         BrokersError, MetadataTopicUnavailableError: nothing, or not everything, could be asked.
@@ -284,7 +284,7 @@ def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: S
     older = [row.metadata for row in rows if row.history != newest_history(divergences)]
     if not older:
         return ""
-    offsets = f"{min(one.start_offset for one in older)}..{max(one.end_offset for one in older)}"
+    offsets = f"{min(segment.start_offset for segment in older)}..{max(segment.end_offset for segment in older)}"
     return f"offsets {offsets} were archived before the source's history was followed, and reach into the broker's log"
 
 

@@ -182,7 +182,7 @@ def _within_retention(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"{len(past)} segments, offsets {past[0].start_offset}..{past[-1].end_offset}, are past retention.ms"
                 f" {retention_ms}",
-                "the broker deletes them when retention.ms is back, as it would have without a hand-over",
+                "the broker deletes them when retention.ms is back, as it would have without a handover",
                 one.partition,
                 CheckOutcome.NOTE,
             )

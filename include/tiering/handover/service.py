@@ -71,7 +71,7 @@ class HandoverService:
         open_one = self._handovers.latest(topic_id)
         if open_one is not None and not open_one.state.has_ended:
             raise StateConflictError(
-                f"a hand-over of {topic} is at {open_one.step} ({open_one.state}): ./tiering handover {topic} --resume"
+                f"a handover of {topic} is at {open_one.step} ({open_one.state}): ./tiering handover {topic} --resume"
                 " goes on with it, --undo goes back"
             )
         return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
@@ -154,7 +154,7 @@ def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
     if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
         return
     raise PublicationRefusedError(
-        f"the hand-over of {topic.topic} is at {handover.step} ({handover.state}), and publishes behind"
+        f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes behind"
         f" {HandoverStep.RECHECK}: ./tiering handover {topic.topic} --resume"
     )
 

@@ -1,4 +1,4 @@
-"""Hand-overs of one cluster in SQL. The row of a hand-over is locked before anything of it changes."""
+"""Hand-overs of one cluster in SQL. The row of a handover is locked before anything of it changes."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ class SqlHandoverStore(DatedStore):
             is_new = insert_if_absent(connection, handovers, values)
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
             if row is None or row.topic_id != str(topic_id):
-                raise StateConflictError(f"topic {topic} ({topic_id}) has another hand-over that has not ended")
+                raise StateConflictError(f"topic {topic} ({topic_id}) has another handover that has not ended")
             begun = _handover_of(row)
             if is_new:
                 self._event(connection, begun, f"{handover_id} begins", author, now_ms)
@@ -69,7 +69,7 @@ class SqlHandoverStore(DatedStore):
         with reading(self._engine) as connection:
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
         if row is None:
-            raise StateConflictError(f"there is no hand-over {handover_id}")
+            raise StateConflictError(f"there is no handover {handover_id}")
         return _handover_of(row)
 
     def latest(self, topic_id: Uuid) -> Handover | None:
@@ -115,7 +115,7 @@ class SqlHandoverStore(DatedStore):
             if found.step is step:
                 return found
             if found.step is not expected:
-                raise StateConflictError(f"hand-over {drive.handover_id} is at {found.step}, not at {expected}")
+                raise StateConflictError(f"handover {drive.handover_id} is at {found.step}, not at {expected}")
             what = event or f"{expected} is done, {step} is next"
             self._event(connection, found, what, drive.driver, now_ms)
             return self._changed(connection, drive, {"step": step, "detail": detail, "updated_at_ms": now_ms})
@@ -123,7 +123,7 @@ class SqlHandoverStore(DatedStore):
     def set_state(self, drive: Drive, state: HandoverState, *, detail: str) -> Handover:
         with self._driven(drive) as (connection, found, now_ms):
             if found.state.has_ended and found.state is not state:
-                raise StateConflictError(f"hand-over {drive.handover_id} has ended: {found.state}")
+                raise StateConflictError(f"handover {drive.handover_id} has ended: {found.state}")
             if found.state is not state:
                 what = f"{found.state} -> {state} at {found.step}: {detail}"
                 self._event(connection, found, what, drive.driver, now_ms)
@@ -165,15 +165,15 @@ class SqlHandoverStore(DatedStore):
                     "cluster_id": self._cluster_id,
                     "handover_id": str(drive.handover_id),
                     "topic_id": str(found.topic_id),
-                    "partition": one.topic_id_partition.partition,
-                    "start_offset": one.start_offset,
-                    "end_offset": one.end_offset,
-                    "log_start_offset": one.log_start_offset,
-                    "leader": one.leader,
-                    "leader_epoch": one.leader_epoch,
-                    "compared_offset": one.compared_offset,
+                    "partition": partition.topic_id_partition.partition,
+                    "start_offset": partition.start_offset,
+                    "end_offset": partition.end_offset,
+                    "log_start_offset": partition.log_start_offset,
+                    "leader": partition.leader,
+                    "leader_epoch": partition.leader_epoch,
+                    "compared_offset": partition.compared_offset,
                 }
-                for one in seed
+                for partition in seed
             ]
             if rows:
                 connection.execute(insert(table), rows)
@@ -230,7 +230,7 @@ class SqlHandoverStore(DatedStore):
             found = _handover_of(self._locked(connection, handover_id))
             if found.plan_hash != plan_hash:
                 raise StateConflictError(
-                    f"hand-over {handover_id} of {found.topic} has the plan {found.plan_hash}, not {plan_hash}"
+                    f"handover {handover_id} of {found.topic} has the plan {found.plan_hash}, not {plan_hash}"
                 )
             if found.approval is None:
                 values = {"approved_by": stored_text(author), "approved_at_ms": now_ms, "updated_at_ms": now_ms}
@@ -279,7 +279,7 @@ class SqlHandoverStore(DatedStore):
             row = self._locked(connection, drive.handover_id)
             if row.token != drive.token or row.driven_until_ms == 0:
                 raise LeaseLostError(
-                    f"hand-over {drive.handover_id}: token {drive.token} of {drive.driver} does not hold any more, "
+                    f"handover {drive.handover_id}: token {drive.token} of {drive.driver} does not hold any more, "
                     f"{row.token} was given to {row.driver}"
                 )
             yield connection, _handover_of(row), now_ms
@@ -287,7 +287,7 @@ class SqlHandoverStore(DatedStore):
     def _locked(self, connection: Connection, handover_id: Uuid) -> Row[Any]:
         row = connection.execute(select(handovers).where(self._is(handover_id)).with_for_update()).one_or_none()
         if row is None:
-            raise StateConflictError(f"there is no hand-over {handover_id}")
+            raise StateConflictError(f"there is no handover {handover_id}")
         return row
 
     def _changed(self, connection: Connection, drive: Drive, values: Mapping[str, Any]) -> Handover:
@@ -316,7 +316,7 @@ _ORDER: Final = {str(step): number for number, step in enumerate(HandoverStep)}
 
 
 def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElement[bool]:
-    """The condition on the two key columns that every table of hand-overs has."""
+    """The condition on the two key columns that every table of handovers has."""
     return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
 
 

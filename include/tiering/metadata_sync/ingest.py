@@ -13,7 +13,7 @@
 |          | they deleted of ours is deleted here          |                                       |                   |
 
 Two that read at once do no harm: a page is applied only where the position stands, so the later one of them is told to
-look again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
+record_bounds again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class IngestedPartition:
         records: that were applied or dropped; `outcomes` says what each did.
         holes: offsets without a record. Brokers that start while the last one is a hole are not ready until another
             record comes.
-        stopped: why it went no further for a reason that a person has to look at.
+        stopped: why it went no further for a reason that a person has to record_bounds at.
         failed: why it went no further for a reason that passes.
     """
 
@@ -114,7 +114,7 @@ _WHAT_BROKERS_DO: Final = (
 class IngestStep(StrEnum):
     """Where a run is; see the table."""
 
-    LOOKED = "looked"
+    BOUNDS_STORED = "looked"
     READ = "read"
     APPLIED = "applied"
     STOPPED = "stopped"
@@ -154,8 +154,8 @@ class Ingester:
             MetadataTopicUnavailableError, MetadataTopicRefusedError: the topic cannot be described.
         """
         identity, bounds = self._described()
-        positions = self.ingestion.look(identity, bounds)
-        self.observe(IngestStep.LOOKED, -1)
+        positions = self.ingestion.record_bounds(identity, bounds)
+        self.observe(IngestStep.BOUNDS_STORED, -1)
         findings: list[str] = []
         ingested = tuple(self._ingest(position, findings) for position in positions)
         changes: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class Ingester:
     def read_again(self) -> None:
         """Put every position back to the beginning of the topic as it is now; the next `run` reads."""
         self.ingestion.read_again(*self._described(), author=self.author)
-        self.observe(IngestStep.LOOKED, -1)
+        self.observe(IngestStep.BOUNDS_STORED, -1)
 
     def _described(self) -> tuple[MetadataTopicIdentity, dict[int, OffsetBounds]]:
         """Before and after the offsets the topic is the same one, so they are its own."""
@@ -189,7 +189,7 @@ class Ingester:
             try:
                 stopped = reading.run()
             except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
-                # Where records went away since the run began, the next look says which.
+                # Where records went away since the run began, the next record_bounds says which.
                 failed = str(error)
         where = f"{METADATA_TOPIC}-{position.metadata_partition}"
         if stopped is not None:

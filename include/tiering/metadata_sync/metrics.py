@@ -18,9 +18,9 @@ INGEST_STOPPED: Final = Metric(
     "tiering_ingest_stopped",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "1 where reading stopped and a person has to look.",
+    "1 where reading stopped and a person has to record_bounds.",
 )
-INGEST_LOOKED: Final = Metric(
+INGEST_BOUNDS_READ: Final = Metric(
     "tiering_ingest_looked_timestamp_seconds",
     MetricKind.GAUGE,
     (),
@@ -33,7 +33,7 @@ INGEST_RECORDS: Final = Metric(
     "Records by what they did, since the topic was read from its beginning: applied, or dropped as brokers drop them.",
 )
 
-INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_LOOKED, INGEST_RECORDS)
+INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_BOUNDS_READ, INGEST_RECORDS)
 
 PUBLISHED_SEGMENTS: Final = Metric(
     "tiering_published_segments",
@@ -70,7 +70,7 @@ def publish_ingest(
     }
     recorder.show(INGEST_LAG, lag)
     recorder.show(INGEST_STOPPED, stopped)
-    recorder.show(INGEST_LOOKED, {(): max((one.looked_at_ms for one in known), default=0) / 1000})
+    recorder.show(INGEST_BOUNDS_READ, {(): max((one.bounds_read_at_ms for one in known), default=0) / 1000})
     totals: dict[tuple[str, ...], float] = {(outcome.value,): 0.0 for outcome in RecordOutcome}
     for counted in outcomes.values():
         for outcome, records in counted.items():

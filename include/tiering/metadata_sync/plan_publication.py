@@ -162,7 +162,7 @@ def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> 
     older = [row.metadata for row in reaching if row.history != newest]
     if not older:
         return None
-    offsets = f"{older[0].start_offset}..{max(one.end_offset for one in older)}"
+    offsets = f"{older[0].start_offset}..{max(segment.end_offset for segment in older)}"
     return (
         f"segments of two histories reach into the broker's log: offsets {offsets} were archived before somebody"
         " decided to follow the source's; once the broker's log start has passed them, the others may be published"
@@ -180,13 +180,13 @@ def _why_nothing(
             " switched on, the broker would delete what is between"
         )
     end_offset = log_start_offset - 1
-    for one in live:
-        if one.start_offset > end_offset + 1:
+    for segment in live:
+        if segment.start_offset > end_offset + 1:
             return (
-                f"of what is published, offsets {end_offset + 1}..{one.start_offset - 1} are not remote any more:"
+                f"of what is published, offsets {end_offset + 1}..{segment.start_offset - 1} are not remote any more:"
                 " switched on, the broker would delete their only copy"
             )
-        end_offset = max(end_offset, one.end_offset)
+        end_offset = max(end_offset, segment.end_offset)
     return None
 
 
@@ -262,7 +262,7 @@ def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event
     """What is to be written down and sent. Custom metadata are what the copy gave, so a STARTED has none yet.
 
     Raises:
-        PublicationRefusedError: an independent look at the bytes reads anything else than what is meant.
+        PublicationRefusedError: an independent record_bounds at the bytes reads anything else than what is meant.
     """
     segment = replace(step.segment, broker_id=broker_id, event_timestamp_ms=event_timestamp_ms)
     if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:

@@ -86,8 +86,8 @@ class IngestionService:
         topic = self._ingestion.topic()
         if topic is None:
             return {}
-        looked_at_ms = {
-            position.metadata_partition: position.looked_at_ms
+        bounds_read_at_ms = {
+            position.metadata_partition: position.bounds_read_at_ms
             for position in self._ingestion.positions()
             if position.is_complete
         }
@@ -95,7 +95,7 @@ class IngestionService:
             partition: metadata_partition_of(partition, topic.partition_count)
             for partition in self._metadata.partitions()
         }
-        return {one: looked_at_ms[number] for one, number in numbers.items() if number in looked_at_ms}
+        return {one: bounds_read_at_ms[number] for one, number in numbers.items() if number in bounds_read_at_ms}
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
         """RemoteLogSizeBytes of every partition as brokers count it."""
@@ -225,7 +225,7 @@ class PublicationService:
         Raises:
             BrokersError: a log start offset cannot be had.
             SettingError: a broker has the publisher's broker id.
-            PublicationRefusedError: the topic's hand-over has not looked at everything for the last time.
+            PublicationRefusedError: the topic's handover has not looked at everything for the last time.
             ForeignStoreError: the store is not this database's.
             UnknownTopicError, SendingStoppedError
         """
@@ -248,7 +248,7 @@ class PublicationService:
         show_publication(
             process_recorder(),
             totals,
-            [(one.topic_id_partition.topic, one.segments, one.size_bytes) for one in waiting],
+            [(partition.topic_id_partition.topic, partition.segments, partition.size_bytes) for partition in waiting],
         )
 
     def _log_starts(self, topic: str, partitions: Collection[int] | None) -> dict[TopicIdPartition, int]:

@@ -2,7 +2,7 @@
 the page changed, written, partition by partition.
 
 A record touches its own segment and, where it finishes one, what the same leader epochs refer to at or behind its
-starts. So a page is applied without a look at the rest of its partitions, however many segments they have.
+starts. So a page is applied without a record_bounds at the rest of its partitions, however many segments they have.
 
 | segment                                    | what a change of a broker's does to its row                      |
 |--------------------------------------------|------------------------------------------------------------------|
@@ -237,7 +237,7 @@ class BrokerRows:
                 gone.append(row.metadata)
                 come.append(published)
         self._insert(fresh, applied)
-        self._refer(applied, rewritten | {one.remote_log_segment_id for one in fresh})
+        self._refer(applied, rewritten | {segment.remote_log_segment_id for segment in fresh})
         self._store_highest(applied)
         self._count(gone, [*come, *fresh], applied)
         self._learn([*come, *fresh])
@@ -259,16 +259,16 @@ class BrokerRows:
             for one in fresh
         ]
         keys = self._connection.execute(_ADD, rows).scalars().all()
-        for key, one in zip(keys, fresh, strict=True):
-            self._keys[one.remote_log_segment_id] = key
+        for key, segment in zip(keys, fresh, strict=True):
+            self._keys[segment.remote_log_segment_id] = key
         self._insert_epochs(fresh, applied)
 
     def _insert_epochs(self, fresh: Iterable[RemoteLogSegmentMetadata], applied: AppliedPartition) -> None:
         references = applied.after.references
         rows = [
-            row | {"broker_reference": references.get((row["leader_epoch"], one.remote_log_segment_id))}
-            for one in fresh
-            for row in epoch_values_of(self._cluster_id, self._keys[one.remote_log_segment_id], one)
+            row | {"broker_reference": references.get((row["leader_epoch"], segment.remote_log_segment_id))}
+            for segment in fresh
+            for row in epoch_values_of(self._cluster_id, self._keys[segment.remote_log_segment_id], segment)
         ]
         self._connection.execute(insert(segment_epochs), rows)
 
@@ -335,9 +335,9 @@ class BrokerRows:
             count_out(self._connection, self._cluster_id, *counted)
         new = list(come)
         passed = [
-            _as_finished(one)
-            for one in new
-            if _FINISHED in applied.times_ms[one.remote_log_segment_id] and one.state is not _FINISHED
+            _as_finished(segment)
+            for segment in new
+            if _FINISHED in applied.times_ms[segment.remote_log_segment_id] and segment.state is not _FINISHED
         ]
         if passed:
             count_in(self._connection, self._cluster_id, *passed)
@@ -346,14 +346,14 @@ class BrokerRows:
             count_in(self._connection, self._cluster_id, *new)
 
     def _learn(self, changed: Iterable[RemoteLogSegmentMetadata]) -> None:
-        for one in changed:
-            if one.is_finished:
+        for segment in changed:
+            if segment.is_finished:
                 learn_leader_epochs(
                     self._connection,
                     self._cluster_id,
                     self._partition,
-                    one.segment_leader_epochs,
-                    one.start_offset,
+                    segment.segment_leader_epochs,
+                    segment.start_offset,
                     self._now_ms,
                 )
 

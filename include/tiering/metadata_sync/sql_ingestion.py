@@ -73,10 +73,12 @@ class SqlMetadataIngestion(ClusterStore):
         with reading(self._engine) as connection:
             return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
-    def look(self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]) -> Sequence[IngestPosition]:
+    def record_bounds(
+        self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]
+    ) -> Sequence[IngestPosition]:
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            replaced = sql_metadata_topic.look_at(connection, self._cluster_id, topic, bounds, now_ms)
+            replaced = sql_metadata_topic.record_bounds(connection, self._cluster_id, topic, bounds, now_ms)
             positions = sql_metadata_topic.positions_of(connection, self._cluster_id)
         if replaced is not None:
             raise MetadataTopicReplacedError(replaced)

@@ -143,7 +143,7 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
     history: list[LeaderEpochEntry] = []
     contradictions: list[Contradiction] = []
     exact = {*seen.entries[1:]}
-    for entry in sorted({*known, *seen}, key=lambda one: (-one.epoch, one.start_offset)):
+    for entry in sorted({*known, *seen}, key=lambda segment: (-segment.epoch, segment.start_offset)):
         by = history[-1] if history else None
         if by is None or (entry.epoch < by.epoch and entry.start_offset <= by.start_offset):
             history.append(entry)
@@ -217,5 +217,5 @@ def _denied(history: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> I
     for entry, after in pairwise(history):
         offset = max(entry.start_offset, from_offset)
         if entry.epoch not in epochs and entry.epoch < seen.entries[-1].epoch and offset < after.start_offset:
-            by = [one for one in seen if one.start_offset <= offset][-1]
+            by = [segment for segment in seen if segment.start_offset <= offset][-1]
             yield Contradiction(entry, by, kept=True)

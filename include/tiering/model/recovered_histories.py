@@ -95,7 +95,10 @@ def is_odd(segment: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
 
 def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...]:
     """As decisions about divergences, without an author or a time."""
-    return tuple(Divergence(one.number, one.seen, 0, Followed(one.from_offset, "", "", 0)) for one in decided)
+    return tuple(
+        Divergence(divergence.number, divergence.seen, 0, Followed(divergence.from_offset, "", "", 0))
+        for divergence in decided
+    )
 
 
 def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
@@ -117,12 +120,12 @@ def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpoch
     left, known = list(latest_first), carried
     while left:
         agreeing, others = [], []
-        for one in left:
-            if _agrees(one, known):
-                agreeing.append(one)
-                known = merged(known, one.segment_leader_epochs, one.start_offset).history
+        for segment in left:
+            if _agrees(segment, known):
+                agreeing.append(segment)
+                known = merged(known, segment.segment_leader_epochs, segment.start_offset).history
             else:
-                others.append(one)
+                others.append(segment)
         if agreeing:
             logs.append(_Log(agreeing, known))
         left, known = others, NOTHING_KNOWN
@@ -179,14 +182,14 @@ def _history(
     earlier: Iterable[RemoteLogSegmentMetadata],
 ) -> RecoveredHistory:
     """From where the log differs on, or from where its copies begin behind that."""
-    first, last = min(replaced.values()), max(one.end_offset for one in replaced)
+    first, last = min(replaced.values()), max(segment.end_offset for segment in replaced)
     earliest = min(_epoch_at(one, offset) for one, offset in replaced.items())
     differs = min([first, *(entry.start_offset for entry in log.leader_epochs if entry.epoch > earliest)])
     begin = min((copy.start_offset for copy in log.copies if copy.end_offset >= differs), default=differs)
     offsets = OffsetRange(first, last)
-    archived = sorted({epoch for one in replaced for epoch in epochs_of(one.segment_leader_epochs, offsets)})
+    archived = sorted({epoch for segment in replaced for epoch in epochs_of(segment.segment_leader_epochs, offsets)})
     seen = SeenDivergence(offsets, tuple(archived), epochs_of(log.leader_epochs, offsets), SeenBy.REBUILD)
-    held = [OffsetRange(one.start_offset, one.end_offset) for one in earlier]
+    held = [OffsetRange(segment.start_offset, segment.end_offset) for segment in earlier]
     from_offset = max(differs, begin)
     return RecoveredHistory(number, from_offset, seen, without(OffsetRange(from_offset, last), held))
 

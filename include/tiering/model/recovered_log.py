@@ -123,7 +123,7 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
         by_offset(left_out),
         _holes([part for part in parts if part is not None]),
         found.decided,
-        {one.remote_log_segment_id: number for number, one in numbered if number != FIRST_HISTORY},
+        {segment.remote_log_segment_id: number for number, segment in numbered if number != FIRST_HISTORY},
         found.contradicting,
     )
 
@@ -132,7 +132,7 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
     """The history of leader epochs to store of a log that holds something: what the latest copy carries, completed
     by what each says of itself. Each later history is followed from where it begins, as by decision.
     """
-    begins = {one.number: one.from_offset for one in log.decided}
+    begins = {divergence.number: divergence.from_offset for divergence in log.decided}
     latest = max(log.segments, key=lateness)
     epochs = NOTHING_KNOWN
     for number, copies in groupby(
@@ -151,8 +151,10 @@ def _in_order(
 ) -> Iterator[RemoteLogSegmentMetadata]:
     """Copies of one history with ascending ends; of several with one end the one that goes on from the last one."""
     following: int | None = None
-    for _, same_end in groupby(_newest_of_each(copies, left_out), key=lambda one: one.end_offset):
-        chosen, *others = sorted(same_end, key=lambda one: (one.start_offset != following, one.start_offset))
+    for _, same_end in groupby(_newest_of_each(copies, left_out), key=lambda segment: segment.end_offset):
+        chosen, *others = sorted(
+            same_end, key=lambda segment: (segment.start_offset != following, segment.start_offset)
+        )
         left_out += [LeftOut(one, Obstacle.COVERED, chosen) for one in others]
         following = chosen.end_offset + 1
         yield chosen
@@ -182,19 +184,19 @@ def continued_log(
     """
     left_out: list[LeftOut] = []
     taken: list[RemoteLogSegmentMetadata] = []
-    for one in _newest_of_each(copies, left_out):
-        if highest_copied_offset is None and begun_offset is not None and one.start_offset > begun_offset:
+    for segment in _newest_of_each(copies, left_out):
+        if highest_copied_offset is None and begun_offset is not None and segment.start_offset > begun_offset:
             obstacle: Obstacle | None = Obstacle.GAP
-        elif _begins_history(one, followed_from, highest_copied_offset):
+        elif _begins_history(segment, followed_from, highest_copied_offset):
             obstacle = None
         else:
-            obstacle = _obstacle(one, last, highest_copied_offset, decisions, log_start_offset)
+            obstacle = _obstacle(segment, last, highest_copied_offset, decisions, log_start_offset)
         if obstacle is None:
-            taken.append(one)
-            last, highest_copied_offset, followed_from = one, one.end_offset, None
+            taken.append(segment)
+            last, highest_copied_offset, followed_from = segment, segment.end_offset, None
         else:
-            left_out.append(LeftOut(one, obstacle, last))
-    held = [OffsetRange(one.start_offset, one.end_offset) for one in taken]
+            left_out.append(LeftOut(segment, obstacle, last))
+    held = [OffsetRange(segment.start_offset, segment.end_offset) for segment in taken]
     return RecoveredLog(tuple(taken), by_offset(left_out), _holes(held))
 
 
@@ -343,4 +345,8 @@ def _gone(
 ) -> _Segments:
     """What of these segments a history replaces: of an earlier one, and contradicting from where it differs on."""
     first, contradicting = by.seen.offsets.first, set(found.contradicting)
-    return [one for one in among if one in contradicting and numbers[one] < by.number and one.end_offset >= first]
+    return [
+        segment
+        for segment in among
+        if segment in contradicting and numbers[segment] < by.number and segment.end_offset >= first
+    ]

@@ -28,7 +28,7 @@ class Cause(Reason):
 
     NOT_FOUND = "not-found", "not found"
     NOT_INCLUDED = "not-included", "not included"
-    HANDOVER = "handover", "hand-over under way"
+    HANDOVER = "handover", "handover under way"
     PLATFORM = "platform", "platform not ready"
     NOT_READY = "not-ready", "partition not ready"
     OPEN_TRANSACTION = "open-transaction", "open transaction"
@@ -310,7 +310,7 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
             open_handover.topic,
             None,
             Cause.HANDOVER,
-            f"a hand-over is {open_handover.state} at {open_handover.step}"
+            f"a handover is {open_handover.state} at {open_handover.step}"
             + (f": {open_handover.detail}" if open_handover.detail else ""),
             f"./tiering handover {open_handover.topic} --resume, or --undo",
         )

@@ -191,7 +191,7 @@ def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata,
     held_back = [one for one in plan.held_back if one.topic_id_partition == partition and one.needs_a_person]
     planned = [one for one in plan.partitions if one.replica_id.topic_id_partition == partition]
     stopped = metadata.stopped_reason(partition)
-    is_mended = any(segment.supersedes is not None for one in planned for segment in one.segments)
+    is_mended = any(segment.supersedes is not None for partition_plan in planned for segment in partition_plan.segments)
     if stopped is not None and (held_back or not is_mended):
         yield NotReady.STOPPED, stopped
     if held_back and not planned:

@@ -195,8 +195,8 @@ class DeploymentChecks:
         store = self._stores().handovers
         under_way = store.open_handovers()
         if forgotten := forgotten_handovers(under_way, store.now_ms()):
-            raise HandoverForgottenError("; ".join(one.message for one in forgotten))
-        return ", ".join(f"{one.topic} is at {one.step}" for one in under_way) or "none is on its way"
+            raise HandoverForgottenError("; ".join(forgotten_handover.message for forgotten_handover in forgotten))
+        return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is on its way"
 
     def _pool(self, pool: str) -> str:
         seen = self._stores().pool_mirror.seen().get(pool)
@@ -302,7 +302,7 @@ class OperationsService:
         return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Why this topic (a name) is not tiered; first what a hand-over of it waits for. Nothing is stored."""
+        """Why this topic (a name) is not tiered; first what a handover of it waits for. Nothing is stored."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]

@@ -96,9 +96,9 @@ class SetUpService:
     def _require_segments(self, cluster_id: str) -> None:
         """Raises ForeignStoreError unless a segment is in the place of the settings, which is to be recorded."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
-        if proof.looked_at and proof.wrong == proof.looked_at:
+        if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(
-                f"none of {proof.looked_at} segments that were looked at is in {self._place()},"
+                f"none of {proof.checked} segments that were looked at is in {self._place()},"
                 f" such as {proof.missing[0]}: set remote_storage.url, layout and key_prefix right. Nothing is written"
                 " or deleted"
             )

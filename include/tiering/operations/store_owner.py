@@ -93,7 +93,7 @@ class Relocation:
         """Why keys do not lie there, with numbers."""
         proof = self.proof
         return (
-            f"{proof.wrong} of {count(proof.looked_at, 'segment')} that were looked at are not in {self.place}, such as"
+            f"{proof.wrong} of {count(proof.checked, 'segment')} that were looked at are not in {self.place}, such as"
             f" {'; '.join(proof.missing[:3])}. Nothing was changed"
         )
 
@@ -174,7 +174,7 @@ def _retention_words(retention: TopicRetention) -> str:
 
 def _relocation_summary(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> str:
     proof = planned.proof
-    looked = f"{proof.looked_at} of {count(proof.segments, 'segment')} of {count(proof.partitions, 'partition')}"
+    looked = f"{proof.checked} of {count(proof.segments, 'segment')} of {count(proof.partitions, 'partition')}"
     if refusal is not None:
         return f"the place stays {planned.stored}: {refusal}"
     if marker is None:
@@ -216,7 +216,7 @@ def _relocation_document(planned: Relocation, marker: StoreMarker | None, refusa
         "from": None if planned.stored is None else _place(planned.stored),
         "to": _place(planned.place),
         "segments": proof.segments,
-        "looked_at": proof.looked_at,
+        "looked_at": proof.checked,
         "wrong": proof.wrong,
         "missing": list(proof.missing),
         "marker": None if marker is None else _marker(marker),

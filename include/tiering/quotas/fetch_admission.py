@@ -43,7 +43,7 @@ class FetchAdmission:
         self._lock = threading.Lock()
         self._windows: dict[Scope, QuotaWindow] = {}
         self._recorded_at_ms: dict[Scope, int] = {}
-        self._look_at = _MANY_SCOPES
+        self._forget_above = _MANY_SCOPES
 
     def throttle_ms(self, scopes: Sequence[Scope]) -> int:
         """Milliseconds for which whoever reads in these scopes should stay away; 0 if it may read."""
@@ -82,12 +82,12 @@ class FetchAdmission:
 
     def _forget_idle(self, now_ms: int) -> None:
         """Client names are anybody's: a window that is over holds nothing, so it need not be kept."""
-        if len(self._windows) < self._look_at:
+        if len(self._windows) < self._forget_above:
             return
         for scope, recorded_at_ms in list(self._recorded_at_ms.items()):
             if now_ms - recorded_at_ms >= self._samples * self._sample_ms:
                 del self._windows[scope], self._recorded_at_ms[scope]
-        self._look_at = max(_MANY_SCOPES, 2 * len(self._windows))
+        self._forget_above = max(_MANY_SCOPES, 2 * len(self._windows))
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)

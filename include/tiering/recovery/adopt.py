@@ -143,9 +143,9 @@ def plan_adoption(
 
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
     """Record what the store says of later histories: their partitions wait for a person from now on."""
-    for one in plan.diverging:
-        if one.diverging is not None:
-            metadata.record_divergence(one.topic_id_partition, one.diverging, history=one.history)
+    for partition in plan.diverging:
+        if partition.diverging is not None:
+            metadata.record_divergence(partition.topic_id_partition, partition.diverging, history=partition.history)
 
 
 def _unknown(
@@ -248,8 +248,8 @@ def _of_history(
 ) -> tuple[list[RemoteLogSegmentMetadata], list[LeftOut]]:
     """The copies that may be of the newest history, and the others."""
     obstacles = [(copy, None if decision is None else not_followed(copy, decision)) for copy in copies]
-    followed = [one for one, obstacle in obstacles if obstacle is None]
-    return followed, [LeftOut(one, obstacle) for one, obstacle in obstacles if obstacle is not None]
+    followed = [segment for segment, obstacle in obstacles if obstacle is None]
+    return followed, [LeftOut(segment, obstacle) for segment, obstacle in obstacles if obstacle is not None]
 
 
 def _why(left_out: LeftOut) -> str:

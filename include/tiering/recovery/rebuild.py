@@ -284,7 +284,7 @@ class Rebuild:
             marker = self._take_over(self.recovery, plan, wanted)
             known = dict(self.recovery.recovered())
         rebuilt = list(_stored_before(plan, known))
-        on_examined(sum(one.segments + one.not_taken for one in rebuilt))
+        on_examined(sum(rebuilt_partition.segments + rebuilt_partition.not_taken for rebuilt_partition in rebuilt))
         missing = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in known]
         interrupted = False
         with closing(examined(self.storage, self._attempts(missing))) as attempts:
@@ -353,11 +353,13 @@ class Rebuild:
         while True:
             carried = leader_epochs_of(self.storage, max(left, key=lateness)) if left else LeaderEpochs()
             log = recovered_log(left, carried)
-            found = [one for one in log.contradicting if is_odd(one, leader_epochs_of(self.storage, one))]
+            found = [
+                segment for segment in log.contradicting if is_odd(segment, leader_epochs_of(self.storage, segment))
+            ]
             if not found:
                 return replace(log, left_out=by_offset([*log.left_out, *odd])), carried
-            odd += [LeftOut(one, Obstacle.ODD_EPOCHS) for one in found]
-            left = [one for one in left if one not in found]
+            odd += [LeftOut(segment, Obstacle.ODD_EPOCHS) for segment in found]
+            left = [segment for segment in left if segment not in found]
 
 
 def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:
@@ -376,9 +378,9 @@ def _partition_of(found: StoredSegment | FaultyAttempt) -> TopicIdPartition:
 def _counted(
     found: Iterable[StoredSegment | FaultyAttempt], on_examined: Callable[[int], None]
 ) -> Iterator[StoredSegment | FaultyAttempt]:
-    for one in found:
+    for segment in found:
         on_examined(1)
-        yield one
+        yield segment
 
 
 def _detail(rebuilt: RebuiltPartition) -> str:

@@ -354,10 +354,10 @@ def _rows(segments: Sequence[StoredSegment]) -> tuple[tuple[str, ...], ...]:
 def _refused_rows(refused: Sequence[RefusedAttempt]) -> tuple[tuple[str, ...], ...]:
     return tuple(
         (
-            "" if one.topic_id_partition is None else str(one.topic_id_partition),
-            str(one.segment_id),
-            "" if one.start_offset is None else str(one.start_offset),
-            one.message,
+            "" if attempt.topic_id_partition is None else str(attempt.topic_id_partition),
+            str(attempt.segment_id),
+            "" if attempt.start_offset is None else str(attempt.start_offset),
+            attempt.message,
         )
-        for one in refused
+        for attempt in refused
     )

@@ -104,10 +104,10 @@ class SqlMetadataRecovery(ClusterStore):
             lock_or_create_partition(connection, self._cluster_id, where)
             now_ms = self._now_ms(connection)
             self._add_segments(connection, partition, FIRST_HISTORY, now_ms)
-            for one in partition.decided:
-                followed = Followed(one.from_offset, _REPLACED, author, now_ms)
-                add_decided(connection, self._cluster_id, where, one.number, one.seen, followed)
-                self._add_segments(connection, partition, one.number, now_ms)
+            for divergence in partition.decided:
+                followed = Followed(divergence.from_offset, _REPLACED, author, now_ms)
+                add_decided(connection, self._cluster_id, where, divergence.number, divergence.seen, followed)
+                self._add_segments(connection, partition, divergence.number, now_ms)
             history = partition.leader_epochs
             first = min(segment.metadata.start_offset for segment in partition.segments)
             learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)

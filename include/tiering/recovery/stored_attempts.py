@@ -100,7 +100,7 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
     """
     try:
         metadata, manifest = _described(storage, attempt)
-        stored = {one.kind: one for one in storage.stat_log_segment(metadata)}
+        stored = {stored_object.kind: stored_object for stored_object in storage.stat_log_segment(metadata)}
         _require_objects(stored)
         for kind, said_bytes in (
             (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
@@ -123,13 +123,13 @@ def separated(
     """Complete copies by id, and all others. An id belongs to one attempt: the first that comes has it."""
     stored: dict[RemoteLogSegmentId, StoredSegment] = {}
     faulty = []
-    for one in found:
-        if isinstance(one, FaultyAttempt):
-            faulty.append(one)
+    for attempt in found:
+        if isinstance(attempt, FaultyAttempt):
+            faulty.append(attempt)
             continue
-        segment_id, start_offset = one.metadata.remote_log_segment_id, one.metadata.start_offset
-        first = stored.setdefault(segment_id, one)
-        if first is not one:
+        segment_id, start_offset = attempt.metadata.remote_log_segment_id, attempt.metadata.start_offset
+        first = stored.setdefault(segment_id, attempt)
+        if first is not attempt:
             message = f"its id is that of the segment at offset {first.metadata.start_offset}, too"
             faulty.append(FaultyAttempt(FoundAttempt(segment_id, start_offset, {}), ObjectKeyError.__name__, message))
     return stored, tuple(faulty)

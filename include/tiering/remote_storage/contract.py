@@ -297,5 +297,9 @@ def absent_kinds(
     stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
 ) -> tuple[ObjectKind, ...]:
     """Which of the required objects of a segment are not in the store, or have 0 bytes where they cannot; in order."""
-    there = {one.kind for one in stored if one.size_bytes or one.kind in _MAY_BE_EMPTY}
+    there = {
+        stored_object.kind
+        for stored_object in stored
+        if stored_object.size_bytes or stored_object.kind in _MAY_BE_EMPTY
+    }
     return tuple(sorted(set(required) - there))

@@ -145,7 +145,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def look(self, key: str) -> SeenObject | None:
+    def head(self, key: str) -> SeenObject | None:
         """What is there, without reading it; None if there is no such object."""
         ...
 

@@ -80,7 +80,7 @@ class StoredOrphans:
         self._require_ours = require_ours
 
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
-        found = {sibling: self._store.look(sibling) for sibling in self._siblings(key)}
+        found = {sibling: self._store.head(sibling) for sibling in self._siblings(key)}
         return {sibling: seen for sibling, seen in found.items() if seen is not None}
 
     def manifest(self, key: str) -> bytes:

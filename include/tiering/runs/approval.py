@@ -53,7 +53,7 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """One question of one DAG run, about the plan of `subject`: a planned run, or a hand-over.
+    """One question of one DAG run, about the plan of `subject`: a planned run, or a handover.
 
     `shown_at_ms` is None as long as no task has put it before a person.
     """

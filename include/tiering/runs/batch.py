@@ -1,7 +1,9 @@
-"""What every batch of a run has beside its own work: the loop that it runs in, a cancellation token, stop conditions, a heartbeat.
+"""What every batch of a run has beside its own work: the loop that it runs in, a cancellation token, stop conditions, a
+heartbeat.
 
 - The `BatchLoop` pulls partitions: it takes one under a lease, has it worked on in groups, and gives it back.
-- The `CancellationToken` stands before every grant of the quota and says whether this worker may still send. Another thread
+- The `CancellationToken` stands before every grant of the quota and says whether this worker may still send. Another
+thread
   writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
 - `StopConditions` says whether the batch goes on: its time, its place in its pool, its token.
 - The `BatchHeartbeat` is that other thread: it keeps the lease, reports the progress, and watches for a pause and for

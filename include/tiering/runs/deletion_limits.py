@@ -191,8 +191,8 @@ def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotal
     for total in totals:
         if total.above_log_start:
             sentences[total.topic_id].append(
-                f"{total.topic}: {total.above_log_start} planned segments reach beyond the log start that their deletion"
-                " leaves"
+                f"{total.topic}: {total.above_log_start} planned segments reach beyond the log start"
+                " that their deletion leaves"
             )
     return {topic_id: "; ".join(lines) for topic_id, lines in sentences.items()}
 

@@ -383,7 +383,7 @@ class SqlDeletionRuns(DatedStore, ABC):
         given: dict[str, Any] = self._key_of(run_id) | {"of_batch": batch_id, "at_ms": now_ms}
         if exclude:
             query = self._planned_items.claimable_among_others
-            given["passed_over"] = [(str(one.topic_id), one.partition) for one in exclude]
+            given["passed_over"] = [(str(partition.topic_id), partition.partition) for partition in exclude]
         return [partition_from(row.topic_id, row.partition, row.topic) for row in connection.execute(query, given)]
 
     def _key_of(self, run_id: str) -> dict[str, Any]:

@@ -265,7 +265,7 @@ class SqlWorkStore(SqlBatches):
         if placement is not None:
             given |= key_of_placement(placement)
         if passed_over:
-            given["passed_over"] = [(str(one.topic_id), one.partition) for one in passed_over]
+            given["passed_over"] = [(str(partition.topic_id), partition.partition) for partition in passed_over]
         return given
 
 

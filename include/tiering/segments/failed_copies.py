@@ -132,14 +132,19 @@ def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
     """No table if nothing failed."""
     names = TopicNames(copy.metadata.topic_id_partition for copy in copies)
     rows = tuple(
-        (names.partition(copy.metadata.topic_id_partition), str(copy.offsets), str(copy.segment_id.id), _outlook(copy))
+        (
+            names.partition(copy.metadata.topic_id_partition),
+            str(copy.offsets),
+            str(copy.segment_id.id),
+            _next_step(copy),
+        )
         for copy in copies
     )
     columns = ("partition", "offsets", "segment id", "what becomes of it")
     return (Table("not served, as they failed the quality gate", columns, rows),) if rows else ()
 
 
-def _outlook(copy: FailedCopy) -> str:
+def _next_step(copy: FailedCopy) -> str:
     if copy.was_left:
         return "of a history that a decision left: nothing waits for it, no source has it; it stays until it expires"
     if copy.given_up:

@@ -59,7 +59,7 @@ class IngestPosition:
     Attributes:
         next_offset: everything below was applied.
         end_offset: exclusive.
-        looked_at_ms: when the cluster was asked, by the database's clock.
+        bounds_read_at_ms: when the cluster was asked, by the database's clock.
         stopped: why nothing behind `next_offset` is applied; None: nothing stands in the way.
         rereading_to: read again from the beginning up to here (exclusive) before it is complete; None: it is.
     """
@@ -67,7 +67,7 @@ class IngestPosition:
     metadata_partition: int
     next_offset: int
     end_offset: int
-    looked_at_ms: int
+    bounds_read_at_ms: int
     stopped: str | None = None
     rereading_to: int | None = None
 
@@ -170,7 +170,9 @@ class MetadataIngestion(Protocol):
         """By metadata partition. Empty if none was ever looked at."""
         ...
 
-    def look(self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]) -> Sequence[IngestPosition]:
+    def record_bounds(
+        self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]
+    ) -> Sequence[IngestPosition]:
         """Record what the cluster says now, and return every position. A partition that is looked at for the first time
         begins at its `begin`. One whose beginning lies above its position, or whose end below, lost records that were
         not read: it is stopped until it is read again, with an event. Repeating the call is harmless.

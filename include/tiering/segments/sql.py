@@ -283,7 +283,7 @@ def _found(
 ) -> dict[RemoteLogSegmentId, _Found]:
     found = {}
     for group in _groups(segments):
-        ids = {str(one.remote_log_segment_id.id): one.remote_log_segment_id for one in group}
+        ids = {str(segment.remote_log_segment_id.id): segment.remote_log_segment_id for segment in group}
         key = key_of(cluster_id, group[0].topic_id_partition) | {"of_segments": list(ids)}
         for row in connection.execute(_FIND, key):
             state, verdict = RemoteLogSegmentState(row.state), Verdict(row.verdict)

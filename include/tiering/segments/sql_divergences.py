@@ -156,7 +156,9 @@ class SqlDivergences(ClusterStore):
             if before is not None:
                 connection.execute(_ONE, key_of(cluster_id, partition) | {"of_number": before.number} | values)
             else:
-                where = _key(cluster_id, partition, max((one.number for one in known), default=FIRST_HISTORY) + 1)
+                where = _key(
+                    cluster_id, partition, max((divergence.number for divergence in known), default=FIRST_HISTORY) + 1
+                )
                 connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
             _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
             return open_divergence(divergences_of(connection, cluster_id, partition))

@@ -42,7 +42,7 @@ from include.tiering.segments.values import SegmentRow
 
 EVENT: Final = "ingest"
 INGESTER: Final = "ingest"
-_WAY_OUT: Final = "look at what happened to the topic, then ./tiering ingest --from-beginning"
+_WAY_OUT: Final = "record_bounds at what happened to the topic, then ./tiering ingest --from-beginning"
 _OF_CLUSTER: Final = metadata_positions.c.cluster_id == bindparam("of_cluster")
 _ONE: Final = select(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")
@@ -105,14 +105,14 @@ def count_outcomes(connection: Connection, cluster_id: str, number: int, outcome
         connection.execute(statement.on_conflict_do_update(index_elements=key, set_=added), rows)
 
 
-def look_at(
+def record_bounds(
     connection: Connection,
     cluster_id: str,
     topic: MetadataTopicIdentity,
     bounds: Mapping[int, OffsetBounds],
     now_ms: int,
 ) -> str | None:
-    """See `MetadataIngestion.look`; returns why all of it was stopped, None if it was not."""
+    """See `MetadataIngestion.record_bounds`; returns why all of it was stopped, None if it was not."""
     known = topic_read(connection, cluster_id)
     if known is None:
         _store_topic(connection, cluster_id, topic)
@@ -129,16 +129,16 @@ def look_at(
         if number not in positions:
             _begin(connection, cluster_id, number, seen, now_ms)
         else:
-            _look_at_partition(connection, cluster_id, positions[number], seen, now_ms)
+            _record_bounds_of(connection, cluster_id, positions[number], seen, now_ms)
     return None
 
 
-def _look_at_partition(
+def _record_bounds_of(
     connection: Connection, cluster_id: str, position: IngestPosition, seen: OffsetBounds, now_ms: int
 ) -> None:
     lost = _loss(position, seen)
     key = {"of_cluster": cluster_id, "of_number": position.metadata_partition}
-    connection.execute(_CHANGE_POSITION, key | {"end_offset": seen.end, "looked_at_ms": now_ms})
+    connection.execute(_CHANGE_POSITION, key | {"end_offset": seen.end, "bounds_read_at_ms": now_ms})
     if lost is not None:
         stop_position(connection, cluster_id, position, lost, now_ms)
     elif position.is_lost:
@@ -226,7 +226,7 @@ def _begin(
         "metadata_partition": number,
         "next_offset": seen.begin,
         "end_offset": seen.end,
-        "looked_at_ms": now_ms,
+        "bounds_read_at_ms": now_ms,
         "rereading_to": rereading_to,
     }
     connection.execute(insert(metadata_positions), values)
@@ -242,7 +242,7 @@ def _store_topic(connection: Connection, cluster_id: str, topic: MetadataTopicId
 
 def _position_of(row: Row[Any]) -> IngestPosition:
     return IngestPosition(
-        row.metadata_partition, row.next_offset, row.end_offset, row.looked_at_ms, row.stopped, row.rereading_to
+        row.metadata_partition, row.next_offset, row.end_offset, row.bounds_read_at_ms, row.stopped, row.rereading_to
     )
 
 

@@ -110,7 +110,7 @@ class WholeCopy:
         Raises:
             RemoteStorageError: the store cannot be asked.
         """
-        found = {one.kind for one in self.storage.stat_log_segment(row.metadata)}
+        found = {stored_object.kind for stored_object in self.storage.stat_log_segment(row.metadata)}
         return not self.storage.required_kinds <= found
 
     def is_there(self, row: SegmentRow) -> bool:
@@ -121,7 +121,7 @@ class WholeCopy:
             return False
 
     def _fault(self, row: SegmentRow) -> str | None:
-        found = {one.kind: one for one in self.storage.stat_log_segment(row.metadata)}
+        found = {stored_object.kind: stored_object for stored_object in self.storage.stat_log_segment(row.metadata)}
         missing = sorted(self.storage.required_kinds - found.keys())
         if missing:
             return f"has no {', '.join(missing)} in the store"
@@ -224,7 +224,7 @@ class StoreWitness:
         manifest = reader.manifest()
         if manifest is not None and (suspicion := manifest_suspicion(witness, manifest)) is not None:
             return f"a manifest of another segment ({suspicion})"
-        (stored_bytes,) = (one.size_bytes for one in stored if one.kind is ObjectKind.LOG)
+        (stored_bytes,) = (stored_object.size_bytes for stored_object in stored if stored_object.kind is ObjectKind.LOG)
         log_bytes = witness.segment_size_bytes
         if stored_bytes != log_bytes and not explains_length(manifest, log_bytes, stored_bytes):
             return f"a log of {stored_bytes} bytes, not {log_bytes}"
@@ -255,7 +255,7 @@ class PlaceProof:
 
     segments: int
     partitions: int
-    looked_at: int
+    checked: int
     wrong: int
     missing: tuple[str, ...]
 
@@ -325,7 +325,10 @@ def _objects(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, *, read
     if not read_back:
         return storage.open_log_segment(metadata, limiter=UnlimitedBytes()).objects()
     stored = storage.stat_log_segment(metadata)
-    return [KeptObject(one.kind, one.key, one.size_bytes, one.crc32c) for one in stored]
+    return [
+        KeptObject(stored_object.kind, stored_object.key, stored_object.size_bytes, stored_object.crc32c)
+        for stored_object in stored
+    ]
 
 
 def _is_transformed(storage: RemoteStorage, row: SegmentRow, stored_bytes: int) -> bool:

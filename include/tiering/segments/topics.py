@@ -328,7 +328,7 @@ class SeenOwners:
 def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
     """The owner that follows from `owner` and from what the replica shows.
 
-    `remote.storage.enable` seen true outside of a hand-over makes the broker the owner; a topic without an owner and
+    `remote.storage.enable` seen true outside of a handover makes the broker the owner; a topic without an owner and
     with something eligible becomes ours, because the caller scans the topics that were asked for and no others.
     """
     if replica.owner_is_broker and owner in (TopicOwner.NONE, TopicOwner.PLATFORM):

@@ -128,7 +128,7 @@ class Conclusion:
     @property
     def detail(self) -> str:
         """Why it fails; nothing if it does not."""
-        return "; ".join(f"{one.rule}: {one.message}" for one in self.broken if one.fails)
+        return "; ".join(f"{result.rule}: {result.message}" for result in self.broken if result.fails)
 
 
 def conclude(verification: Verification, unresolved: Iterable[tuple[QualityResult, int]]) -> Conclusion:

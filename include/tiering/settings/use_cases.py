@@ -112,13 +112,13 @@ class VerifySettings(DynamicSection):
 
 
 class HandoverSettings(DynamicSection):
-    """How long a hand-over may hold a topic's retention back, and how patiently it asks brokers."""
+    """How long a handover may hold a topic's retention back, and how patiently it asks brokers."""
 
     prefix = "tiering.handover"
 
     hold_hours: int = operational(
         24,
-        "For so long the brokers' disks must be able to take what producers bring before a hand-over begins: while it "
+        "For so long the brokers' disks must be able to take what producers bring before a handover begins: while it "
         "lasts, nothing of the topic is deleted.",
         unit="hours",
         at_least=0,

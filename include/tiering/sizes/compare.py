@@ -128,7 +128,9 @@ def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: Rem
     log_start = metadata.retention_state(replica.topic_id_partition).log_start_offset
     both = [s for s in replica.segments if not s.active and log_start <= s.end_offset <= highest_copied]
     decisions = metadata.skipped_offsets(replica.topic_id_partition) if both else ()
-    return sum(one.size_bytes for one in both if not_skipped(one.base_offset, one.end_offset, decisions))
+    return sum(
+        segment.size_bytes for segment in both if not_skipped(segment.base_offset, segment.end_offset, decisions)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,9 @@ def _evaluated(
     settled: Sequence[RecountedPartition], evaluator: RuleEvaluator[SizeMeasure]
 ) -> tuple[SizeDifference, ...]:
     """One difference for each partition and state that breaks rules, in the order of the partitions."""
-    subjects = {_size_measure(one, state): (one, state) for one in settled for state in _states(one)}
+    subjects = {
+        _size_measure(recounted, state): (recounted, state) for recounted in settled for state in _states(recounted)
+    }
     broken: dict[SizeMeasure, list[BrokenRule[SizeMeasure]]] = {}
     for breach in evaluator.evaluate(list(subjects)):
         broken.setdefault(breach.measure, []).append(breach)
@@ -359,7 +363,9 @@ def _ask_again(
             raise
         return Suspicion.UNREADABLE
     if suspicion is not Suspicion.UNREADABLE and suspicion is not Suspicion.OTHER_EPOCHS:
-        sizes = {one.kind: one.size_bytes for one in storage.stat_log_segment(row.metadata)}
+        sizes = {
+            stored_object.kind: stored_object.size_bytes for stored_object in storage.stat_log_segment(row.metadata)
+        }
         if not storage.required_kinds <= sizes.keys():
             return Suspicion.MISSING
         log_bytes, stored_bytes = row.metadata.segment_size_bytes, sizes[ObjectKind.LOG]

@@ -125,10 +125,15 @@ class SizeGauges:
     def sizes(self, partitions: Iterable[PartitionStates]) -> None:
         """Every partition that ever had a segment."""
         known = list(partitions)
-        finished = [one.finished for one in known]
-        self._show(LOG_SIZE_BYTES, _summed((one.topic_id_partition, one.size_bytes) for one in finished))
-        self._show(LOG_SEGMENTS, _summed((one.topic_id_partition, one.segments) for one in finished))
-        self._show(METADATA_COUNT, _summed((one.topic_id_partition, one.segments) for one in known))
+        finished = [partition_sizes.finished for partition_sizes in known]
+        self._show(
+            LOG_SIZE_BYTES, _summed((partition.topic_id_partition, partition.size_bytes) for partition in finished)
+        )
+        self._show(LOG_SEGMENTS, _summed((partition.topic_id_partition, partition.segments) for partition in finished))
+        self._show(
+            METADATA_COUNT,
+            _summed((partition_sizes.topic_id_partition, partition_sizes.segments) for partition_sizes in known),
+        )
 
     def copy_lags(self, lags: Iterable[PartitionLag], out_of_sight: Iterable[TopicIdPartition] = ()) -> None:
         """Every partition that is copied, waiting or not, and those of which nothing can be read."""

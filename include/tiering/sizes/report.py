@@ -208,8 +208,8 @@ _VERSION = 1
 
 def present_log_dirs(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> Presentation:
     """Not ok if a log dir cannot be read."""
-    failed = sum(one.log_dir.error is not None for one in described)
-    local_bytes = sum(replica.size_bytes for one in described for replica in one.replicas)
+    failed = sum(log_dir.log_dir.error is not None for log_dir in described)
+    local_bytes = sum(replica.size_bytes for log_dir in described for replica in log_dir.replicas)
     remote_bytes = sum(size.size_bytes for size in remote)
     summary = (
         f"{count(len(described), 'log dir')}, {format_bytes(local_bytes)} local, {format_bytes(remote_bytes)} remote"
@@ -265,15 +265,15 @@ def _partition(replica: ReplicaSize) -> Document:
 
 def _log_dirs_table(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> Table:
     names = TopicNames(size.topic_id_partition for size in remote)
-    for replica in (replica for one in described for replica in one.replicas):
+    for replica in (replica for log_dir in described for replica in log_dir.replicas):
         names.add(replica.topic_id_partition.topic, replica.topic_id_partition.topic_id)
     rows: list[tuple[str, ...]] = []
     listed = set()
-    for one in described:
-        where = f"{one.log_dir.broker_id}:{one.log_dir.path}"
-        if one.log_dir.error is not None:
-            rows.append((where, one.log_dir.error, "", "", ""))
-        for replica in one.replicas:
+    for log_dir in described:
+        where = f"{log_dir.log_dir.broker_id}:{log_dir.log_dir.path}"
+        if log_dir.log_dir.error is not None:
+            rows.append((where, log_dir.log_dir.error, "", "", ""))
+        for replica in log_dir.replicas:
             listed.add(replica.topic_id_partition)
             tier = replica.remote
             rows.append(

@@ -71,17 +71,17 @@ class SizeService:
         is published.
         """
         unread = self._ingestion.unread()
-        of_unread = {one.topic for one in unread}
+        of_unread = {partition.topic for partition in unread}
         states = self._sizes.partition_states()
         published = [state for state in states if state.topic_id_partition.topic not in of_unread]
         SizeGauges(process_recorder()).sizes(published)
-        topics = {one.topic_id_partition.topic for one in published}
+        topics = {partition.topic_id_partition.topic for partition in published}
         publish_failed_copies(process_recorder(), self._failed_copies.all(), topics)
         return [
             state.finished for state in states if state.finished.segments and state.topic_id_partition not in unread
         ]
 
-    def report(self, topics: Collection[str] = (), *, look_at_log_dirs: bool = True) -> SizeReport:
+    def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
         """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
         patterns. The log dirs are scanned unless there are none, or it is not wanted.
         """
@@ -91,12 +91,12 @@ class SizeService:
 
         sizes = [size for size in self.partition_sizes() if is_asked(size.topic_id_partition.topic)]
         delete_lags = self._sizes.delete_lags()
-        tiers = self._tiers(topics) if look_at_log_dirs and self._log_dirs.are_named else None
+        tiers = self._tiers(topics) if scan_log_dirs and self._log_dirs.are_named else None
         cost = estimate_cost(
             sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self._settings.prices.table()
         )
         lags = [lag for lag in delete_lags if is_asked(lag.topic_id_partition.topic)]
-        unread = {one: why for one, why in self._ingestion.unread().items() if is_asked(one.topic)}
+        unread = {partition: why for partition, why in self._ingestion.unread().items() if is_asked(partition.topic)}
         report = SizeReport(sizes, lags, tiers, cost, () if topics else self._metadata.verdict_totals(), unread)
         if not topics:
             self._publish(report)

@@ -208,16 +208,24 @@ def measure_partition(
     """
     measurements = _PartitionMeasurements()
     held = sorted(
-        _held(segments, histories, divergences), key=lambda one: (one.history, one.segment.end_offset, one.part.first)
+        _held(segments, histories, divergences),
+        key=lambda segment_measure: (
+            segment_measure.history,
+            segment_measure.segment.end_offset,
+            segment_measure.part.first,
+        ),
     )
     _fill_missing(measurements, held, decisions, log_start_offset)
     for before, after in pairwise(held):
         if before.history == after.history:
             _fill_succession(measurements, before.segment, after.segment)
-    for one in held:
-        if one.part.last >= log_start_offset:
-            _fill_other_history(measurements, one, divergences, leader_epochs)
-    finished = [one.segment for one in sorted(held, key=lambda one: one.segment.end_offset)]
+    for segment_measure in held:
+        if segment_measure.part.last >= log_start_offset:
+            _fill_other_history(measurements, segment_measure, divergences, leader_epochs)
+    finished = [
+        segment_measure.segment
+        for segment_measure in sorted(held, key=lambda segment_measure: segment_measure.segment.end_offset)
+    ]
     for segment in finished:
         if log_end_offset is not None and segment.end_offset >= log_end_offset:
             text = f"ends at offset {segment.end_offset}, and the log before offset {log_end_offset}"
@@ -292,12 +300,12 @@ def _fill_missing(
 ) -> None:
     """Each hole is a fault of the segment behind it. What a later segment holds besides is no hole."""
     held_up_to = log_start_offset - 1
-    for position, one in enumerate(sorted(held, key=lambda one: one.part)):
+    for position, segment_measure in enumerate(sorted(held, key=lambda segment_measure: segment_measure.part)):
         if position:
-            for hole in not_skipped(held_up_to + 1, one.part.first - 1, decisions):
+            for hole in not_skipped(held_up_to + 1, segment_measure.part.first - 1, decisions):
                 text = f"follows the offsets {hole}, which no segment holds"
-                measurements.add("missing_offsets", hole.size, one.segment, text)
-        held_up_to = max(held_up_to, one.part.last)
+                measurements.add("missing_offsets", hole.size, segment_measure.segment, text)
+        held_up_to = max(held_up_to, segment_measure.part.last)
 
 
 def _fill_other_history(

@@ -323,12 +323,12 @@ def plan_verification(
             chosen.append(_Chosen(row, reason, Depth.DEEP if failed_deep else depth))
     taken = list(_within(limit_bytes, chosen))
     cost = CostOfReading()
-    for one in taken:
-        cost.add(one.row.metadata, one.depth)
+    for verification in taken:
+        cost.add(verification.row.metadata, verification.depth)
     return VerificationPlan(
         run_id,
         depth,
-        tuple(_planned(one) for one in _in_order(taken)),
+        tuple(_planned(verification) for verification in _in_order(taken)),
         cost.total(quotas),
         segments,
         size_bytes,
@@ -361,11 +361,11 @@ def _within(limit_bytes: int | None, chosen: Sequence[_Chosen]) -> Iterator[_Cho
         yield from chosen
         return
     left_bytes = limit_bytes
-    for number, one in enumerate(sorted(chosen, key=lambda each: each.urgency)):
-        left_bytes -= one.planned_bytes
+    for number, choice in enumerate(sorted(chosen, key=lambda each: each.urgency)):
+        left_bytes -= choice.planned_bytes
         if number and left_bytes < 0:
             return
-        yield one
+        yield choice
 
 
 def _in_order(chosen: Iterable[_Chosen]) -> list[_Chosen]:

@@ -84,7 +84,7 @@ def evaluate_and_record(
     for breach in evaluator.evaluate([measure for _, measure in measured]):
         breaches[breach.measure].append(breach)
     verified = (_recorded(metadata, subject, measure, breaches[measure]) for subject, measure in measured)
-    return [one for one in verified if one is not None]
+    return [verdict for verdict in verified if verdict is not None]
 
 
 def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
@@ -123,7 +123,7 @@ def _recorded(
     if recorded is None:
         return None
     start_offset = subject.row.metadata.start_offset
-    findings = [(one.fails, finding_of_result(one, start_offset)) for one in recorded.broken]
+    findings = [(result.fails, finding_of_result(result, start_offset)) for result in recorded.broken]
     failed = tuple(finding for fails, finding in findings if fails)
     warnings = tuple(finding for fails, finding in findings if not fails)
     return VerifiedSegment(subject.segment_id, measure.bytes_read, failed, warnings)
@@ -297,9 +297,9 @@ class MissingSegments:
         limits, before = self._limits, self._limits.failed_before()
         checked = {**self._found, **self._missing}
         doubt = doubt_of(
-            [self._presence(one, before.get(one, 0)) for one in checked],
+            [self._presence(partition, before.get(partition, 0)) for partition in checked],
             found_before=self._found_before,
-            failed_elsewhere=sum(count for one, count in before.items() if one not in checked),
+            failed_elsewhere=sum(count for partition, count in before.items() if partition not in checked),
             max_missing_segments=limits.max_missing_segments,
             max_missing_total=limits.max_missing_total,
         )

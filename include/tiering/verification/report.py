@@ -78,14 +78,14 @@ def _by_reason(plan: VerificationPlan) -> list[tuple[VerificationReason, int, in
 
 
 def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
-    names = TopicNames(one.segment_id.topic_id_partition for one in plan.planned)
+    names = TopicNames(verification.segment_id.topic_id_partition for verification in plan.planned)
     segments: Counter[str] = Counter()
     size_bytes: Counter[str] = Counter()
-    for one in plan.planned:
-        partition = one.segment_id.topic_id_partition
+    for verification in plan.planned:
+        partition = verification.segment_id.topic_id_partition
         topic = names.topic(partition.topic, partition.topic_id)
         segments[topic] += 1
-        size_bytes[topic] += one.planned_bytes
+        size_bytes[topic] += verification.planned_bytes
     return [(topic, segments[topic], size_bytes[topic]) for topic in sorted(segments)]
 
 

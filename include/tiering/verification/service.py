@@ -213,7 +213,7 @@ class VerificationService:
         self,
         partitions: Iterable[TopicIdPartition] | None = None,
         *,
-        look_at_log_dirs: bool = True,
+        scan_log_dirs: bool = True,
         results_dir: Path | None = None,
     ) -> PartitionReport:
         """Evaluate partitions as a whole, without any every one that has segments; those of brokers whose metadata was
@@ -225,8 +225,8 @@ class VerificationService:
         return verify_partitions(
             self._metadata,
             self._partition_evaluator(results_dir),
-            [one for one in asked if one not in unread],
-            log_ends=self._log_dirs.log_ends if look_at_log_dirs and self._log_dirs.are_named else no_log_ends,
+            [partition for partition in asked if partition not in unread],
+            log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_named else no_log_ends,
         )
 
     @property

@@ -103,11 +103,11 @@ class Tally:
     warnings: list[QualityFinding] = field(default_factory=list)
 
     def add(self, verified: Iterable[VerifiedSegment]) -> None:
-        for one in verified:
+        for verified_segment in verified:
             self.segments += 1
-            self.bytes_read += one.read_bytes
-            self.failed += one.failed
-            self.warnings += one.warnings
+            self.bytes_read += verified_segment.read_bytes
+            self.failed += verified_segment.failed
+            self.warnings += verified_segment.warnings
 
     def report(self, seconds: float) -> VerifyReport:
         failed, warnings = tuple(self.failed), tuple(self.warnings)
@@ -301,7 +301,7 @@ def verify_planned(
 
     def pending() -> Sequence[PlannedVerification]:
         page = plans.pending(run_id, at_most=PAGE_SEGMENTS + len(waiting))
-        return [one for one in page if one.segment_id not in waiting]
+        return [verification for verification in page if verification.segment_id not in waiting]
 
     def record(group: Collection[PlannedVerification], measured: Sequence[Measured]) -> None:
         verified = evaluate_and_record(metadata, evaluator, measured)
@@ -313,12 +313,16 @@ def verify_planned(
     for group in _planned_groups(pending, streams * GROUP_BYTES):
         subjects = _subjects(metadata, group)
         by_text = {str(subject.segment_id.id): subject for subject in subjects.values()}
-        wanted = [_to_measure(one, subjects[one.segment_id]) for one in group if one.segment_id in subjects]
+        wanted = [
+            _to_measure(verification, subjects[verification.segment_id])
+            for verification in group
+            if verification.segment_id in subjects
+        ]
         measured = [(by_text[measure.segment_id], measure) for measure in measure_all(wanted)]
         ready = missing.sift(measured)
         held = {subject.segment_id for subject, _ in measured} - {subject.segment_id for subject, _ in ready}
-        waiting |= {one.segment_id: one for one in group if one.segment_id in held}
-        if rest := [one for one in group if one.segment_id not in held]:
+        waiting |= {verification.segment_id: verification for verification in group if verification.segment_id in held}
+        if rest := [verification for verification in group if verification.segment_id not in held]:
             record(rest, ready)
     if lost := missing.release():
         record(waiting.values(), lost)
@@ -329,9 +333,9 @@ def measured_here(measurer: Measurer, on_read: Callable[[int], None] = lambda _:
     """One after another, in this process. `on_read` gets the planned bytes of each segment when it has been read."""
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
-        for one in wanted:
-            measure = measure_planned(measurer, one)
-            on_read(one.planned_bytes)
+        for to_measure in wanted:
+            measure = measure_planned(measurer, to_measure)
+            on_read(to_measure.planned_bytes)
             if measure is not None:
                 yield measure
 
@@ -391,7 +395,7 @@ def _outcomes(
     verified: Iterable[VerifiedSegment],
 ) -> list[VerificationResult]:
     """What was not verified is gone, whether it was read or not."""
-    verdicts = {one.segment_id: one.verdict for one in verified}
+    verdicts = {verified_segment.segment_id: verified_segment.verdict for verified_segment in verified}
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     outcomes = {
         None: VerificationOutcome.GONE,
@@ -399,6 +403,10 @@ def _outcomes(
         Verdict.PASSED: VerificationOutcome.PASSED,
     }
     return [
-        VerificationResult(one.segment_id, outcomes[verdicts.get(one.segment_id)], read_bytes.get(one.segment_id, 0))
-        for one in group
+        VerificationResult(
+            verification.segment_id,
+            outcomes[verdicts.get(verification.segment_id)],
+            read_bytes.get(verification.segment_id, 0),
+        )
+        for verification in group
     ]

@@ -64,11 +64,11 @@ class Scene:
     picture: Picture
     store: Store
 
-    def look(self, depth: Depth) -> list[SegmentMeasure]:
+    def measure(self, depth: Depth) -> list[SegmentMeasure]:
         """At the segments that it touches."""
         return measures_of(touched(self.picture), self.store, depth)
 
-    def look_beside(self) -> set[str]:
+    def of_neighbours(self) -> set[str]:
         """At partitions and stored sizes, and as an audit does."""
         return found_beside(self.picture, self.store)
 

@@ -21,7 +21,7 @@ class RecordedDivergences:
         self._watch = watch
         self._seen: set[tuple[str, int, int]] = set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """None is recorded of a log that never lost a stable record, nor of what a decision has left already."""
         for topic_id, number, count, first, last in self._watch.world.db.rows(_RECORDED):
             place = (topic_id, number, count)

@@ -109,7 +109,7 @@ class HandingOver:
         if process is None:
             self._by_hand(topic_id, changed, after)
         elif not self._watch.foreign_history and self._named.get((process, topic), topic_id) == topic_id:
-            # A topic that is created under the name between a look and the request is nobody's fault.
+            # A topic that is created under the name between a check and the request is nobody's fault.
             for key in sorted(changed):
                 if key in OVERRIDES:
                     self._override(topic_id, topic, key, before, after, process)
@@ -218,7 +218,7 @@ class HandingOver:
     # What the platform does meanwhile.
 
     def step_begins(self, process: Process) -> None:
-        """Of a hand-over: it looks whether somebody has switched by hand."""
+        """Of a handover: it looks whether somebody has switched by hand."""
         self._step_began[process] = self._world.scheduler.steps
         for place in [one for one in self._asked if one[0] is process]:
             del self._asked[place]
@@ -231,7 +231,7 @@ class HandingOver:
             self._watch.broken("a switch by hand is followed", f"{partition}: {process.name} goes on publishing")
 
     def copy_began(self, partition: TopicIdPartition, process: Process) -> None:
-        """By a hand-over: retention overrides hold, unless a person lifted them, or another driver put them back."""
+        """By a handover: retention overrides hold, unless a person lifted them, or another driver put them back."""
         if not process.name.startswith(_DRIVERS[0]) or self._watch.foreign_history:
             return
         driven = self._world.db.rows(_DRIVEN, process.name, self._world.scheduler.database_ms)
@@ -243,7 +243,7 @@ class HandingOver:
             self._watch.broken("a handover overrides retention before it copies", f"{partition}: {loose}")
 
     def finished(self, row: Any) -> None:
-        """A segment became FINISHED: not behind the switch of a hand-over."""
+        """A segment became FINISHED: not behind the switch of a handover."""
         switched_by = self._switched_by(row)
         if switched_by:
             self._watch.broken("never two copy or expire", f"{row} is FINISHED, {switched_by} switched before")
@@ -255,7 +255,7 @@ class HandingOver:
             self._watch.broken("never two copy or expire", f"{row} is deleted, {switched_by} switched before")
 
     def _switched_by(self, row: Any) -> str:
-        """The hand-over that has switched its topic on; of a topic that is gone, brokers know nothing any more."""
+        """The handover that has switched its topic on; of a topic that is gone, brokers know nothing any more."""
         topic_id = Uuid.parse(row.topic_id)
         is_excused = self._watch.foreign_history or topic_id in self._world.cluster.removed
         return "" if is_excused else self._switched.get(topic_id, "")
@@ -263,7 +263,7 @@ class HandingOver:
     # The end.
 
     def held_back(self) -> list[Uuid]:
-        """Topics whose retention stands where a hand-over has put it, and nobody else."""
+        """Topics whose retention stands where a handover has put it, and nobody else."""
         return [
             topic_id
             for topic_id, configs in self._world.cluster.configs.items()
@@ -275,7 +275,7 @@ class HandingOver:
         ]
 
     def require_restored(self) -> None:
-        """Nothing holds a topic's retention back any more, unless its hand-over is still open."""
+        """Nothing holds a topic's retention back any more, unless its handover is still open."""
         held = {
             row[0]
             for row in self._world.db.rows(

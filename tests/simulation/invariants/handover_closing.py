@@ -1,4 +1,4 @@
-"""When the faults stop, a hand-over that somebody carries on ends, or says to a person why it does not."""
+"""When the faults stop, a handover that somebody carries on ends, or says to a person why it does not."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DRIVES: Final = 6
 _LEASE_AND_MORE_MS: Final = 31_000
-_ENDS: Final = "a hand-over ends, or waits for a person with a reason"
+_ENDS: Final = "a handover ends, or waits for a person with a reason"
 
 
 class HandoverClosing:
@@ -72,7 +72,7 @@ class HandoverClosing:
         return True
 
     def _require_named(self) -> None:
-        """Whatever is held back belongs to a hand-over that the watchdog names before long."""
+        """Whatever is held back belongs to a handover that the watchdog names before long."""
         then_ms = self._world.scheduler.now_ms + PERSON_MS + _LEASE_AND_MORE_MS + 1
         named = {one.handover.topic_id for one in forgotten_handovers(self._left(), then_ms)}
         for topic_id in self._world.watch.handing_over.held_back():

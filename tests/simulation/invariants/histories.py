@@ -27,7 +27,7 @@ class Histories:
         self._all: list[tuple[_Place, int, int]] = []
         """Every decision: its partition, its number, and from where its source is followed."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Take notice of decisions."""
         rows = self._watch.world.db.rows(_DECIDED)
         self._decided = {(topic_id, number): (count, offset) for topic_id, number, count, offset in rows}

@@ -248,7 +248,9 @@ class Closing:
                     and record not in remote
                     and not watch.rows.is_decided(finished[0], record[1], record[1])
                 ):
-                    watch.broken("no gap is made by the platform", f"{partition}: {record} is not remote, later offsets are")
+                    watch.broken(
+                        "no gap is made by the platform", f"{partition}: {record} is not remote, later offsets are"
+                    )
                     return
 
     def _require_expired(self) -> None:

@@ -31,7 +31,7 @@ class Promises:
 
     def released(self, log: PartitionLog) -> None:
         """Somebody deleted records. While retention is limited nobody can keep a broker from counting what it passed
-        (`_passed_bytes`). While a hand-over holds it back, nothing is excused: there is time until it goes back."""
+        (`_passed_bytes`). While a handover holds it back, nothing is excused: there is time until it goes back."""
         if log.partition in self._from and log.leading is not None:
             before = self._from[log.partition]
             if int(self._configs(log)["retention.bytes"]) >= 0:

@@ -29,7 +29,8 @@ class QualityInvariants:
         self._found_all: dict[Process, dict[str, bool]] = {}
         """Whether it found all objects of a segment that had not failed before."""
         self._missing_again: set[tuple[Process, str]] = set()
-        """Not found by a verification that had listed them as failed: it says what was said before, though somebody may have
+        """Not found by a verification that had listed them as failed: it says what was said before, though somebody may
+        have
         cleared them meanwhile."""
 
     def begins(self, process: Process, metadata: Any) -> None:

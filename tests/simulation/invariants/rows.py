@@ -18,7 +18,7 @@ SUFFIXES = ("log", "indexes", "rsm-manifest")
 """Of the objects of one segment."""
 NAMES = ("STARTED", "FINISHED", "DELETE_STARTED", "DELETE_FINISHED")
 _LEGAL = {(STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING), (DELETING, GONE)}
-LOOKED_AT = ("segments", "partitions", "size_counters", "divergences")
+READ_TABLES = ("segments", "partitions", "size_counters", "divergences")
 _QUERY = """
     SELECT s.segment_id, s.topic_id, s.partition, t.name, s.start_offset, s.end_offset, s.size_bytes, s.leader_epochs,
            s.state, s.max_timestamp_ms, s.fencing_token, s.verdict, s.superseded_by, s.given_up_at_ms IS NOT NULL,
@@ -100,7 +100,7 @@ class Rows:
         self._begun_with: dict[str, frozenset[Record]] = {}
         """What the file of an attempt held when it began, where its epochs do not tell: a log start fell into it."""
 
-    def look(self, process: Any, label: str) -> None:
+    def check(self, process: Any, label: str) -> None:
         """Compare with before."""
         db = self._world.db
         now = {row[0]: Row(*row) for row in db.rows(_QUERY)}

@@ -81,7 +81,7 @@ class Sending:
         if reason:
             self._spoiled[segment_id] = (process, reason, opened)
 
-    def looked_again(self, process: Process) -> None:
+    def source_checked(self, process: Process) -> None:
         """What had changed may be as it was when the segment was opened, file and all: a topic is compacted for a
         while, and its log cleaner never came to the segment. Who looks then has looked."""
         for segment_id, (sender, _, opened) in list(self._spoiled.items()):

@@ -20,7 +20,7 @@ from tests.simulation.invariants.publishing import Publishing
 from tests.simulation.invariants.quality import QualityInvariants
 from tests.simulation.invariants.replaced_records import ReplacedRecords
 from tests.simulation.invariants.retention import require_justified
-from tests.simulation.invariants.rows import DELETING, FINISHED, LOOKED_AT, STARTED, Row, Rows
+from tests.simulation.invariants.rows import DELETING, FINISHED, READ_TABLES, STARTED, Row, Rows
 from tests.simulation.invariants.sending import Sending
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.brokers import PartitionLog
@@ -81,7 +81,7 @@ class Watch:
         self.foreign_history = False
         """The database was restored: what it forgot is nobody's fault."""
         self._changes = world.db.changes
-        self._seen = world.db.version(*LOOKED_AT)
+        self._seen = world.db.version(*READ_TABLES)
         self._logs: dict[TopicIdPartition, PartitionLog] = {}
         self._local_bytes: dict[Process, dict[TopicIdPartition, int]] = {}
         self._planning_since: dict[Process, int] = {}
@@ -128,7 +128,7 @@ class Watch:
         for row in self.rows.known.values():
             self.may_leave_objects.add(row.segment_id)
         self.ever_finished = {}
-        self.histories.look()
+        self.histories.check()
         for topic_id, number, highest in self.world.db.rows(
             "SELECT topic_id, partition, highest_offset FROM size_counters WHERE leader_epoch = -1 AND state = 1"
         ):
@@ -136,7 +136,7 @@ class Watch:
             row = Row("restored", topic_id, number, "", 0, highest, 0, "", FINISHED, 0, 0, history=newest)
             self.ever_finished[topic_id, number] = {row.segment_id: row}
         self._changes = self.world.db.changes
-        self._seen = self.world.db.version(*LOOKED_AT)
+        self._seen = self.world.db.version(*READ_TABLES)
 
     def power_failed(self) -> None:
         """Attempts that had only just begun may be forgotten; nothing else of what is watched is."""
@@ -151,7 +151,7 @@ class Watch:
         if self.rows.log_starts != log_starts:
             self.broken("a power failure removes no commit that waited for the disk", f"log starts were {log_starts}")
         self._changes = self.world.db.changes
-        self._seen = self.world.db.version(*LOOKED_AT)
+        self._seen = self.world.db.version(*READ_TABLES)
 
     # Calls.
 
@@ -165,7 +165,7 @@ class Watch:
             self.sending.opened(process, result)
             self.replaced_records.opened(process, result)
         elif label == "opened.recheck":
-            self.sending.looked_again(process)
+            self.sending.source_checked(process)
         elif label == "registry.owner":
             self.sending.owner_seen(process, result)
         elif label == "source.scan":
@@ -179,7 +179,7 @@ class Watch:
         elif label == "deletions.save_plan":
             self._planned_deletions(process, *args[:2])
         elif label == "deletions.totals":
-            self._look_at_limits(args[0])
+            self._check_limits(args[0])
         elif label == "metadata.skip_offsets":
             self._skipped(args[0], args[1])
         elif label == "metadata.list_segments":
@@ -196,12 +196,12 @@ class Watch:
     def rows_changed(self, process: Process | None, label: str) -> None:
         """Look at the rows if any was written."""
         self._changes = self.world.db.changes
-        version = self.world.db.version(*LOOKED_AT)
+        version = self.world.db.version(*READ_TABLES)
         if version != self._seen:
             self._seen = version
-            self.rows.look(process, label)
-            self.divergences.look()
-            self.histories.look()
+            self.rows.check(process, label)
+            self.divergences.check()
+            self.histories.check()
 
     def _skipped(self, partition: TopicIdPartition, offsets: Any) -> None:
         """Or a log cleaner took some of, or some of a segment that they are in: none is copied in part, so that its
@@ -280,9 +280,9 @@ class Watch:
                 )
             require_justified(self, process, planned, since_ms)
         self._plans[run_id] = expirations
-        self._look_at_limits(run_id)
+        self._check_limits(run_id)
 
-    def _look_at_limits(self, run_id: str) -> None:
+    def _check_limits(self, run_id: str) -> None:
         """`must_ask` by the rows as they are now."""
         self.must_ask.pop(run_id, None)
         reason = why_to_ask(self, self._plans.get(run_id, ()))

@@ -73,7 +73,7 @@ class Process:
         self.is_slow: bool | None = None
         """Whether its calls at the slow point take their time; None: not decided."""
         self.stage = ""
-        """Of a hand-over that it carries on."""
+        """Of a handover that it carries on."""
         self._skew_ms = skew_ms
         self._rate = 1.0 + drift
 

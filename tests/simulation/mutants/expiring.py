@@ -322,7 +322,7 @@ EXPIRING = (
     Mutant(
         "no-live-work",
         "a copy under a live lease is not abandoned",
-        "it is, at once",
+        "every copy is abandoned at once",
         _copies_taken_for_abandoned,
         _of_somebody,
     ),

@@ -1,4 +1,4 @@
-"""Mutants of hand-overs."""
+"""Mutants of handovers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The model brokers as `Brokers`: as much of it as publishing and hand-overs ask."""
+"""The model brokers as `Brokers`: as much of it as publishing and handovers require."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final

@@ -109,7 +109,7 @@ AUDITS: Final = Focus(
         "owner_changes": -3,
     },
     {"audits": 1},
-    ("removals.claim", "removals.save_plan", "store.look"),
+    ("removals.claim", "removals.save_plan", "store.head"),
 )
 """Orphan objects appear and are removed, while brokers write into the same bucket and the bucket changes hands."""
 OWNERS: Final = Focus(

@@ -114,7 +114,7 @@ class HandoverEvents(EventSource):
             return
         wanted: Any = self._choices.pick(_WANTED)
         self.carry_on(topic, LocalRetention(local_retention_bytes=wanted), resume=self._choices.number(3) == 1)
-        self._tell("a hand-over is carried on", topic)
+        self._tell("a handover is carried on", topic)
 
     def carry_on(self, topic: str, wanted: LocalRetention, *, resume: bool, until: Any = None) -> None:
         """By a process of its own."""
@@ -130,7 +130,7 @@ class HandoverEvents(EventSource):
             def stage(handover: Handover) -> None:
                 process.stage = str(handover.step)
                 self._world.watch.handing_over.step_begins(process)
-                self._world.coverage[f"step of a hand-over: {handover.step}"] += 1
+                self._world.coverage[f"step of a handover: {handover.step}"] += 1
 
             ended = carry_on(
                 app.handover_ports, found.handover_id, process.name, resume=resume, until=until, on_step=stage
@@ -143,7 +143,7 @@ class HandoverEvents(EventSource):
         for handover in self._world.admin_handovers.open_handovers():
             if handover.plan_hash is not None and handover.approval is None:
                 self._world.admin_handovers.approve(handover.handover_id, handover.plan_hash, author="operator")
-                self._tell("a hand-over is approved", handover.topic)
+                self._tell("a handover is approved", handover.topic)
                 return
 
     def undo_handover(self) -> None:
@@ -157,7 +157,7 @@ class HandoverEvents(EventSource):
             self._world.note(process.name, "undone", str(undone.ends_as), "")
 
         self._world.start("undoer", body)
-        self._tell("a hand-over is undone", handover.topic)
+        self._tell("a handover is undone", handover.topic)
 
     def switch_by_hand(self) -> None:
         topic = self._name()
@@ -213,7 +213,7 @@ class HandoverEvents(EventSource):
     # What is done in peace.
 
     def owner_hands_over(self) -> None:
-        """Without a hand-over: what is remote may be published."""
+        """Without a handover: what is remote may be published."""
         registry = self._world.admin_registry
         for partition in self._world.watch.partitions():
             if registry.owner(partition.topic_id) is TopicOwner.PLATFORM:
@@ -226,7 +226,7 @@ class HandoverEvents(EventSource):
                 )
 
     def prepare(self, runs_quietly: Any) -> None:
-        """A hand-over that has got somewhere before anything happens."""
+        """A handover that has got somewhere before anything happens."""
         names = sorted(self._world.cluster.names.values())
         until: Any = self._choices.pick(_PREPARED)
         if until is None:

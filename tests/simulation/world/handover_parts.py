@@ -1,4 +1,4 @@
-"""Publishing and hand-overs of one process, put together as `wiring` does, over the model brokers and their metadata
+"""Publishing and handovers of one process, put together as `wiring` does, over the model brokers and their metadata
 topic. What is compared through consumers is made of the model's records."""
 
 from collections.abc import Callable, Sequence

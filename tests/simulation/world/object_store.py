@@ -224,8 +224,8 @@ class ModelStore:
         content = self.request("store.stat", key, "store read", lambda: self.state.seen(key))
         return None if content is None else ObjectStat(len(content), crc32c(content))
 
-    def look(self, key: str) -> SeenObject | None:
-        content = self.request("store.look", key, "store read", lambda: self.state.seen(key))
+    def head(self, key: str) -> SeenObject | None:
+        content = self.request("store.head", key, "store read", lambda: self.state.seen(key))
         return None if content is None else SeenObject(len(content), self.state.written_ms.get(key, 0))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:

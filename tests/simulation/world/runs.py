@@ -1,4 +1,5 @@
-"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again. Verifications behind
+"""Runs as Airflow would start them: plan, then batches; a batch that ended or looks dead is started again.
+Verifications behind
 copies, and audits, whose plans a person answers."""
 
 from collections.abc import Sequence

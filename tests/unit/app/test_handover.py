@@ -34,7 +34,7 @@ from tests.doubles.publication_world import PublicationWorld
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.topic_oracle import records_about
 
-# What a hand-over asks of the platform: when a copy round is worth another try, how much the gate reads.
+# What a handover asks of the platform: when a copy round is worth another try, how much the gate reads.
 
 PASSES_BY_ITSELF = {
     HeldBack.NOT_READY,
@@ -125,7 +125,7 @@ def test_the_gate_reads_as_deeply_as_is_asked_for(
     assert [one.verdict for one in metadata.rows.values()] == [Verdict.NONE] * 3 + [verdict]
 
 
-# What stands before a hand-over: who drives, and whose name published records carry.
+# What stands before a handover: who drives, and whose name published records carry.
 
 
 @pytest.fixture
@@ -144,5 +144,5 @@ def test_no_broker_has_the_publishers_id(world: HandoverWorld) -> None:
 def test_another_container_with_our_name_and_process_id_is_another_driver(world: HandoverWorld) -> None:
     world.begin()
     world.handovers.drive(HANDOVER_ID, f"{socket.gethostname()}:{os.getpid()}", lease_ms=60_000)
-    with pytest.raises(LeaseLostError, match="drives hand-over"):
+    with pytest.raises(LeaseLostError, match="drives handover"):
         WorldApp(world).handover.carry_on(HANDOVER_ID)

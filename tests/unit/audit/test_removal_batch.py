@@ -90,7 +90,7 @@ class World(Deployment):
         return [one.key for one in sent]
 
     def removal(self, segment: RemoteLogSegmentMetadata, key: str) -> PlannedRemoval:
-        seen = self.store.look(key) or SeenObject(7, 5)
+        seen = self.store.head(key) or SeenObject(7, 5)
         segment_id = segment.remote_log_segment_id
         return PlannedRemoval(segment_id, FindingKind.ORPHAN, key, None, seen.size_bytes, seen.last_modified_ms)
 
@@ -230,7 +230,7 @@ class TestSecondLook:
         segment = world.segment()
         planned = [world.removal(segment, key) for key in world.stored(segment)]
         fence = fence_of(world.engine, ORDERS)
-        world.at[RemovalStep.LOOKED] = lambda: finish(world.metadata, segment, fence)
+        world.at[RemovalStep.CHECKED] = lambda: finish(world.metadata, segment, fence)
         world.plan(planned)
         world.batch()
         assert set(world.outcomes()) == {KEPT}

@@ -130,7 +130,7 @@ def test_flags_that_exclude_each_other(run, flags):
 def test_there_is_nothing_to_go_on_with(run, flag):
     refused = run(TOPIC, flag)
     assert refused.exit_code == ExitCode.FINDINGS
-    assert "no hand-over of orders is on its way" in refused.stderr
+    assert "no handover of orders is on its way" in refused.stderr
 
 
 def test_an_unknown_topic_is_named(run):

@@ -148,12 +148,12 @@ def looked(
     """What was looked into, and the reasons afterwards."""
     asked: list[int] = []
 
-    def look(_replica_id: ReplicaId, segments: Sequence[LogSegment]) -> list[LogSegment]:
+    def find_compacted(_replica_id: ReplicaId, segments: Sequence[LogSegment]) -> list[LogSegment]:
         asked.extend(bases(segments))
         return [one for one in segments if one.base_offset in compacted]
 
     copies = {made.topic_id_partition: failed}
-    (found,) = with_compacted(ScanReport("c", (made,), ()), known, look, copies).replicas
+    (found,) = with_compacted(ScanReport("c", (made,), ()), known, find_compacted, copies).replicas
     return asked, [one.reason for one in found.segments[:-1]]
 
 

@@ -16,7 +16,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
 from tests.doubles.handover_world import HANDOVER_ID, OLD_RETENTION, TOPIC, TOPIC_ID, HandoverWorld, handover_world
 
-# Somebody switches remote storage on while a hand-over is on its way.
+# Somebody switches remote storage on while a handover is on its way.
 
 PARTITIONS = [TopicIdPartition(TOPIC_ID, number, TOPIC) for number in (0, 1)]
 BEFORE_PUBLISH = [

@@ -1,4 +1,4 @@
-"""What stops a hand-over, what it waits for, and that nothing has left the platform by then."""
+"""What stops a handover, what it waits for, and that nothing has left the platform by then."""
 
 from dataclasses import replace
 from typing import Any
@@ -359,5 +359,5 @@ def test_a_parked_one_is_named_after_a_day_because_nobody_copies_its_topic(world
 def test_the_doctor_says_what_it_waits_for(world):
     world.carry_on()
     (line,) = diagnose_handovers(world.handovers.open_handovers())
-    assert line.finding.startswith("a hand-over is active at approval: plan ")
+    assert line.finding.startswith("a handover is active at approval: plan ")
     assert line.advice == "./tiering handover orders --resume, or --undo"

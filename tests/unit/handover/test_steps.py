@@ -35,7 +35,7 @@ from tests.doubles.handover_world import OLD_RETENTION, TOPIC_ID, handover_world
 from tests.doubles.present import present
 from tests.doubles.segments import uuid
 
-# A hand-over from its first check to the end, over doubles that act as brokers do.
+# A handover from its first check to the end, over doubles that act as brokers do.
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path
         assert [one.is_empty for one in world.handovers.seed(world.handover.handover_id)] == [True]
 
 
-# The state machine of a hand-over: what follows, how far it goes back, what a switch by hand means.
+# The state machine of a handover: what follows, how far it goes back, what a switch by hand means.
 
 BEFORE_SWITCH = [step for step in STEPS if is_before(step, HandoverStep.SWITCH)]
 
@@ -239,7 +239,7 @@ def test_the_active_segment_counts_and_stays():
     assert next_local_start(LOG, 0, 10**6) == 30
 
 
-# How fast producers are, by the segments of a log: what a hand-over's disks must have room for.
+# How fast producers are, by the segments of a log: what a handover's disks must have room for.
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -1,4 +1,4 @@
-"""A hand-over beside somebody else: another driver, a publisher at work, a person, brokers that lag behind."""
+"""A handover beside somebody else: another driver, a publisher at work, a person, brokers that lag behind."""
 
 from dataclasses import replace
 from typing import Any

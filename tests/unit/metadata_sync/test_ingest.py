@@ -90,7 +90,7 @@ def test_what_comes_while_it_reads_is_left_for_the_next_run(
     append(topic, A)
 
     def one_more(step: IngestStep, _number: int) -> None:
-        if step is IngestStep.LOOKED:
+        if step is IngestStep.BOUNDS_STORED:
             append(topic, B)
 
     report = Ingester(topic, ingestion, observe=one_more).run()
@@ -212,7 +212,7 @@ def test_records_that_go_away_while_it_reads_are_missed_by_the_next_look(
     append(topic, A, B)
 
     def removed(step: IngestStep, _number: int) -> None:
-        if step is IngestStep.LOOKED:
+        if step is IngestStep.BOUNDS_STORED:
             topic.forget_before(0, 1)
 
     report = Ingester(topic, ingestion, observe=removed).run()
@@ -251,8 +251,10 @@ def test_each_partition_and_each_outcome_has_its_number() -> None:
         return registry.get_sample_value(f"tiering_ingest_{name}", labels)
 
     positions = [
-        IngestPosition(0, next_offset=40, end_offset=45, looked_at_ms=1_700_000_000_250),
-        IngestPosition(1, next_offset=9, end_offset=9, looked_at_ms=1_600_000_000_000, stopped="a record is missing"),
+        IngestPosition(0, next_offset=40, end_offset=45, bounds_read_at_ms=1_700_000_000_250),
+        IngestPosition(
+            1, next_offset=9, end_offset=9, bounds_read_at_ms=1_600_000_000_000, stopped="a record is missing"
+        ),
     ]
     outcomes = {
         0: {RecordOutcome.APPLIED: 30, RecordOutcome.UNUSABLE: 2},
@@ -278,7 +280,7 @@ TOPIC = MetadataTopicIdentity(Uuid(bytes(15) + b"\x07"), 3)
 
 
 def position(partition: int) -> IngestPosition:
-    return IngestPosition(partition, next_offset=5, end_offset=5, looked_at_ms=0)
+    return IngestPosition(partition, next_offset=5, end_offset=5, bounds_read_at_ms=0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every named check of a hand-over: it passes where all is well, and refuses, alone, what it is there for."""
+"""Every named check of a handover: it passes where all is well, and refuses, alone, what it is there for."""
 
 from dataclasses import replace
 

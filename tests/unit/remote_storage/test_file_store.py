@@ -311,7 +311,7 @@ class TestHeldRoot:
             lambda: put(store, "a/new"),
             lambda: store.replace("a/object", b"new"),
             lambda: store.stat("a/object"),
-            lambda: store.look("a/object"),
+            lambda: store.head("a/object"),
             lambda: read(store, "a/object"),
             lambda: list(store.list_objects()),
             lambda: list(store.list_open_uploads()),

@@ -15,7 +15,7 @@ class Family:
         self.left_with: list[int] = []
         self.has_left = threading.Event()
 
-    def look(self) -> tuple[int, ...]:
+    def ancestors(self) -> tuple[int, ...]:
         return self.ids
 
     def leave(self, code: int) -> None:
@@ -25,14 +25,14 @@ class Family:
 
 def test_nothing_happens_while_the_parents_live() -> None:
     family = Family()
-    with ParentWatch(look=family.look, leave=family.leave) as watch:
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave) as watch:
         assert watch.parents_alive()
     assert family.left_with == []
 
 
 def test_a_lost_parent_ends_the_process() -> None:
     family = Family()
-    with ParentWatch(look=family.look, leave=family.leave) as watch:
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave) as watch:
         family.ids = (1, 0)
         assert not watch.parents_alive()
         assert family.has_left.wait(PATIENCE_SECONDS)
@@ -41,14 +41,14 @@ def test_a_lost_parent_ends_the_process() -> None:
 
 def test_a_lost_grandparent_ends_the_process() -> None:
     family = Family()
-    with ParentWatch(look=family.look, leave=family.leave):
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave):
         family.ids = (20, 1)
         assert family.has_left.wait(PATIENCE_SECONDS)
 
 
 def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
     family = Family()
-    with ParentWatch(look=family.look, leave=family.leave, grace_seconds=60):
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave, grace_seconds=60):
         family.ids = (1, 0)
     assert family.left_with == []
 

@@ -330,7 +330,7 @@ class TestMissing:
     ):
         """Each object is asked for once; manifest and indexes are read once, the log at both ends or as a whole."""
         asked: list[str] = []
-        for name in ("stat", "look", "read", "read_version"):
+        for name in ("stat", "head", "read", "read_version"):
             ask = getattr(FileObjectStore, name)
 
             def counted(self, key, *args, ask=ask, name=name, **rest):

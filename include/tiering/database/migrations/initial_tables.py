@@ -239,7 +239,7 @@ def create_runs() -> None:
         "cluster_id asked_in",
         column("cluster_id", TEXT),
         column("asked_in", TEXT, "the DAG run"),
-        column("subject", TEXT, "the planned run, or the id of the hand-over"),
+        column("subject", TEXT, "the planned run, or the id of the handover"),
         column("plan_hash", TEXT),
         column("headline", TEXT),
         column("body", TEXT, "Markdown, as a person sees it"),
@@ -318,7 +318,7 @@ def create_handovers() -> None:
     """Handovers of topics to their brokers."""
     create(
         "handovers",
-        "its row is locked before anything of the hand-over changes",
+        "its row is locked before anything of the handover changes",
         HANDOVER,
         column("cluster_id", TEXT),
         column("handover_id", UUID),

@@ -140,7 +140,7 @@ handovers: Final = Table(
     Column("began_at_ms", BigInteger, nullable=False),
     Column("updated_at_ms", BigInteger, nullable=False),
     UniqueConstraint("cluster_id", "open_topic_id", name="uq_handovers_open_topic"),
-    comment="its row is locked before anything of the hand-over changes",
+    comment="its row is locked before anything of the handover changes",
 )
 
 retention_overrides: Final = Table(

@@ -188,7 +188,7 @@ plan_questions: Final = Table(
     metadata,
     cluster_key(),
     Column("asked_in", Text, primary_key=True, comment="the DAG run"),
-    Column("subject", Text, nullable=False, comment="the planned run, or the id of the hand-over"),
+    Column("subject", Text, nullable=False, comment="the planned run, or the id of the handover"),
     Column("plan_hash", Text, nullable=False),
     Column("headline", Text, nullable=False),
     Column("body", Text, nullable=False, comment="Markdown, as a person sees it"),

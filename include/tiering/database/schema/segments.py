@@ -214,7 +214,7 @@ metadata_positions: Final = Table(
     Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
     Column("next_offset", BigInteger, nullable=False, comment="everything below was applied"),
     Column("end_offset", BigInteger, nullable=False, comment="exclusive, as the cluster last said"),
-    Column("looked_at_ms", BigInteger, nullable=False, comment="when the cluster last said something"),
+    Column("bounds_read_at_ms", BigInteger, nullable=False, comment="when the cluster last said something"),
     Column("stopped", Text, comment="why nothing behind next_offset is applied; null: nothing stands in the way"),
     Column("rereading_to", BigInteger, comment="read again from the beginning up to here (exclusive); null: complete"),
     comment="moved in the transaction that applies the records before it",

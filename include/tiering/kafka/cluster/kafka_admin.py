@@ -360,7 +360,10 @@ def open_transactions(
     if not found:
         return []
     known = _by_producer(connections, [one.producer_id for one in found], brokers)
-    return sorted((_described(one, known.get(one.producer_id)) for one in found), key=lambda one: one.start_offset)
+    return sorted(
+        (_described(transaction, known.get(transaction.producer_id)) for transaction in found),
+        key=lambda transaction: transaction.start_offset,
+    )
 
 
 def _by_producer(

@@ -224,7 +224,11 @@ def find_unfinished_transactions(
 
 def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> int:
     """Of the first record in the batch that holds `offset`; -1 if no `.log` holds it any more."""
-    log = max((one for one in listing.logs if one.base_offset <= offset), key=lambda one: one.base_offset, default=None)
+    log = max(
+        (one for one in listing.logs if one.base_offset <= offset),
+        key=lambda segment: segment.base_offset,
+        default=None,
+    )
     if log is None:
         return _UNKNOWN
     with directory.file(offset_file(log.base_offset, FileKind.LOG)) as file:

@@ -203,10 +203,10 @@ class FileObjectStore:
             raise RemoteStorageError(f"{key}: {position} of {size_bytes} bytes could be read back")
         return ObjectStat(size_bytes, crc32c)
 
-    def look(self, key: str) -> SeenObject | None:
+    def head(self, key: str) -> SeenObject | None:
         parents, name = _split(key)
         try:
-            with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
+            with translated(self._root, key, "head at"), self._tree.directory(parents) as directory:
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except RemoteResourceNotFoundError:
             return None
@@ -260,7 +260,7 @@ class FileObjectStore:
 
     def clock_ms(self, key: str) -> int | None:
         """What the file system dates something that is just written: of a network file system it is the server's."""
-        if self.look(key) is None:
+        if self.head(key) is None:
             return None
         parents, name = _split(key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
@@ -275,7 +275,7 @@ class FileObjectStore:
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
-        with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
+        with translated(self._root, "", "head at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
         free_bytes = space.f_bavail * space.f_frsize
         if free_bytes < self._min_free_bytes:

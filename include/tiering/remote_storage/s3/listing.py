@@ -284,10 +284,10 @@ class S3Listing:
             listed = [self._listed(name, entry) for name, entry in page.entries]
             if part != KeyInterval():
                 last = self._in_order(listed, last)
-            inside = [one for one in listed if part.holds(one.key)]
+            inside = [listed_object for listed_object in listed if part.holds(listed_object.key)]
             if inside:
                 yield inside
-            if part.until is not None and any(one.key > part.until for one in listed):
+            if part.until is not None and any(listed_object.key > part.until for listed_object in listed):
                 return
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
@@ -303,7 +303,7 @@ class S3Listing:
         """
         if not listed:
             return last
-        found = [one.key for one in listed]
+        found = [listed_object.key for listed_object in listed]
         if last is not None and min(found) < last:
             raise RemoteStorageError(
                 f"{self.describe()}: key {printable(min(found))!r} is listed after {printable(last)!r}: this server"

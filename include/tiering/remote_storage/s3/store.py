@@ -172,7 +172,7 @@ class S3ObjectStore:
         answer = self._head(key, ChecksumMode="ENABLED")
         return None if answer is None else ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
 
-    def look(self, key: str) -> SeenObject | None:
+    def head(self, key: str) -> SeenObject | None:
         answer = self._head(key)
         if answer is None:
             return None
@@ -238,7 +238,7 @@ class S3ObjectStore:
 
     def _head(self, key: str, **options: str) -> Any:
         """The answer to HeadObject; None if there is no such object."""
-        with translated("look at", self._bucket, self._full_key(key)):
+        with translated("head at", self._bucket, self._full_key(key)):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
             except ClientError as error:

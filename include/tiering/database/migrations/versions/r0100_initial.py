@@ -219,7 +219,7 @@ def _create_metadata_topic() -> None:
         column("metadata_partition", INT),
         column("next_offset", LONG, "everything below was applied"),
         column("end_offset", LONG, "exclusive, as the cluster last said"),
-        column("looked_at_ms", LONG, "when the cluster last said something"),
+        column("bounds_read_at_ms", LONG, "when the cluster last said something"),
         column(
             "stopped", TEXT, "why nothing behind next_offset is applied; null: nothing stands in the way", null=True
         ),

@@ -1,7 +1,7 @@
 """What all jobs share: the watch over their parent process, their session, and the outcome of one that failed.
 
 spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
-a task that is busy. A process whose parent dies gets another parent, so a read_ancestors at the parents' ids is enough. Two
+a task that is busy. A process whose parent dies gets another parent, so reading the parents' ids is enough. Two
 generations are watched: a driver sits below the JVM, and that below whoever submitted the job; a task sits below the
 Python daemon, and that below the JVM.
 """

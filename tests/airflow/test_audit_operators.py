@@ -34,7 +34,7 @@ from plugins.tiering_airflow.errors import (
     SparkJobRetriableError,
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY
-from tests.doubles.airflow_answer import answers
+from tests.doubles.airflow_answers import answers
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 from tests.doubles.orphans import plant_orphan, stored_files
 

@@ -1,23 +1,35 @@
-"""What every DAG of the platform keeps to."""
+"""What holds for all DAGs: parameters, retries, pools."""
 
 import json
 import os
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.models.pool import Pool
 from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import ParamValidationError
+from airflow.utils.session import create_session
 
+from include.tiering import errors
 from include.tiering.configs.pools import POOLS
-from plugins.tiering_airflow.pools import suitable_slots
-from plugins.tiering_airflow.shared import RetryRetriableErrors
+from include.tiering.errors import AirflowApiUnavailableError, MetadataUnavailableError
+from plugins.tiering_airflow.errors import NotReadyError, QualityGateError, SparkJobError, SparkJobRetriableError
+from plugins.tiering_airflow.pools import COPIER_POOL, PoolMirroring, create_missing_pools, suitable_slots
+from plugins.tiering_airflow.shared import RETRY_DELAY, RetryRetriableErrors
+from plugins.tiering_airflow.spark import job_error
+from tests.doubles.airflow_home import airflow_database
+from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.present import present
 from tests.doubles.source_tree import ROOT
+
+# What every DAG of the platform keeps to.
 
 DAG_FILES = sorted((ROOT / "dags").glob("*.py"))
 DAG_IDS = [file.stem for file in DAG_FILES]
@@ -227,3 +239,104 @@ def test_a_bad_form_is_refused(dag_id: str, name: str, value: object) -> None:
     param.resolve()
     with pytest.raises(ParamValidationError):
         param.resolve(value)
+
+
+# Which failures Airflow tries again.
+
+
+@pytest.mark.parametrize(
+    "error", [errors.MetadataUnavailableError("away"), SparkJobRetriableError("again"), errors.LeaseLostError("taken")]
+)
+def test_retriable_errors_are_tried_again(error: Exception) -> None:
+    decision = RetryRetriableErrors().evaluate(error, 1, 3)
+    assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, RETRY_DELAY)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.SettingError("bad"),
+        NotReadyError("no"),
+        QualityGateError("1 finding"),
+        SparkJobError("x"),
+        KeyError("bug"),
+    ],
+)
+def test_all_others_fail_at_once(error: Exception) -> None:
+    assert RetryRetriableErrors().evaluate(error, 1, 3).action is RetryAction.FAIL
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "retriable", "says"),
+    [
+        (1, False, "findings"),
+        (2, False, "settings"),
+        (3, True, "another try"),
+        (137, True, "signal 9"),
+        (-15, True, "signal 15"),
+        (70, False, "exit code 70"),
+    ],
+)
+def test_exit_codes_of_a_job_say_what_to_do(exit_code: int, retriable: bool, says: str) -> None:
+    error = job_error("copying.py", exit_code)
+    assert error.retriable is retriable
+    assert says in str(error)
+    assert "copying.py" in str(error)
+
+
+# Pools are created once, never overwritten, and mirrored while batches run.
+
+
+def test_missing_pools_are_created_and_a_changed_size_stays() -> None:
+    airflow_database()
+    assert set(create_missing_pools(2)) == {pool.name for pool in POOLS}
+    with create_session() as session:
+        copier = Pool.get_pool(COPIER_POOL, session=session)
+        assert (copier.slots, copier.include_deferred) == (2, False)
+        copier.slots = 7
+    assert create_missing_pools(2) == []
+    with create_session() as session:
+        assert Pool.get_pool(COPIER_POOL, session=session).slots == 7
+
+
+@pytest.mark.parametrize(("cpus", "slots"), [(0, 1), (1, 1), (2, 2), (64, 10)])
+def test_slots_suit_the_machine(cpus: int, slots: int) -> None:
+    assert suitable_slots(cpus) == slots
+
+
+class _Mirror:
+    """Does as the script says, one step per call and the last one for ever; an exception is raised."""
+
+    def __init__(self, *steps: Exception | None) -> None:
+        self._steps = list(steps)
+        self.calls = 0
+        self.exhausted = threading.Event()
+
+    def __call__(self) -> None:
+        self.calls += 1
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if len(self._steps) == 1:
+            self.exhausted.set()
+        if step is not None:
+            raise step
+
+
+def test_sizes_are_mirrored_at_once_and_again() -> None:
+    mirror = _Mirror(None, None, None, None)
+    with PoolMirroring(mirror, period_seconds=0.01).running():
+        assert mirror.calls >= 1
+        assert mirror.exhausted.wait(PATIENCE_SECONDS)
+
+
+def test_a_database_that_was_away_gets_the_sizes_later(caplog: pytest.LogCaptureFixture) -> None:
+    mirror = _Mirror(MetadataUnavailableError("locked"), MetadataUnavailableError("locked"), None, None)
+    with PoolMirroring(mirror, period_seconds=0.01).running():
+        assert mirror.exhausted.wait(PATIENCE_SECONDS)
+    assert [record.message for record in caplog.records] == ["Sizes of the pools are not mirrored: locked"]
+
+
+def test_airflow_away_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    mirroring = PoolMirroring(_Mirror(AirflowApiUnavailableError("away")))
+    for _ in range(3):
+        mirroring.refresh()
+    assert [record.message for record in caplog.records] == ["Sizes of the pools are not mirrored: away"]

@@ -19,8 +19,8 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
+from tests.doubles.airflow_answers import person_says, turns_with_tasks
 from tests.doubles.airflow_home import Deployment, deployed_for, deployment
-from tests.doubles.airflow_person import person_says, turns_with_tasks
 from tests.doubles.orphans import MARKER
 from tests.doubles.source_tree import ROOT
 

@@ -35,7 +35,7 @@ from plugins.tiering_airflow.expiration import (
     SafetyLimitOperator,
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
-from tests.doubles.airflow_answer import answers
+from tests.doubles.airflow_answers import answers
 from tests.doubles.airflow_home import Deployment, TaskInstance, deployed_for, deployment
 
 DAG_RUN = "manual__2026-01-01"

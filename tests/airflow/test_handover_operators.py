@@ -25,7 +25,7 @@ from plugins.tiering_airflow.handover import (
     HandoverStepOperator,
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID
-from tests.doubles.airflow_answer import answers
+from tests.doubles.airflow_answers import answers
 from tests.doubles.handover_app import WorldApp
 from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
 from tests.doubles.source_tree import ROOT

@@ -15,7 +15,7 @@ from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.deletion_run import DeletionOutcome
 from plugins.tiering_airflow.expiration import ENDED, WAITS_FOR_A_PERSON, ReleaseOperator, SafetyLimitOperator
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID, OUTCOME_TASK_ID, PLANNED_RUN_KEY, RELEASE_TASK_ID
-from tests.doubles.airflow_answer import answers
+from tests.doubles.airflow_answers import answers
 from tests.doubles.airflow_home import Deployment, deployment
 from tests.doubles.source_tree import ROOT
 

@@ -16,7 +16,7 @@ from include.tiering.errors import (
 )
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, ObjectStore, crc32c_of
-from tests.doubles.byte_sources import ShrinkingSource
+from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import CountingLimiter, some_bytes
 

@@ -1,4 +1,4 @@
-"""Store identity, owners of topics, dynamic configs and the export of segments, over each database."""
+"""Administration: identity of the store, owners and deletions of topics, configs, over each database."""
 
 import pytest
 from sqlalchemy import Engine, select
@@ -13,8 +13,11 @@ from include.tiering.segments.contract import KeyRange
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_rows import export_segments, split_segments
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
+from include.tiering.segments.topics import TopicDeletion, TopicDeletions
 from tests.doubles.databases import AdjustableNow
 from tests.doubles.segments import CLUSTER_ID, FINISHED, delete, fence_of, finish, partition_of, segment_of, uuid
+
+# Store identity, owners of topics, dynamic configs and the export of segments, over each database.
 
 ORDERS = uuid(1)
 
@@ -227,3 +230,69 @@ class TestExport:
     def test_at_least_one_range(self, engine):
         with pytest.raises(ValueError, match="at least one"):
             split_segments(engine, CLUSTER_ID, 0)
+
+
+# What every implementation of `TopicDeletions` remembers, over each database.
+
+DELETED_TOPIC, AGAIN = uuid(1), uuid(2)
+EVIDENCE = "RemoveTopicRecord, below offset 7"
+
+
+@pytest.fixture
+def deletions(engine: Engine, now: AdjustableNow) -> TopicDeletions:
+    return SqlTopicDeletions(engine, CLUSTER_ID, now_ms=now)
+
+
+def details(engine: Engine) -> list[tuple[str, str, str, str]]:
+    with engine.connect() as connection:
+        query = select(events.c.kind, events.c.subject, events.c.detail, events.c.author).order_by(events.c.event_id)
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_nothing_is_deleted_before_somebody_said_so(deletions, engine):
+    SqlTopicRegistry(engine, CLUSTER_ID).set_owner(
+        DELETED_TOPIC, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="me"
+    )
+    assert deletions.all() == {}
+
+
+def test_the_first_record_stays_with_its_time_and_evidence(deletions, now, engine):
+    first = deletions.record(DELETED_TOPIC, "orders", evidence=EVIDENCE, author="expiration")
+    assert first == TopicDeletion("orders", now.now_ms, EVIDENCE)
+    now.advance(5)
+    assert deletions.record(DELETED_TOPIC, "orders", evidence="something else", author="expiration") == first
+    assert deletions.all() == {DELETED_TOPIC: first}
+    assert details(engine) == [("topic-deletion", f"orders ({DELETED_TOPIC})", f"recorded: {EVIDENCE}", "expiration")]
+
+
+def test_a_topic_of_the_same_name_is_another_one(deletions):
+    deletions.record(DELETED_TOPIC, "orders", evidence=EVIDENCE, author="expiration")
+    assert AGAIN not in deletions.all()
+    deletions.withdraw(AGAIN, evidence="it is there", author="expiration")
+    assert DELETED_TOPIC in deletions.all()
+
+
+def test_what_was_withdrawn_may_be_recorded_anew_and_counts_from_then(deletions, now, engine):
+    deletions.record(DELETED_TOPIC, "orders", evidence=EVIDENCE, author="expiration")
+    for _ in range(2):
+        deletions.withdraw(DELETED_TOPIC, evidence="it is there", author="expiration")
+    assert deletions.all() == {}
+    now.advance(1_000)
+    assert deletions.record(DELETED_TOPIC, "orders", evidence="again", author="expiration").seen_at_ms == now.now_ms
+    assert [detail for _, _, detail, _ in details(engine)] == [
+        f"recorded: {EVIDENCE}",
+        "withdrawn: it is there",
+        "recorded: again",
+    ]
+
+
+def test_the_owner_is_not_touched(deletions, engine):
+    registry = SqlTopicRegistry(engine, CLUSTER_ID)
+    registry.set_owner(DELETED_TOPIC, "orders", TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="me")
+    deletions.record(DELETED_TOPIC, "orders", evidence=EVIDENCE, author="expiration")
+    assert registry.owner(DELETED_TOPIC) is TopicOwner.PLATFORM
+
+
+def test_each_cluster_has_its_own(deletions, engine):
+    deletions.record(DELETED_TOPIC, "orders", evidence=EVIDENCE, author="expiration")
+    assert SqlTopicDeletions(engine, "another").all() == {}

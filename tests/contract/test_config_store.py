@@ -25,7 +25,7 @@ from include.tiering.errors import ConfigRefusedError
 from include.tiering.quotas.shared_quotas import AnnouncingLedger
 from tests.doubles.databases import SHARED, AdjustableNow, each_database
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_configs import MemoryConfigStore
+from tests.doubles.memory_stores import MemoryConfigStore
 from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.quotas import MemoryLedgerStore
 from tests.doubles.segments import CLUSTER_ID

@@ -10,12 +10,12 @@ from include.tiering.model.ownership import Fence, LeaseRole
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.model.sizes import partition_size
 from include.tiering.segments.contract import PartitionRetentionState
-from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,
     STARTED,
+    expire_lease_of,
     fence_of,
     finish,
     partition_of,

@@ -21,7 +21,6 @@ from include.tiering.runs.deletion_run import (
 )
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow
-from tests.doubles.expirations import expire_lease_of, planned_deletion, planned_expiration
 from tests.doubles.present import present
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -29,10 +28,13 @@ from tests.doubles.segments import (
     DELETE_STARTED,
     FINISHED,
     STARTED,
+    expire_lease_of,
     fence_of,
     finish,
     lease_of,
     partition_of,
+    planned_deletion,
+    planned_expiration,
     segment_of,
     update_of,
 )

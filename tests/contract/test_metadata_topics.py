@@ -11,8 +11,7 @@ from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefused
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic, MetadataTopicRecord
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
-from tests.doubles.file_metadata_topic import FileMetadataTopic
-from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.memory_metadata_topic import FileMetadataTopic, MemoryMetadataTopic
 from tests.doubles.mock_cluster import PARTITIONS, MockCluster
 
 _names = (f"metadata-{number}" for number in itertools.count())

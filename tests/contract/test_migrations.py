@@ -1,4 +1,6 @@
-"""Migrations: they make the schema that the code declares, on both databases, and nothing is applied twice."""
+"""Migrations of each database, and transactions on it."""
+
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,8 +12,12 @@ from include.tiering.database import migrations
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import HEAD, current_revision, is_at_head, migration_config, upgrade
 from include.tiering.database.schema import metadata
+from include.tiering.database.transactions import writing
 from include.tiering.errors import MetadataUnavailableError, RemoteMetadataError, SettingError
 from tests.doubles.databases import POSTGRESQL, SQLITE_FILE
+from tests.doubles.quick_migrations import quick_migrations
+
+# Migrations: they make the schema that the code declares, on both databases, and nothing is applied twice.
 
 
 @pytest.fixture
@@ -104,4 +110,57 @@ def test_an_unreachable_database_is_told():
     engine = open_engine("postgresql://me@127.0.0.1:1/db")
     with pytest.raises(MetadataUnavailableError):
         migrations.upgrade(engine)
+    engine.dispose()
+
+
+# Tables that are made without Alembic are those that Alembic makes.
+
+
+def schema_of(engine):
+    with engine.connect() as connection:
+        return sorted(connection.execute(text("SELECT type, name, tbl_name, sql FROM sqlite_master")).all())
+
+
+def test_the_schema_is_the_same(tmp_path):
+    engines = [open_engine(f"sqlite:///{tmp_path / name}.db") for name in ("real", "first", "second")]
+    real, *quick = engines
+    upgrade(real)
+    with quick_migrations():
+        for engine in quick:
+            upgrade(engine)
+    assert schema_of(quick[0]) == schema_of(quick[1]) == schema_of(real)
+    assert [current_revision(engine) for engine in engines] == [HEAD] * 3
+    for engine in engines:
+        engine.dispose()
+
+
+# How commits are made, on every database.
+
+FULL, NORMAL, OFF = 2, 1, 0
+
+
+def waits_for_disk(engine: Engine, *, durable: bool) -> bool:
+    with writing(engine, durable=durable) as connection:
+        if engine.dialect.name == "sqlite":
+            return {FULL: True, NORMAL: False}[connection.exec_driver_sql("PRAGMA synchronous").scalar_one()]
+        return {"on": True, "off": False}[connection.exec_driver_sql("SHOW synchronous_commit").scalar_one()]
+
+
+def test_a_commit_waits_for_the_disk_unless_it_is_told_not_to(engine: Engine):
+    assert waits_for_disk(engine, durable=True)
+    assert not waits_for_disk(engine, durable=False)
+    assert waits_for_disk(engine, durable=True)
+
+
+def test_a_commit_that_fails_leaves_the_connection_as_it_was(engine: Engine):
+    with pytest.raises(ZeroDivisionError), writing(engine, durable=False):
+        raise ZeroDivisionError
+    assert waits_for_disk(engine, durable=True)
+
+
+def test_an_engine_that_never_waits_is_left_alone(tmp_path: Path):
+    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db", durable=False)
+    for durable in (True, False, True):
+        with writing(engine, durable=durable) as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == OFF
     engine.dispose()

@@ -20,9 +20,8 @@ from include.tiering.errors import IllegalTransitionError, LeaseLostError, State
 from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow
-from tests.doubles.expirations import expire_lease_of
 from tests.doubles.present import present
-from tests.doubles.segments import CLUSTER_ID, delete, fence_of, finish, partition_of, segment_of
+from tests.doubles.segments import CLUSTER_ID, delete, expire_lease_of, fence_of, finish, partition_of, segment_of
 
 LEASE_MS = 10_000
 A, B = partition_of("a"), partition_of("b")

@@ -14,12 +14,12 @@ from include.tiering.model.ownership import Fence
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
 from tests.doubles.databases import SHARED
-from tests.doubles.expirations import expire_lease_of
 from tests.doubles.segments import (
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,
     STARTED,
+    expire_lease_of,
     fence_of,
     finish,
     lease_of,

@@ -1,4 +1,4 @@
-"""An `App` with canned answers, for tests of what stands in front of it."""
+"""An `App` of doubles."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from include.tiering.app import App
+from include.tiering.app.adapters import Stores
 from include.tiering.configs.config_store import ALL_BROKERS, ConfigEntity
 from include.tiering.configs.pools import PoolsStatus, compare_pools, mirrored_pools
 from include.tiering.configs.service import AlteredConfigs, alter_configs, asks_for_pools, resize_pools
@@ -36,10 +38,11 @@ from include.tiering.verification.verify_partitions import PartitionReport
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools
-from tests.doubles.memory_topic_deletions import MemoryTopicDeletions
+from tests.doubles.memory_stores import MemoryConfigStore, MemoryTopicDeletions, ScriptedLedger
 from tests.doubles.model_brokers import ModelBrokers
+
+# An `App` with canned answers, for tests of what stands in front of it.
 
 
 class FakeWork:
@@ -352,3 +355,19 @@ def batch_result(
     *failed: WorkItem, ended: BatchEnd = BatchEnd.NO_WORK, retriable: bool = False, seconds: float = 1.0
 ) -> BatchResult:
     return BatchResult((), tuple(UncopiedSegment(item, retriable) for item in failed), 0, seconds, ended)
+
+
+# Other parts for an `App`, in the place of those that the settings choose.
+
+
+def put(app: App, **parts: object) -> None:
+    """Put each part where an `App` keeps what has this name: a store, or another adapter; before services are made."""
+    known: dict[str, Any] = {name: part for name, part in parts.items() if name in ("engine", "cluster_id")}
+    app.adapters.__dict__.update(known)
+    for name, part in parts.items():
+        if name == "handover_ports":
+            app.__dict__[name] = part
+        elif hasattr(Stores, name):
+            app.adapters.stores.__dict__[name] = part
+        else:
+            app.adapters.__dict__[name] = part

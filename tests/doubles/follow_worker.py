@@ -16,7 +16,7 @@ from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.settings import TieringSettings
-from tests.doubles.file_metadata_topic import FileMetadataTopic
+from tests.doubles.memory_metadata_topic import FileMetadataTopic
 
 AWAY: Final = "away"
 PARTITIONS: Final = 3

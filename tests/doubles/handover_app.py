@@ -9,7 +9,7 @@ from typing import Any, cast
 from include.tiering.app import App
 from include.tiering.model.ownership import StoreMarker
 from include.tiering.settings import TieringSettings
-from tests.doubles.app_parts import put
+from tests.doubles.fake_app import put
 from tests.doubles.handover_world import HandoverWorld
 
 

@@ -15,9 +15,9 @@ from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import LogSegmentData, RemoteLogSegmentId, RemoteLogSegmentMetadata
 from include.tiering.remote_storage.object_store import BytesSource
-from tests.doubles.copied_segments import rolled_segments
 from tests.doubles.damages.batches import moved
 from tests.doubles.storage_segments import some_uuid
+from tests.doubles.stored_log import rolled_segments
 
 PARTITIONS: Final = (
     "payments.v1-eu-0",

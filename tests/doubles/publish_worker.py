@@ -22,8 +22,8 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from include.tiering.metadata_sync.publish import PublishStep
 from include.tiering.model.segments import TopicIdPartition
-from tests.doubles.file_metadata_topic import FileMetadataTopic
 from tests.doubles.kafka_lab.cluster import client_configuration
+from tests.doubles.memory_metadata_topic import FileMetadataTopic
 from tests.doubles.publication_world import LOG_START_OFFSET, PublicationWorld, orders
 
 IN_FLIGHT: Final = "in flight"

@@ -1,13 +1,16 @@
-"""Partitions, segments and fences for tests of metadata and work."""
+"""Partitions, segments, replicas, fences and plans for tests of metadata and work."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from sqlalchemy import Engine
 
-from include.tiering.kafka.log_dirs.contract import ReplicaId
+from include.tiering.database.transactions import NowMs, database_now_ms
+from include.tiering.expiration.store import SqlDeletionStore
+from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.ownership import Fence
+from include.tiering.model.ownership import Fence, PartitionLease
+from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -17,8 +20,11 @@ from include.tiering.model.segments import (
     Uuid,
 )
 from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegment
+from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
+
+# Partitions, segments and fences for tests of metadata and work.
 
 CLUSTER_ID: Final = "Yl6WqUHwTuy6EGbNGUOwhg"
 STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
@@ -104,3 +110,92 @@ def delete(metadata: RemoteLogMetadata, segment: RemoteLogSegmentMetadata, fence
     """From FINISHED to a tombstone."""
     metadata.update_segment(update_of(segment, DELETE_STARTED), expected=FINISHED, fence=fence)
     metadata.update_segment(update_of(segment, DELETE_FINISHED), expected=DELETE_STARTED, fence=fence)
+
+
+# Plans that delete, and leases of them, for tests of metadata and work.
+
+
+def planned_deletion(
+    segment: RemoteLogSegmentMetadata, reason: DeletionReason = DeletionReason.TIME, detail: str = "age_ms 5"
+) -> PlannedDeletion:
+    return PlannedDeletion(
+        segment.remote_log_segment_id,
+        segment.start_offset,
+        segment.end_offset,
+        segment.segment_size_bytes,
+        segment.state,
+        reason,
+        detail,
+    )
+
+
+def planned_expiration(
+    partition: TopicIdPartition, *segments: RemoteLogSegmentMetadata, log_start_before: int = 0
+) -> PlannedExpiration:
+    """All of `segments` by time, the log start behind the last of them."""
+    log_start = max(segment.end_offset + 1 for segment in segments)
+    return PlannedExpiration(partition, log_start_before, log_start, tuple(map(planned_deletion, segments)))
+
+
+def expire_lease_of(
+    engine: Engine,
+    partition: TopicIdPartition,
+    run_id: str = "expire-1",
+    *,
+    take_over: Fence | None = None,
+    now_ms: NowMs = database_now_ms,
+) -> PartitionLease:
+    """A lease to expire, under a released run that plans this partition alone; with `take_over` the old one ends."""
+    if take_over is not None:
+        old = PartitionLease(run_id="", batch_id="", fence=take_over, expires_at_ms=0)
+        SqlWorkStore(engine, CLUSTER_ID).release(old)
+    runs = SqlDeletionStore(engine, CLUSTER_ID, now_ms=now_ms)
+    runs.save_plan(run_id, [planned_expiration(partition, segment_of(partition, 77, 0, 9))])
+    runs.record_limit_check(run_id, needs_approval=False, detail="", author="test")
+    lease = runs.claim(run_id, "batch-1", lease_ms=600_000)
+    assert lease is not None
+    return lease
+
+
+# Replicas as a scan reports them, for decisions that look at nothing else.
+
+ORDERS = Uuid(b"orders-topic-id0")
+
+
+def replica(
+    sizes: list[int],
+    *,
+    partition: int = 0,
+    topic_id: Uuid = ORDERS,
+    epochs: tuple[tuple[int, int], ...] = ((0, 0),),
+    reasons: dict[int, IneligibleReason] | None = None,
+    chosen: bool = True,
+) -> Replica:
+    """Segments of ten offsets, these sizes and times a second apart; the last is the active one. `reasons` by index."""
+    segments = tuple(
+        LogSegment(
+            base_offset=10 * index,
+            end_offset=10 * index + 9,
+            size_bytes=size,
+            max_timestamp_ms=1_000 * index,
+            leader_epochs=LeaderEpochs(),
+            active=index == len(sizes) - 1,
+            reason=(reasons or {}).get(index, IneligibleReason.ACTIVE if index == len(sizes) - 1 else None),
+        )
+        for index, size in enumerate(sizes)
+    )
+    end = 10 * len(sizes)
+    return Replica(
+        replica_id=ReplicaId(TopicIdPartition(topic_id, partition, "orders"), 1, "directory"),
+        log_start_offset=0,
+        log_end_offset=end,
+        high_watermark=end,
+        last_stable_offset=end,
+        recovery_point=end,
+        bounds=BoundsQuality.LOWER,
+        leader_epochs=LeaderEpochs.of(epochs),
+        leader_epoch=None,
+        segments=segments,
+        chosen=chosen,
+        owner_is_broker=False,
+    )

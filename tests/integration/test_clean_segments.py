@@ -26,9 +26,9 @@ from include.tiering.remote_storage.location import open_storage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.broker_data import broker_data, expected
-from tests.doubles.copied_segments import copied_partition
 from tests.doubles.kafkas_remote_store import ABANDONED, kafkas_segments, kafkas_store
 from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.stored_log import copied_partition
 
 COMPACTED = ("state-compacted", "both-policies")
 

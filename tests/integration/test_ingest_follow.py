@@ -13,9 +13,8 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
-from tests.doubles.file_metadata_topic import FileMetadataTopic
 from tests.doubles.follow_worker import AWAY, PARTITIONS
-from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
+from tests.doubles.memory_metadata_topic import FileMetadataTopic, MemoryMetadataTopic
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.source_tree import ROOT
 from tests.doubles.tiered_topic import replayed_caches, tiered_records

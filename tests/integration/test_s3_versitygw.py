@@ -27,8 +27,8 @@ from include.tiering.remote_storage.object_store import BytesSource, ObjectStat,
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import MIB
-from tests.doubles.byte_sources import RecordingSource
 from tests.doubles.lossy_proxy import LossyProxy, lossy_proxy
+from tests.doubles.memory_source import RecordingSource
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
 from tests.doubles.s3_server import (
     ACCESS_KEY,

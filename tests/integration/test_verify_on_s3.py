@@ -15,11 +15,11 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
-from tests.doubles.copied_segments import PAYMENTS, rolled_segments
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import PAYMENTS, rolled_segments
 
 pytestmark = pytest.mark.integration
 

@@ -151,7 +151,7 @@ class Platform:
 
     def recorded_skips(self, topic: str, topic_id: str, partition: int) -> list[tuple[int, int]]:
         """Offsets that somebody decided to go without, as `skip` shows them; nothing is decided here."""
-        said = self.run("skip", topic, "--partition", str(partition), "--topic-id", topic_id, "--reason", "a observe")
+        said = self.run("skip", topic, "--partition", str(partition), "--topic-id", topic_id, "--reason", "a look")
         return [(one["first_offset"], one["last_offset"]) for one in said.document.get("recorded", [])]
 
     def decide(self, held: Iterable[Document]) -> list[Document]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState, Effect
 from include.tiering.model.segments import RemoteLogSegmentMetadata
-from tests.doubles.broker_records import Records, record_sequences
+from tests.doubles.record_batches import Records, record_sequences
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED
 
 ORDER = {STARTED: {STARTED, FINISHED, DELETE_STARTED}, FINISHED: {FINISHED, DELETE_STARTED}}

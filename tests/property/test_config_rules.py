@@ -10,7 +10,7 @@ from include.tiering.configs.service import alter_configs
 from include.tiering.errors import ConfigRefusedError
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, Scope
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
+from tests.doubles.memory_stores import MemoryConfigStore, ScriptedLedger
 
 BROKER_FETCH = "remote.log.manager.fetch.max.bytes.per.second"
 CLIENT_FETCH = "tiering.fetch.max.bytes.per.second"

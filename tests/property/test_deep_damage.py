@@ -17,10 +17,10 @@ from include.tiering.model.segments import Depth
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
-from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.record_batches import with_crc
 from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 _OUTSIDE_OF_THE_CRC = 21
 

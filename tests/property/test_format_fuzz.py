@@ -12,7 +12,7 @@ from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.formats.log_batches import check_segment, find_log_end
 from include.tiering.formats.record_batch import ControlType, control_type, iter_headers, parse_header
-from tests.doubles.byte_sources import BytesSource
+from tests.doubles.memory_source import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
 
 _PRODUCER = ProducerEntry(4242, 1, 6, 101, 1, 1_700_000_000_010, 9, 100)

@@ -11,7 +11,7 @@ from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.indexes import ProducerEntry, open_transactions
 from include.tiering.formats.record_batch import ControlType, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
-from tests.doubles.byte_sources import BytesSource
+from tests.doubles.memory_source import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record_batch
 
 _INT16, _INT32, _INT64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))

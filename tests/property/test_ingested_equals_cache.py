@@ -17,8 +17,8 @@ from include.tiering.model.sizes import partition_states
 from include.tiering.segments.ingestion_contract import IngestPage, MetadataTopicIdentity, RecordOutcome
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.sizes.store import SqlRemoteLogSizes
-from tests.doubles.broker_records import Records, record_sequences
 from tests.doubles.databases import empty
+from tests.doubles.record_batches import Records, record_sequences
 from tests.doubles.segments import CLUSTER_ID, partition_of, uuid
 
 TOPIC = MetadataTopicIdentity(uuid(7), 1)

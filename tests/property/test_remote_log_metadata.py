@@ -20,7 +20,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentUpdateRecord,
 )
 from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitionDeleteState, Uuid
-from tests.doubles.mutated_records import mutated_values, seed_values
+from tests.doubles.sample_values import mutated_values, seed_values
 
 _INT32 = st.integers(-(2**31), 2**31 - 1)
 _INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -12,7 +12,7 @@ from include.tiering.errors import FormatError
 from include.tiering.formats.log_batches import CheckedBatches, check_segment, find_log_end
 from include.tiering.formats.record_batch import ControlType, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
-from tests.doubles.byte_sources import BytesSource
+from tests.doubles.memory_source import BytesSource
 from tests.doubles.record_batches import CONTROL, data_batch, marker, record_batch
 
 _BASE_OFFSET = 1000

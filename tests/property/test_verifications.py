@@ -16,7 +16,7 @@ from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, SegmentRow, Verification
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import AdjustableNow, empty
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.segments import CLUSTER_ID, FINISHED, fence_of, finish, partition_of, segment_of
 
 CRITICAL = ("Q1", "Q2", "Q3")

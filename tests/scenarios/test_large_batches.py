@@ -1,7 +1,7 @@
-"""A producer sends a batch of a few KiB that is hundreds of MiB once opened. Its bytes are right: its segment is
-copied, passes, is served, and its partition goes on."""
+"""Batches of many segments, and the rate at which they are deleted."""
 
 import json
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from include.tiering.units import GIB, MIB
 from tests.doubles.archive import Archive
 from tests.doubles.damages.batches import batches_of
 from tests.doubles.large_batches import replace_last_batch
+
+# A producer sends a batch of a few KiB that is hundreds of MiB once opened. Its bytes are right: its segment is
+# copied, passes, is served, and its partition goes on.
 
 pytestmark = pytest.mark.integration
 
@@ -93,3 +96,19 @@ def test_what_is_compared_at_a_handover_leaves_out_what_is_not_opened(tmp_path: 
             assert stored.not_opened == ((left_out,) if left_out.size > 0 else ())
             assert stored.digest == (others if start == 0 else RecordDigest()).result()
             assert peak < 128 * MIB
+
+
+# Deletions go at their own rate, whatever the copy quota says.
+
+
+def test_requests_wait_for_their_rate_and_not_for_the_copy_quota(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    archive.copy()
+    archive.set(retention_ms=0)
+    archive.set_default(tiering_delete_max_requests_per_second=1, remote_log_manager_copy_max_bytes_per_second=1)
+    began = time.monotonic()
+    _, result = archive.expire()
+    seconds = time.monotonic() - began
+    assert len(result.deleted) == 10
+    assert archive.remote() == {}
+    assert seconds > 1.8, "two requests, one a second; at the copy quota they would never end"

@@ -1,4 +1,4 @@
-"""Named checks of a handover: what they evaluate at, as plain values, and what one is and says.
+"""Named checks of a handover: what they evaluate, as plain values, and what one is and says.
 
 The values are what brokers say, what the leader's disk shows, what is remote and what was published. `run_checks.py`
 gathers them. A check is a pure function over them, of a topic or of one of its partitions.
@@ -65,7 +65,7 @@ class LeaderReplica:
 class SeededSegment:
     """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them.
 
-    `passed_deep`: a evaluate that read every byte passed it, and none failed it since.
+    `passed_deep`: a verification that read every byte passed it, and none failed it since.
     """
 
     metadata: RemoteLogSegmentMetadata

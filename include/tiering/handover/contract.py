@@ -1,4 +1,4 @@
-"""Hand-overs of topics to their brokers: how far each has come, what it has to put back, and which are forgotten.
+"""Handovers of topics to their brokers: how far each has come, what it has to put back, and which are forgotten.
 
 A handover outlives whoever drives it. Its step, the old value of every config that it changes and the offsets that it
 seeds are stored before anything follows from them. One process drives it at a time, under a lease by the database's
@@ -103,7 +103,7 @@ class Drive:
 
 
 class HandoverStore(Protocol):
-    """Hand-overs of one cluster. Every change is one transaction, dated by the database's clock."""
+    """Handovers of one cluster. Every change is one transaction, dated by the database's clock."""
 
     def now_ms(self) -> int:
         """The database's clock."""

@@ -1,4 +1,4 @@
-"""Hand-overs of topics to their brokers: begin, carry on, approve, undo, look; with their metrics."""
+"""Handovers of topics to their brokers: begin, carry on, approve, undo, look; with their metrics."""
 
 import os
 import secrets
@@ -163,13 +163,13 @@ HANDOVERS: Final = Metric(
     "tiering_handovers",
     MetricKind.GAUGE,
     ("state", "step"),
-    "Hand-overs that have not ended, by state and by the step that is to be done next.",
+    "Handovers that have not ended, by state and by the step that is to be done next.",
 )
 HANDOVERS_FORGOTTEN: Final = Metric(
     "tiering_handovers_forgotten",
     MetricKind.GAUGE,
     (),
-    "Hand-overs that hold a topic's retention or its copies back while nobody carries them on.",
+    "Handovers that hold a topic's retention or its copies back while nobody carries them on.",
 )
 
 HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)

@@ -1,4 +1,4 @@
-"""Hand-overs of one cluster in SQL. The row of a handover is locked before anything of it changes."""
+"""Handovers of one cluster in SQL. The row of a handover is locked before anything of it changes."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

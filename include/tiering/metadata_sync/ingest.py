@@ -13,7 +13,7 @@
 |          | they deleted of ours is deleted here          |                                       |                   |
 
 Two that read at once do no harm: a page is applied only where the position stands, so the later one of them is told to
-record_bounds again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
+look again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class IngestedPartition:
         records: that were applied or dropped; `outcomes` says what each did.
         holes: offsets without a record. Brokers that start while the last one is a hole are not ready until another
             record comes.
-        stopped: why it went no further for a reason that a person has to record_bounds at.
+        stopped: why it went no further for a reason that a person has to look at.
         failed: why it went no further for a reason that passes.
     """
 
@@ -114,7 +114,7 @@ _WHAT_BROKERS_DO: Final = (
 class IngestStep(StrEnum):
     """Where a run is; see the table."""
 
-    BOUNDS_STORED = "looked"
+    BOUNDS_STORED = "bounds stored"
     READ = "read"
     APPLIED = "applied"
     STOPPED = "stopped"
@@ -189,7 +189,7 @@ class Ingester:
             try:
                 stopped = reading.run()
             except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
-                # Where records went away since the run began, the next record_bounds says which.
+                # Where records went away since the run began, the next run says which.
                 failed = str(error)
         where = f"{METADATA_TOPIC}-{position.metadata_partition}"
         if stopped is not None:

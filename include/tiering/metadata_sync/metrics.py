@@ -18,7 +18,7 @@ INGEST_STOPPED: Final = Metric(
     "tiering_ingest_stopped",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "1 where reading stopped and a person has to record_bounds.",
+    "1 where reading stopped and a person has to look.",
 )
 INGEST_BOUNDS_READ: Final = Metric(
     "tiering_ingest_looked_timestamp_seconds",

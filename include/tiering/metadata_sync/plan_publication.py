@@ -262,7 +262,7 @@ def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event
     """What is to be written down and sent. Custom metadata are what the copy gave, so a STARTED has none yet.
 
     Raises:
-        PublicationRefusedError: an independent record_bounds at the bytes reads anything else than what is meant.
+        PublicationRefusedError: an independent reader of the bytes reads anything else than what is meant.
     """
     segment = replace(step.segment, broker_id=broker_id, event_timestamp_ms=event_timestamp_ms)
     if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:

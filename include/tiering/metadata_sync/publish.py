@@ -189,7 +189,7 @@ class Publisher:
         if (journal.metadata_partition, journal.partition_count) != (chosen, count):
             raise PublicationRefusedError(
                 f"{partition}: the metadata topic has {count} partitions, and had {journal.partition_count} when the"
-                " partition was first published: brokers would record_bounds for its records elsewhere"
+                " partition was first published: brokers would look for its records elsewhere"
             )
         if journal.pending is not None:
             self._settle(journal.pending)

@@ -172,7 +172,7 @@ def _withheld(plan: "PublicationPlan | None") -> Document | None:
 
 
 def _trouble(published_partition: "PublishedPartition") -> str:
-    """Why a person has to record_bounds, or nothing."""
+    """Why a person has to look, or nothing."""
     if published_partition.error is not None:
         return f"{published_partition.error}: {published_partition.message}"
     if published_partition.plan is None:
@@ -205,4 +205,4 @@ def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run:
     amount = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
     troubles = sum(1 for partition in partitions if _trouble(partition))
     what = f"{amount} would be sent" if dry_run else f"{amount} sent and read back"
-    return f"{what}, {count(troubles, 'partition')} to record_bounds at" if troubles else what
+    return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what

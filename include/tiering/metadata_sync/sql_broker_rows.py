@@ -2,7 +2,7 @@
 the page changed, written, partition by partition.
 
 A record touches its own segment and, where it finishes one, what the same leader epochs refer to at or behind its
-starts. So a page is applied without a record_bounds at the rest of its partitions, however many segments they have.
+starts. So a page is applied without reading the rest of its partitions, however many segments they have.
 
 | segment                                    | what a change of a broker's does to its row                      |
 |--------------------------------------------|------------------------------------------------------------------|

@@ -35,7 +35,7 @@ _log: Final = get_logger(__name__)
 
 
 class CancellationToken:
-    """May be closed for good, or for a while.
+    """Says whether work may go on; may be cancelled for good, or paused for a while.
 
     A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
     that the attempt is given up and begun anew on resume.

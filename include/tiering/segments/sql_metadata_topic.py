@@ -42,7 +42,7 @@ from include.tiering.segments.values import SegmentRow
 
 EVENT: Final = "ingest"
 INGESTER: Final = "ingest"
-_WAY_OUT: Final = "record_bounds at what happened to the topic, then ./tiering ingest --from-beginning"
+_WAY_OUT: Final = "look at what happened to the topic, then ./tiering ingest --from-beginning"
 _OF_CLUSTER: Final = metadata_positions.c.cluster_id == bindparam("of_cluster")
 _ONE: Final = select(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")

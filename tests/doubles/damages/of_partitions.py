@@ -7,10 +7,10 @@ from typing import Any, Final
 from include.tiering.formats import checkpoints, indexes
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import IndexType, RemoteLogSegmentId, Uuid
-from tests.doubles.copied_segments import PAYMENTS
 from tests.doubles.damages.batches import moved
 from tests.doubles.damages.damage import ANY, Damage
 from tests.doubles.damages.picture import INDEXES, LOG, MANIFEST, Picture, StoredSegment
+from tests.doubles.stored_log import PAYMENTS
 
 _OTHER_ID: Final = Uuid.parse("AAAAAAAAAAAAAAAAAAAAAQ")
 

@@ -23,7 +23,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.segments.contract import SegmentRow
 from tests.doubles.broker_data import expected
-from tests.doubles.copied_segments import PAYMENTS, rolled_segments
+from tests.doubles.stored_log import PAYMENTS, rolled_segments
 
 ORDERS: Final = "orders-0"
 VICTIM: Final = 6

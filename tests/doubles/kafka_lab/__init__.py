@@ -3,7 +3,7 @@
     from tests.doubles.kafka_lab.cluster import kafka_cluster, wait_until
     from tests.doubles.kafka_lab.consume import both_digests
     from tests.doubles.kafka_lab.produce import mixed_records, running_producers
-    from tests.doubles.kafka_lab.skipping import require_kafka
+    from tests.doubles.kafka_lab.broker import require_kafka
 
     def test_something(tmp_path: Path) -> None:
         require_kafka()                 # skips with the reason where Java or Maven is missing; fetches the jars once

@@ -1,4 +1,4 @@
-"""Hand-overs: what is held back before anything else, what the switch rests on, what is put back and when."""
+"""Handovers: what is held back before anything else, what the switch rests on, what is put back and when."""
 
 from collections import defaultdict
 from collections.abc import Mapping

@@ -7,10 +7,7 @@ from include.tiering.audit.record import Guard
 from include.tiering.copying.plan import HeldBack
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from tests.simulation.invariants.decision_closing import DecisionClosing
-from tests.simulation.invariants.guard_closing import GuardClosing
-from tests.simulation.invariants.handover_closing import HandoverClosing
-from tests.simulation.invariants.publication_closing import PublicationClosing
+from tests.simulation.invariants.closing import DecisionClosing, GuardClosing, HandoverClosing, PublicationClosing
 from tests.simulation.invariants.rows import DELETING, FINISHED, GONE, STARTED, SUFFIXES, Row
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.runs import Runs

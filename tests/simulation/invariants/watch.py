@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.invariants.audits import Audits
-from tests.simulation.invariants.divergences import RecordedDivergences
 from tests.simulation.invariants.handing_over import HandingOver
-from tests.simulation.invariants.histories import Histories
+from tests.simulation.invariants.histories import Histories, RecordedDivergences, ReplacedRecords
 from tests.simulation.invariants.leases import Leases
 from tests.simulation.invariants.limits import why_to_ask
 from tests.simulation.invariants.only_copy import OnlyCopy
@@ -18,7 +17,6 @@ from tests.simulation.invariants.ownership import Ownership
 from tests.simulation.invariants.promises import Promises
 from tests.simulation.invariants.publishing import Publishing
 from tests.simulation.invariants.quality import QualityInvariants
-from tests.simulation.invariants.replaced_records import ReplacedRecords
 from tests.simulation.invariants.retention import require_justified
 from tests.simulation.invariants.rows import DELETING, FINISHED, READ_TABLES, STARTED, Row, Rows
 from tests.simulation.invariants.sending import Sending

@@ -5,10 +5,9 @@ from typing import Final
 from tests.simulation.mutants.copying import COPYING
 from tests.simulation.mutants.expiring import EXPIRING
 from tests.simulation.mutants.following import FOLLOWING
-from tests.simulation.mutants.handing_over import HANDING_OVER
 from tests.simulation.mutants.mistaken import MISTAKEN
 from tests.simulation.mutants.mutant import Mutant
-from tests.simulation.mutants.ownership import OWNING
+from tests.simulation.mutants.ownership import HANDING_OVER, OWNING
 from tests.simulation.mutants.publishing import PUBLISHING
 from tests.simulation.mutants.verifying import VERIFYING
 

@@ -38,7 +38,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicDeletions, SqlTopicRegistry
 from include.tiering.settings import TieringSettings, load_settings
-from tests.doubles.app_parts import put
+from tests.doubles.fake_app import put
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.simulation.kernel.scheduler import Process, Verdict
 from tests.simulation.world.contracts import (
@@ -56,7 +56,7 @@ from tests.simulation.world.contracts import (
     WRITE,
 )
 from tests.simulation.world.database import Database
-from tests.simulation.world.handover_parts import handover_parts
+from tests.simulation.world.handover_events import handover_parts
 from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import ClusterMetadataView, ModelSource
 from tests.simulation.world.memory import Cached, Memory

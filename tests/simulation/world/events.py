@@ -1,18 +1,22 @@
-"""What happens by itself: brokers crash, elect, truncate, delete and move; operators change their minds; runs begin."""
+"""Events of a world."""
 
-from typing import Any
+from typing import Any, Final
 
+from include.tiering.model.segments import RemoteLogSegmentId, Uuid, Verdict
+from include.tiering.segments.values import Verification
+from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.choices import Menu
+from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.broker_events import BrokerEvents
-from tests.simulation.world.event_source import EventSource
+from tests.simulation.world.brokers import PartitionLog, ReplicaLog
 from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.history_events import HistoryEvents
 from tests.simulation.world.mistake_events import MistakeEvents
 from tests.simulation.world.operator_events import OperatorEvents
-from tests.simulation.world.orphan_events import OrphanEvents
-from tests.simulation.world.quality_events import QualityEvents
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.world import World
+
+# What happens by itself: brokers crash, elect, truncate, delete and move; operators change their minds; runs begin.
 
 
 class Events(EventSource):
@@ -115,3 +119,116 @@ class Events(EventSource):
             process = alive[self._choices.number(len(alive))]
             self._tell("a process stalls", process.name)
             self._world.scheduler.stall(process)
+
+
+# What kinds of events have in common: whom they are about, and that they are told.
+
+
+class EventSource:
+    """Events of one world. Those that cannot happen now do nothing."""
+
+    def __init__(self, world: World, runs: Runs) -> None:
+        self._world = world
+        self._runs = runs
+        self._choices = world.choices
+
+    def _log(self) -> PartitionLog | None:
+        logs = list(self._world.cluster.logs.values())
+        return logs[self._choices.number(len(logs))] if logs else None
+
+    def _replica(self, log: PartitionLog) -> ReplicaLog:
+        replicas = list(log.replicas.values())
+        return replicas[self._choices.number(len(replicas))]
+
+    def _tell(self, what: str, about: object, detail: str = "") -> None:
+        self._world.happened(what, f"{about} {detail}".strip())
+
+
+# What lies in the bucket and belongs to nobody: of attempts that a database of another time knew.
+
+_LONG_AGO_MS: Final = 50 * 60 * 60 * 1000
+_LEFT: Final = (("log",), ("log", "indexes"), ("indexes", "rsm-manifest"), ())
+"""Never all three: that would be a complete copy. Of the last one an upload alone."""
+
+
+class OrphanEvents(EventSource):
+    """Of one world."""
+
+    def __init__(self, world: World, runs: Runs) -> None:
+        super().__init__(world, runs)
+        self._dead_process = Process(world.scheduler, "of another time")
+        self._dead_process.dead = True
+
+    def appear(self) -> None:
+        """Found, rather: they have been there for long."""
+        known = self._world.watch.partitions()
+        if not known:
+            return
+        partition, store = known[self._choices.number(len(known))], self._world.store
+        began_ms = self._world.scheduler.now_ms - _LONG_AGO_MS
+        place = f"{partition.topic}-{partition.topic_id}/{partition.partition}/{0:020d}-{self._world.topic_id()}"
+        left = _LEFT[self._choices.number(len(_LEFT))]
+        for suffix in left:
+            store.objects[f"{place}.{suffix}"] = b"of another time"
+            store.written_ms[f"{place}.{suffix}"] = began_ms
+        if not left:
+            store.begin(f"{place}.log", self._dead_process, listed=True, now_ms=began_ms)
+        self._tell("orphans come to light", partition, ", ".join(left) or "an upload")
+
+
+# What becomes of stored segments: they rot, which the quality check should find; a verdict is wrong, either way.
+
+
+class QualityEvents(EventSource):
+    """Of one world. Verdicts here come from unknown rules; those of the quality check are `Runs.verify`."""
+
+    def rots(self) -> None:
+        """Nobody says so."""
+        row = self._any(failed=False)
+        if row is not None:
+            self._damage(row)
+            self._tell("a stored segment rots", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
+
+    def fails(self) -> None:
+        """Rightly, or not."""
+        row = self._any(failed=False)
+        if row is not None:
+            if self._choices.number(2) == 1:
+                self._damage(row)
+            self._world.watch.rotten.add(row.segment_id)
+            self._world.admin_metadata.record_verdict(_id_of(row), Verdict.FAILED, detail="seen by a verification")
+            self._tell("a segment fails", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
+
+    def passes(self) -> None:
+        """Verified again: the verdict was wrong. What the store hides nobody passes."""
+        row = self._any(failed=True)
+        is_seen = row is not None and row.key("log") not in self._world.store.hidden
+        if row is not None and is_seen and self._world.watch.rows.is_right(row):
+            metadata, segment_id = self._world.admin_metadata, _id_of(row)
+            metadata.record_verification(Verification(segment_id, before=metadata.segment(segment_id)))
+            self._tell("a failed segment passes", row.topic_id_partition, f"{row.start_offset}..{row.end_offset}")
+
+    def _any(self, *, failed: bool) -> Row | None:
+        found = [
+            row
+            for row in self._world.watch.rows.known.values()
+            if row.state == FINISHED and (row.verdict == Verdict.FAILED) == failed
+        ]
+        return found[self._choices.number(len(found))] if found else None
+
+    def _damage(self, row: Row) -> None:
+        """The last byte is lost, the end is cut off, or the log is gone. What rotted once is never right again."""
+        self._world.watch.rotten.add(row.segment_id)
+        objects, key = self._world.store.objects, row.key("log")
+        content = objects.get(key)
+        if not content:
+            return
+        how = self._choices.number(3)
+        if how == 2:
+            del objects[key]
+        else:
+            objects[key] = content[:-1] if how else content[:-1] + b"\0"
+
+
+def _id_of(row: Row) -> RemoteLogSegmentId:
+    return RemoteLogSegmentId(row.topic_id_partition, Uuid.parse(row.segment_id))

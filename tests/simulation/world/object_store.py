@@ -1,8 +1,4 @@
-"""A model object store: conditional writes, lost answers, torn and late writes, silent damage, half-done deletes.
-
-`StoreState` is the bucket, shared by all; `ModelStore` is the `ObjectStore` of one process. Layout, manifest and marker
-around it are the product's own.
-"""
+"""The object store of a world, and listings of it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +26,10 @@ from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.simulation.kernel.choices import Choices, Menu
 from tests.simulation.kernel.scheduler import Killed, Process, Scheduler, Verdict
 from tests.simulation.world.records import crc32c
+
+# A model object store: conditional writes, lost answers, torn and late writes, silent damage, half-done deletes.
+# `StoreState` is the bucket, shared by all; `ModelStore` is the `ObjectStore` of one process. Layout, manifest and
+# marker around it are the product's own.
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""`Quotas` over one bucket of bytes that the operator of a schedule may change. Its cancellation token is the product's."""
+"""`Quotas` over one bucket of bytes that the operator of a schedule may change. Its token is the product's."""
 
 from typing import Any, Final
 

@@ -94,7 +94,7 @@ class Runs:
             self.verify(self._copy_runs[self._world.choices.number(len(self._copy_runs))])
 
     def verify(self, run_id: str | None, *, missing_is_real: bool = False) -> None:
-        """The quality check of a run; None: of all that has not passed. A person may say that what is missing is lost."""
+        """The quality check of a run; None: of all that has not passed. A person may confirm a loss."""
         side = self._world.side if run_id is None else self._sides[run_id]
 
         def body(app: Any, process: Process) -> None:

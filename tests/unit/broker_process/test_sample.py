@@ -31,8 +31,8 @@ from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment
 from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data, copy_of
-from tests.doubles.replicas import ORDERS, replica
-from tests.doubles.sampled_partitions import BROKER, sampled, scanned
+from tests.doubles.segments import ORDERS, replica
+from tests.doubles.stored_log import BROKER, sampled, scanned
 
 # Which segments are rehearsed, and what is refused before a byte is copied.
 

@@ -14,7 +14,7 @@ from include.tiering.formats.checkpoints import parse_offset_checkpoint
 from include.tiering.formats.cluster_metadata import PartitionRecord, TopicRecord, decode, record_values
 from include.tiering.formats.record_batch import HEADER_SIZE, parse_header
 from tests.doubles.broker_data import broker_data
-from tests.doubles.sampled_partitions import BROKER, sampled
+from tests.doubles.stored_log import BROKER, sampled
 
 FORMATS = """
 if [ "$tool" = format ]; then

@@ -14,8 +14,8 @@ from include.tiering.errors import (
     MetadataUnavailableError,
 )
 from tests.doubles.fake_app import FakeApp
-from tests.doubles.memory_configs import ScriptedLedger
 from tests.doubles.memory_pools import usage
+from tests.doubles.memory_stores import ScriptedLedger
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]

@@ -16,7 +16,7 @@ from include.tiering.handover.contract import Handover, LocalRetention
 from include.tiering.handover.rehearsal import Comparison, Rehearsal, RehearsedPartition
 from include.tiering.handover.rules import HandoverState, HandoverStep
 from include.tiering.model.segments import Uuid
-from tests.doubles.replicas import ORDERS, replica
+from tests.doubles.segments import ORDERS, replica
 
 SAMPLE = sample_of(replica([100, 200, 300], epochs=((0, 0), (4, 12))), 1_000)
 HANDED_OVER = Handover(

@@ -9,7 +9,7 @@ from include.tiering.errors import ConfigRefusedError, MetadataUnavailableError,
 from include.tiering.quotas.contract import UNLIMITED, QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.settings.catalogue import dynamic_settings
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_configs import MemoryConfigStore, ScriptedLedger
+from tests.doubles.memory_stores import MemoryConfigStore, ScriptedLedger
 
 # A change is checked, stored, announced, and waited for; repeated, it is announced again.
 

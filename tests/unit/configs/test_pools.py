@@ -28,8 +28,8 @@ from include.tiering.errors import (
 )
 from tests.doubles.airflow_api_server import AirflowApiServer, MisleadingServer, pool, serving
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_configs import MemoryConfigStore
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools, usage
+from tests.doubles.memory_stores import MemoryConfigStore
 
 # Airflow's airflow_pools over real HTTP: what is read, what a resize sends, who changed a pool.
 

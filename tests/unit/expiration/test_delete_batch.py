@@ -28,15 +28,16 @@ from include.tiering.runs.batch import BEAT_SECONDS, BatchEnd
 from include.tiering.runs.deletion_run import DeletionOutcome, PlannedExpiration
 from tests.doubles.databases import migrated_database
 from tests.doubles.deployment import LEASE_MS, Crash, Deployment, crash
-from tests.doubles.expirations import expire_lease_of, planned_deletion
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import (
     DELETE_FINISHED,
     DELETE_STARTED,
     FINISHED,
     STARTED,
+    expire_lease_of,
     lease_of,
     partition_of,
+    planned_deletion,
     segment_of,
     update_of,
 )

@@ -25,8 +25,7 @@ from include.tiering.runs.deletion_run import (
 from include.tiering.segments.values import SegmentRow
 from include.tiering.telemetry.metrics import PrometheusRecorder
 from tests.doubles.archive import Archive
-from tests.doubles.expirations import planned_deletion, planned_expiration
-from tests.doubles.segments import FINISHED, partition_of, segment_of
+from tests.doubles.segments import FINISHED, partition_of, planned_deletion, planned_expiration, segment_of
 
 # The report of an expiration run: JSON members that others rely on, and the line a person reads.
 

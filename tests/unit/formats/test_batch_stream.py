@@ -9,7 +9,7 @@ from include.tiering.errors import FormatError, OldMagicError, SourceChangedErro
 from include.tiering.formats import primitive_types
 from include.tiering.formats.log_batches import MIN_BLOCK_BYTES, BatchStream
 from include.tiering.formats.record_batch import ControlType, WholeBatches, control_type
-from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
+from tests.doubles.memory_source import BytesSource, RecordingSource, ShrinkingSource
 from tests.doubles.record_batches import marker, old_batch, record_batch, with_crc
 
 SMALL = record_batch(0, count=2)

@@ -15,7 +15,7 @@ from include.tiering.formats.log_batches import check_segment, find_log_end
 from include.tiering.formats.record_batch import LogBatch, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from tests.doubles.broker_data import DataSet, broker_data, expected
-from tests.doubles.byte_sources import BytesSource
+from tests.doubles.memory_source import BytesSource
 
 # The oracle's names, in the order of the file.
 _PRODUCER_FIELDS = (

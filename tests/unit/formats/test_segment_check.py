@@ -10,7 +10,7 @@ from include.tiering.formats.log_batches import CheckedBatches, LogEnd, check_se
 from include.tiering.formats.record_batch import ControlType, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RUNNING_CRC32C_STEP_BYTES
-from tests.doubles.byte_sources import BytesSource, RecordingSource, ShrinkingSource
+from tests.doubles.memory_source import BytesSource, RecordingSource, ShrinkingSource
 from tests.doubles.record_batches import data_batch, marker, old_batch, record_batch, with_crc
 
 T0_MS = 1_700_000_000_000

@@ -22,7 +22,7 @@ from include.tiering.model.segments import (
 )
 from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
 from include.tiering.segments.contract import SegmentRow
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.partial import Partial
 from tests.doubles.record_batches import marker, record, record_batch
 from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of

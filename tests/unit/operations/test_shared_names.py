@@ -33,8 +33,7 @@ from include.tiering.verification.report import present_verify
 from include.tiering.verification.rules import QualityFinding
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
-from tests.doubles.expirations import planned_expiration
-from tests.doubles.segments import FINISHED, partition_of, segment_of
+from tests.doubles.segments import FINISHED, partition_of, planned_expiration, segment_of
 
 # Two topics of one name in the tables of reports: each by its id, and never both added up.
 

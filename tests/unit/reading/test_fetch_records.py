@@ -12,11 +12,11 @@ from include.tiering.quotas.contract import ByteLimiter, QuotaKind, QuotaLevel, 
 from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import FetchedRecords, PartitionFetch, RecordReader, write_records
 from include.tiering.segments.contract import SegmentRow
-from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.partial import Partial
 from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 CLIENT = Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, "reports")
 

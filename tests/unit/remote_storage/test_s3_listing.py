@@ -12,7 +12,7 @@ from include.tiering.remote_storage.object_store import KeyInterval, ListedUploa
 from include.tiering.remote_storage.s3 import listing as s3_listing
 from include.tiering.remote_storage.s3.listing import S3Listing, parse_page
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY
-from tests.doubles.scripted_s3 import Answer, ScriptedS3, scripted_s3
+from tests.doubles.scripted_servers import Answer, ScriptedS3, scripted_s3
 
 # A listing is complete or an error: what a server may answer instead of the next page.
 

@@ -39,7 +39,7 @@ from include.tiering.remote_storage.s3.client import (
     translated,
     was_retried,
 )
-from tests.doubles.byte_sources import ShrinkingSource
+from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.storage_segments import CountingLimiter, some_bytes
 
 # The body that paces: blocks, rewinds, errors that end a request at once.

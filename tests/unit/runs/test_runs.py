@@ -22,8 +22,7 @@ from include.tiering.runs.deletion_limits import (
 )
 from include.tiering.runs.deletion_run import PlannedExpiration, TopicTotals, id_of_try, is_try_of
 from include.tiering.units import GIB
-from tests.doubles.expirations import planned_deletion, planned_expiration
-from tests.doubles.segments import FINISHED, STARTED, partition_of, segment_of
+from tests.doubles.segments import FINISHED, STARTED, partition_of, planned_deletion, planned_expiration, segment_of
 
 # The question to a person: what goes, of which topic, how much of it, and why it asks.
 

@@ -12,11 +12,10 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs.deletion_run import PlannedExpiration
 from include.tiering.segments.topics import TopicDeletion, TopicLifecycleState, TopicWatch
-from tests.doubles.expirations import planned_deletion
-from tests.doubles.memory_topic_deletions import SEEN_MS, MemoryTopicDeletions
+from tests.doubles.memory_stores import SEEN_MS, MemoryTopicDeletions
 from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.partial import Partial
-from tests.doubles.segments import FINISHED, partition_of, segment_of
+from tests.doubles.segments import FINISHED, partition_of, planned_deletion, segment_of
 
 ORDERS = partition_of("orders", topic_number=1)
 AGAIN = partition_of("orders", topic_number=2)

@@ -29,7 +29,7 @@ from include.tiering.segments.contract import PartitionRetentionState, SegmentRo
 from include.tiering.segments.stored_copies import Suspicion, explains_length, manifest_suspicion
 from include.tiering.sizes.compare import DuplicateBytes, compare_tiers, settle_stored
 from include.tiering.verification.suites import STORED_RULES
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica

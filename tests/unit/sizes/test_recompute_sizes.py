@@ -18,7 +18,7 @@ from include.tiering.sizes.compare import (
     describe_log_dirs,
 )
 from include.tiering.verification.suites import SIZE_RULES, explain_size
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.sample_values import ORDERS_0, ORDERS_1, REPLICA_0, ROLLED, partition_size, replica
 from tests.doubles.storage_segments import some_metadata

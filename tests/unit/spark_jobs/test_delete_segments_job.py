@@ -7,8 +7,7 @@ from include.tiering.expiration.delete_segments import DeleteResult, FailedDelet
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.deletion_run import DeletionItem, DeletionOutcome
 from spark_jobs.expiration import outcome_of, parse_arguments
-from tests.doubles.expirations import planned_deletion
-from tests.doubles.segments import partition_of, segment_of
+from tests.doubles.segments import partition_of, planned_deletion, segment_of
 
 _PLANNED = planned_deletion(segment_of(partition_of(), 1, 0, 9, size_bytes=100))
 

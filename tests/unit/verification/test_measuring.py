@@ -30,11 +30,11 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.rules import RULES, explain
-from tests.doubles.byte_sources import BytesSource
-from tests.doubles.copied_segments import CopiedPartition, copied_partition
+from tests.doubles.memory_source import BytesSource
 from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 
 @pytest.fixture

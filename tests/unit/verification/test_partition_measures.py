@@ -25,7 +25,7 @@ from include.tiering.verification.record_verdicts import PartitionPresence, doub
 from include.tiering.verification.rules import RULES, BrokenRule, QualityFinding
 from include.tiering.verification.suites import PARTITION_RULES, findings_of_partition
 from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, PartitionReport, verify_partitions
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.segments import partition_of
 from tests.doubles.storage_segments import some_metadata

@@ -30,12 +30,11 @@ from include.tiering.verification.verify_segments import (
     verify_planned,
 )
 from spark_jobs.verification_measures import measure_from_json, measure_to_json
-from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_metadata import MemoryMetadata
-from tests.doubles.memory_verifications import MemoryVerifications
+from tests.doubles.memory_stores import MemoryMetadata, MemoryVerifications
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
+from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 RUN = "run-1"
 PLANNED, PASSED, FAILED, GONE = VerificationOutcome

@@ -23,13 +23,13 @@ from include.tiering.verification.metrics import publish_verdicts
 from include.tiering.verification.plan import CostOfReading, ReadCost, bytes_to_read
 from include.tiering.verification.rules import RuleEvaluator
 from include.tiering.verification.verify_segments import VerifyReport, verify_segments
-from tests.doubles.copied_segments import CopiedPartition, copied_partition
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_metadata import MemoryMetadata
+from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.segments import partition_of, segment_of
+from tests.doubles.stored_log import CopiedPartition, copied_partition
 
 # The gate: who is verified, what is stored, and that a second call changes nothing.
 

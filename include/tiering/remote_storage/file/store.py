@@ -206,7 +206,7 @@ class FileObjectStore:
     def head(self, key: str) -> SeenObject | None:
         parents, name = _split(key)
         try:
-            with translated(self._root, key, "head at"), self._tree.directory(parents) as directory:
+            with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except RemoteResourceNotFoundError:
             return None
@@ -275,7 +275,7 @@ class FileObjectStore:
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
-        with translated(self._root, "", "head at"), self._tree.made_directory(()) as directory:
+        with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
         free_bytes = space.f_bavail * space.f_frsize
         if free_bytes < self._min_free_bytes:

@@ -238,7 +238,7 @@ class S3ObjectStore:
 
     def _head(self, key: str, **options: str) -> Any:
         """The answer to HeadObject; None if there is no such object."""
-        with translated("head at", self._bucket, self._full_key(key)):
+        with translated("look at", self._bucket, self._full_key(key)):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
             except ClientError as error:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from include.tiering.broker_process.sample import bases_of, sample_of
 from include.tiering.handover.rehearsal import compared, counted, first_kept, lost_between, segment_digests
 from include.tiering.model.segments import SeenRecord
-from tests.doubles.replicas import replica
+from tests.doubles.segments import replica
 
 NOW_MS = 1_000_000
 SAMPLE = sample_of(replica([10, 20, 30]), 100)

@@ -46,8 +46,7 @@ from include.tiering.model.segments import (
     Uuid,
 )
 from tests.doubles.broker_data import expected
-from tests.doubles.mutated_records import mutated_values
-from tests.doubles.sample_values import segment_row
+from tests.doubles.sample_values import mutated_values, segment_row
 
 # What may be sent: exactly what is meant, in the partition where brokers look for it.
 

@@ -18,7 +18,7 @@ from include.tiering.errors import (
 from include.tiering.kafka.protocol.cluster_requests import Metadata
 from include.tiering.kafka.protocol.connections import BrokerConnection, ClusterConnections
 from include.tiering.kafka.protocol.login import Address, BrokerLogin, Scram
-from tests.doubles.scripted_broker import API_VERSIONS, Script, api_versions, frame, scripted_broker
+from tests.doubles.scripted_servers import API_VERSIONS, Script, api_versions, frame, scripted_broker
 
 # What is met on the way to a broker, as errors that name it, say whether to try again, and hold no secret.
 

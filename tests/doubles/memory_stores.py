@@ -1,8 +1,17 @@
-"""Remote log metadata in a dictionary: enough of the contract for tasks that read segments and store verdicts."""
+"""Stores in memory, for tests of what stands above them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
+from include.tiering.configs.config_store import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigCheck,
+    ConfigEntity,
+    ConfigSnapshot,
+    accept_all,
+)
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.histories import Divergence, SeenDivergence, SkippedOffsets
 from include.tiering.model.segments import (
@@ -10,9 +19,11 @@ from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
+    Uuid,
     Verdict,
 )
 from include.tiering.model.sizes import PartitionSize, PartitionStates, partition_size, partition_states
+from include.tiering.quotas.contract import QuotasInForce, QuotaWorker
 from include.tiering.segments.contract import (
     PartitionRetentionState,
     QualityResult,
@@ -20,8 +31,18 @@ from include.tiering.segments.contract import (
     SegmentRow,
     Verification,
 )
+from include.tiering.segments.topics import TopicDeletion
 from include.tiering.segments.values import conclude, deep_passed_at_ms
+from include.tiering.verification.plan import (
+    PlannedVerification,
+    VerificationOutcome,
+    VerificationResult,
+    VerificationTotal,
+)
+from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
+
+# Remote log metadata in a dictionary: enough of the contract for tasks that read segments and store verdicts.
 
 
 class MemoryMetadata(Partial):
@@ -143,3 +164,143 @@ class MemoryMetadata(Partial):
         """A clock that ticks when it is read."""
         self._now_ms += 1
         return self._now_ms
+
+
+# Plans of verifications in a dictionary: enough of the contract for tasks that work one off.
+
+
+@dataclass
+class MemoryVerifications(Partial):
+    """`records` holds every call of `record`, in order."""
+
+    plans: dict[str, dict[RemoteLogSegmentId, PlannedVerification]] = field(default_factory=dict)
+    results: dict[tuple[str, RemoteLogSegmentId], VerificationResult] = field(default_factory=dict)
+    records: list[list[VerificationResult]] = field(default_factory=list)
+    confirmed: list[tuple[str, str]] = field(default_factory=list)
+
+    def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
+        self.plans[run_id] = {one.segment_id: one for one in planned}
+
+    def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
+        return self.planned(run_id, VerificationOutcome.PLANNED)[:at_most]
+
+    def planned(self, run_id: str, outcome: VerificationOutcome) -> list[PlannedVerification]:
+        found = [one for one in self.plans[run_id].values() if self._outcome(run_id, one) is outcome]
+
+        def place(one: PlannedVerification) -> tuple[str, int, int]:
+            partition = one.segment_id.topic_id_partition
+            return partition.topic, partition.partition, one.start_offset
+
+        return sorted(found, key=place)
+
+    def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
+        self.records.append(list(results))
+        for result in results:
+            assert result.segment_id in self.plans[run_id]
+            self.results[run_id, result.segment_id] = result
+
+    def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        self.confirmed.append((found, author))
+
+    def totals(self, run_id: str) -> Sequence[VerificationTotal]:
+        totals = []
+        for outcome in VerificationOutcome:
+            found = self.planned(run_id, outcome)
+            read_bytes = sum(
+                self.results[run_id, one.segment_id].read_bytes
+                for one in found
+                if outcome is not VerificationOutcome.PLANNED
+            )
+            planned_bytes = sum(one.planned_bytes for one in found)
+            totals.append(VerificationTotal(outcome, len(found), planned_bytes, read_bytes))
+        return totals
+
+    def _outcome(self, run_id: str, planned: PlannedVerification) -> VerificationOutcome:
+        result = self.results.get((run_id, planned.segment_id))
+        return VerificationOutcome.PLANNED if result is None else result.outcome
+
+
+# Deletions of topics in a dictionary, all seen at one moment.
+
+SEEN_MS: Final = 1_700_000_000_000
+
+
+class MemoryTopicDeletions:
+    """`TopicDeletions`; `known` is what is recorded."""
+
+    def __init__(self) -> None:
+        self.known: dict[Uuid, TopicDeletion] = {}
+
+    def all(self) -> Mapping[Uuid, TopicDeletion]:
+        return dict(self.known)
+
+    def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
+        return self.known.setdefault(topic_id, TopicDeletion(topic, SEEN_MS, evidence))
+
+    def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
+        self.known.pop(topic_id, None)
+
+
+# Dynamic configs in memory, and a quota ledger whose workers do as they are told.
+
+
+class MemoryConfigStore:
+    """`ConfigStore` for one thread. Versions count changes."""
+
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        self._now_ms = now_ms or ManualClock().now_ms
+        self._values: dict[ConfigEntity, dict[str, str]] = {}
+        self._history: list[ConfigChange] = []
+
+    def snapshot(self) -> ConfigSnapshot:
+        return ConfigSnapshot(len(self._history), {one: dict(values) for one, values in self._values.items()})
+
+    def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
+        return dict(self._values.get(entity, {}))
+
+    def alter(
+        self,
+        entity: ConfigEntity,
+        changes: Mapping[str, str | None],
+        *,
+        author: str,
+        check: ConfigCheck = accept_all,
+    ) -> ConfigAlteration:
+        known = self.of_entity(entity)
+        own = {name: value for name, value in {**known, **changes}.items() if value is not None}
+        after = {one: values for one, values in {**self._values, entity: own}.items() if values}
+        check(self._values, after)
+        self._values = after
+        made = tuple(
+            ConfigChange(entity, name, known.get(name), value, author, self._now_ms())
+            for name, value in changes.items()
+            if known.get(name) != value
+        )
+        self._history += made
+        return ConfigAlteration(made, self.snapshot())
+
+    def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
+        return [change for change in self._history if entity in (None, change.entity)]
+
+
+class ScriptedLedger:
+    """`QuotaLedger` that keeps the newest announcement. A worker takes it after so many looks; None: never."""
+
+    def __init__(self, **reads_until_taken: int | None) -> None:
+        self.announced: list[QuotasInForce] = []
+        self.reads_until_taken = reads_until_taken
+        self.looks = 0
+
+    def announce(self, quotas: QuotasInForce) -> None:
+        self.announced.append(quotas)
+        self.looks = 0
+
+    def in_force(self) -> QuotasInForce:
+        return max(self.announced, key=lambda quotas: quotas.version, default=QuotasInForce(0, {}))
+
+    def workers(self) -> tuple[QuotaWorker, ...]:
+        self.looks += 1
+        return tuple(
+            QuotaWorker(name, self.in_force().version if needed is not None and self.looks > needed else 0)
+            for name, needed in self.reads_until_taken.items()
+        )

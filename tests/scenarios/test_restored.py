@@ -1,0 +1,218 @@
+"""Databases that are rebuilt and restored."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from include.tiering.app import open_app
+from include.tiering.cli.app import cli
+from include.tiering.cli.command import author
+from include.tiering.copying.copy_segment import CopyStep
+from include.tiering.copying.plan import HeldBack
+from include.tiering.errors import ForeignStoreError
+from include.tiering.model.histories import OffsetRange
+from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition, Verdict
+from include.tiering.runs.deletion_run import DeletionOutcome
+from include.tiering.verification.suites import PARTITION_RULES
+from include.tiering.verification.verify_partitions import verify_partitions
+from include.tiering.verification.verify_segments import verify_segments
+from tests.doubles.archive import Archive
+from tests.doubles.copied_state import fetched
+from tests.doubles.plain_evaluator import PlainEvaluator
+from tests.doubles.planned_run import settings_of
+
+# An archive with a hole that somebody decided about loses its database. The decision is nowhere in the store;
+# without one the quality gate would fail the segment behind the hole, and nothing could ever mend that.
+
+pytestmark = pytest.mark.integration
+
+
+def test_holes_are_decisions_of_the_rebuild_and_the_archive_goes_on(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    while len(archive.offsets(0)) < 2:
+        archive.copy(limit_bytes=1)
+    archive.raise_broker_log_start(0, 664)
+    with archive.open() as app:
+        app.copying.skip_offsets(app.copying.plan_skip("orders", 0), reason="agreed", author="test")
+    archive.copy()
+    before = archive.remote()
+
+    archive.config.write_text(archive.config.read_text().replace("metadata.sqlite", "new.sqlite"))
+
+    arguments = ["--config", str(archive.config), "rebuild", "--approve", "--json"]
+    done = CliRunner().invoke(cli, arguments, prog_name="./tiering")
+    report = json.loads(done.stdout)
+    holes = {(one["topic"], one["partition"]): one["holes"] for one in report["partitions"] if one["holes"]}
+    assert (done.exit_code, holes) == (1, {("orders", 0): [{"first_offset": 188, "last_offset": 663}]})
+    with archive.open() as app:
+        parts: dict[str, Any] = {"quotas": app.adapters.quotas, "clock": app.adapters.clock}
+        assert (
+            verify_segments(app.adapters.stores.metadata, app.adapters.storage, PlainEvaluator(), **parts).failed == ()
+        )
+        evaluator = PlainEvaluator(PARTITION_RULES)
+        assert (
+            verify_partitions(app.adapters.stores.metadata, evaluator, app.adapters.stores.metadata.partitions()).failed
+            == ()
+        )
+        (partition,) = [one for one in before if one.partition == 0]
+        (decision,) = app.adapters.stores.metadata.skipped_offsets(partition)
+        assert (decision.offsets, decision.author) == (OffsetRange(188, 663), author())
+    assert {partition: [one.start_offset for one in found] for partition, found in archive.remote().items()} == {
+        partition: [one.start_offset for one in found] for partition, found in before.items()
+    }
+    assert archive.copy().partitions == ()
+    archive.require_served()
+    archive.require_no_other_objects()
+
+
+# A database is restored from a backup: what was copied since is in the store, and is taken in again.
+
+
+def test_what_a_backup_has_forgotten_is_adopted_and_not_copied_again(tmp_path: Path) -> None:
+    archive = Archive.of(tmp_path)
+    database, backup = tmp_path / "metadata.sqlite", tmp_path / "backup.sqlite"
+    archive.copy(limit_bytes=1)
+    shutil.copy(database, backup)
+    archive.copy()
+    copied = archive.remote()
+    for path in tmp_path.glob("metadata.sqlite*"):
+        path.unlink()
+    shutil.copy(backup, database)
+    assert archive.remote() != copied
+
+    with archive.open() as app:
+        with pytest.raises(ForeignStoreError, match="another database has used store"):
+            app.recovery.plan_adoption()
+        found = app.adapters.unguarded_storage.read_marker()
+        assert found is not None
+        app.store_owner.take_over(found, author="test")
+        plan = app.recovery.plan_adoption()
+        report = app.recovery.adopt(plan, "adopt-1", author="test")
+        assert (report.refused, len(report.adopted)) == ((), sum(map(len, copied.values())) - 1)
+        verdicts = {
+            row.verdict
+            for partition in app.adapters.stores.metadata.partitions()
+            for row in app.adapters.stores.metadata.list_segments(partition)
+        }
+        assert verdicts == {Verdict.NONE}
+        for segments in archive.remote().values():
+            for one in segments:
+                assert len(fetched(app, one)) == one.segment_size_bytes
+    adopted = archive.remote()
+    assert {partition: [one.remote_log_segment_id for one in found] for partition, found in adopted.items()} == {
+        partition: [one.remote_log_segment_id for one in found] for partition, found in copied.items()
+    }
+    assert archive.copy().partitions == ()
+    archive.require_served()
+    archive.require_no_other_objects()
+
+
+# A database is set back to the middle of a copy, and the broker has deleted meanwhile what was copied. For the
+# restored database the copy was never finished, and its complete objects are all that there is of its offsets.
+
+PARTITION = 1
+TWO_DAYS_MS = 2 * 86_400_000
+
+
+class SetBack:
+    """All is copied. The database is that of when the second segment of a partition had been sent."""
+
+    def __init__(self, directory: Path) -> None:
+        self.archive = Archive.of(directory)
+        self._database, self._backup = directory / "metadata.sqlite", directory / "backup.sqlite"
+        self._seen: list[int] = []
+        with open_app(settings_of(self.archive.config), observe=self._observe) as app:
+            app.copying.plan("first")
+            assert app.copying.run_batch("first", "first/0").failed == ()
+        _, self.sent, self.following, *_ = self.segments()
+        assert self.sent.start_offset == self._seen[1]
+
+    def _observe(self, step: CopyStep, partition: TopicIdPartition, base_offset: int) -> None:
+        if (step, partition.partition) == (CopyStep.SENT, PARTITION):
+            self._seen.append(base_offset)
+            if len(self._seen) == 2:
+                _copy(self._database, self._backup)
+
+    def segments(self) -> list[RemoteLogSegmentMetadata]:
+        return next(found for p, found in self.archive.remote().items() if p.partition == PARTITION)
+
+    def broker_deletes_it(self) -> None:
+        self.archive.raise_broker_log_start(PARTITION, self.following.start_offset)
+
+    def restore(self) -> None:
+        """Two days later, so that an expiration takes it for abandoned."""
+        _copy(self._backup, self._database)
+        self.sql("update segments set event_timestamp_ms = event_timestamp_ms - ?", TWO_DAYS_MS)
+        self.sql("update leases set expires_at_ms = expires_at_ms - ?", TWO_DAYS_MS)
+        assert len(self.segments()) == 1
+
+    def sql(self, statement: str, *values: object) -> None:
+        with closing(sqlite3.connect(self._database)) as database, database:
+            database.execute(statement, values)
+
+    def is_stored(self) -> bool:
+        with self.archive.open() as app:
+            return len(app.adapters.storage.stat_log_segment(self.sent)) == 3
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SetBack:
+    return SetBack(tmp_path)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
+        read.backup(written)
+
+
+def test_the_copy_is_finished_where_the_broker_has_nothing_any_more(world: SetBack) -> None:
+    world.broker_deletes_it()
+    world.restore()
+    world.archive.copy()
+    assert world.segments()[1].remote_log_segment_id == world.sent.remote_log_segment_id
+    world.archive.copy()
+    assert [one.start_offset for one in world.segments()[1:3]] == [
+        world.sent.start_offset,
+        world.following.start_offset,
+    ]
+    world.archive.require_served()
+
+
+def test_the_copy_is_finished_and_not_sent_again_where_the_broker_still_has_it(world: SetBack) -> None:
+    world.restore()
+    world.archive.copy()
+    assert world.segments()[1].remote_log_segment_id == world.sent.remote_log_segment_id
+    world.archive.require_served()
+
+
+def test_an_expiration_keeps_the_only_copy(world: SetBack) -> None:
+    world.broker_deletes_it()
+    world.restore()
+    run, result = world.archive.expire()
+    assert world.is_stored()
+    assert result is not None
+    assert [(one.outcome, one.error) for one in run.items] == [(DeletionOutcome.SKIPPED, "UnprovedReplacementError")]
+    (held,) = result.held
+    assert f"no other that passed verification has offsets {world.sent.start_offset}.." in str(held.message)
+    world.archive.copy()
+    assert world.segments()[1].remote_log_segment_id == world.sent.remote_log_segment_id
+
+
+def test_parts_stay_where_the_broker_has_nothing_any_more(world: SetBack) -> None:
+    """Its manifest is lost as well. What is left of it may be wanted by somebody; a hole is decided by a person."""
+    world.broker_deletes_it()
+    world.restore()
+    (manifest,) = (world.archive.directory / "store").rglob(f"*{world.sent.remote_log_segment_id.id}*manifest*")
+    manifest.unlink()
+    plan = world.archive.copy()
+    assert HeldBack.HOLE in [one.reason for one in plan.held_back]
+    run, _ = world.archive.expire()
+    assert [one.outcome for one in run.items] == [DeletionOutcome.SKIPPED]
+    with world.archive.open() as app:
+        assert len(app.adapters.storage.stat_log_segment(world.sent)) == 2

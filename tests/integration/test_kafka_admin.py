@@ -11,10 +11,10 @@ from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleRea
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.settings import TieringSettings, load_settings
 from tests.contract.brokers_contract import BrokersContract
-from tests.doubles.kafka_lab.broker import require_kafka
 from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import mixed_records
+from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka
 

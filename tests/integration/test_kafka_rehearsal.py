@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.broker_data import broker_data, expected
-from tests.doubles.kafka_lab.broker import require_kafka
+from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.rehearsals import rehearsed
 
 pytestmark = pytest.mark.kafka

@@ -20,10 +20,10 @@ from include.tiering.broker_process.broker_process import free_ports
 from include.tiering.errors import BrokersError, BrokersForbiddenError, BrokersLoginError, BrokersUnavailableError
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.model.segments import TopicIdPartition, Uuid
-from tests.doubles.kafka_lab.broker import require_kafka
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
+from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka
 

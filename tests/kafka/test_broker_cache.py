@@ -10,8 +10,8 @@ from include.tiering.formats.remote_log_metadata_records import segment_record, 
 from include.tiering.model.broker_cache import BrokerCache
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.doubles.kafka_lab.artifacts import VERSIONS
-from tests.doubles.kafka_lab.broker import require_kafka
 from tests.doubles.kafka_lab.kafka_cache import KnownPartition, told
+from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.record_batches import MOST_OFFSET, random_records
 from tests.doubles.segments import partition_of
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from tests.doubles.kafka_lab.broker import lead, move, replicas, require_kafka
 from tests.doubles.kafka_lab.cluster import kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
+from tests.doubles.kafka_lab.reassign import lead, move, replicas
+from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.seeded_topics import seed, switch_on
 
 TOPIC = "moves"

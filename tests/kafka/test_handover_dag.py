@@ -8,10 +8,10 @@ import pytest
 
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
-from tests.doubles.kafka_lab.broker import require_kafka
 from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records, running_producers
+from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.running_platform import WAIT_SECONDS, RunningPlatform, platform_with
 
 HANDOVER: Final = "tiering_handover"

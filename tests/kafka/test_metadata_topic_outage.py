@@ -5,8 +5,8 @@ import pytest
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import values_of
-from tests.doubles.kafka_lab.broker import require_kafka
 from tests.doubles.kafka_lab.cluster import client_configuration, kafka_cluster
+from tests.doubles.kafka_lab.skipping import require_kafka
 
 pytestmark = pytest.mark.kafka
 

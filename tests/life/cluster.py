@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from include.tiering.broker_process.broker_process import Ports, free_ports, logging_option, server_properties
 from include.tiering.errors import PortTakenError
 from tests.doubles.kafka_lab.artifacts import class_path
-from tests.doubles.kafka_lab.broker import KafkaBroker, Replicas, move
+from tests.doubles.kafka_lab.broker import KafkaBroker
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until
+from tests.doubles.kafka_lab.reassign import Replicas, move
 
 VERSION: Final = "4.3.1"
 VOTERS: Final = (1, 2, 3)

@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.doubles.damages import of_headers, of_indexes, of_logs, of_manifests, of_objects, of_partitions
+from tests.doubles.damages import of_manifests, of_objects, of_partitions, of_segments
 from tests.doubles.damages.damage import Damage
 
 CATALOGUE: Final[Mapping[str, Sequence[Damage]]] = {
-    "Batch header, not under the CRC": of_headers.OUTSIDE_OF_THE_CRC,
-    "Batch header and records, the CRC left": of_headers.UNDER_THE_CRC,
-    "Batch header and records, with a new CRC": of_headers.WITH_A_NEW_CRC,
-    "Batch header and records, told by the source's checksum alone": of_headers.BY_THE_CHECKSUM_ALONE,
-    "Order of batches": of_logs.ORDER_OF_BATCHES,
-    "Length of the log": of_logs.LENGTH,
-    "Offset index": of_indexes.OFFSET_INDEX,
-    "Time index": of_indexes.TIME_INDEX,
-    "Transaction index": of_indexes.TRANSACTION_INDEX,
-    "Producer snapshot": of_indexes.PRODUCER_SNAPSHOT,
-    "Leader epochs": of_indexes.LEADER_EPOCHS,
+    "Batch header, not under the CRC": of_segments.OUTSIDE_OF_THE_CRC,
+    "Batch header and records, the CRC left": of_segments.UNDER_THE_CRC,
+    "Batch header and records, with a new CRC": of_segments.WITH_A_NEW_CRC,
+    "Batch header and records, told by the source's checksum alone": of_segments.BY_THE_CHECKSUM_ALONE,
+    "Order of batches": of_segments.ORDER_OF_BATCHES,
+    "Length of the log": of_segments.LENGTH,
+    "Offset index": of_segments.OFFSET_INDEX,
+    "Time index": of_segments.TIME_INDEX,
+    "Transaction index": of_segments.TRANSACTION_INDEX,
+    "Producer snapshot": of_segments.PRODUCER_SNAPSHOT,
+    "Leader epochs": of_segments.LEADER_EPOCHS,
     "Manifest: what it describes": of_manifests.WHAT_IT_DESCRIBES,
     "Manifest: how objects are read": of_manifests.HOW_IT_IS_READ,
     "Objects that are gone": of_objects.GONE,
@@ -30,10 +30,10 @@ CATALOGUE: Final[Mapping[str, Sequence[Damage]]] = {
 OF_LOGS: Final = tuple(CATALOGUE)[:6]
 
 NOT_CAUGHT: Final[Mapping[str, Sequence[Damage]]] = {
-    "Harmless": of_indexes.HARMLESS,
-    "Unseen": (*of_indexes.UNSEEN, *of_manifests.UNSEEN),
+    "Harmless": of_segments.HARMLESS,
+    "Unseen": (*of_segments.UNSEEN, *of_manifests.UNSEEN),
     "Unseen where the metadata has the checksum of the damaged log": tuple(
-        damage.where_the_record_follows for damage in of_headers.BY_THE_CHECKSUM_ALONE
+        damage.where_the_record_follows for damage in of_segments.BY_THE_CHECKSUM_ALONE
     ),
 }
 """Kinds of which nothing tells."""

@@ -2,7 +2,7 @@
 
 from tests.simulation.invariants.rows import STARTED
 from tests.simulation.world.brokers import PartitionLog, Transaction
-from tests.simulation.world.events import EventSource
+from tests.simulation.world.event_source import EventSource
 
 
 class BrokerEvents(EventSource):

@@ -56,7 +56,7 @@ from tests.simulation.world.contracts import (
     WRITE,
 )
 from tests.simulation.world.database import Database
-from tests.simulation.world.handover_events import handover_parts
+from tests.simulation.world.handover_parts import handover_parts
 from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import ClusterMetadataView, ModelSource
 from tests.simulation.world.memory import Cached, Memory

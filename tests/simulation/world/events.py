@@ -8,7 +8,7 @@ from tests.simulation.invariants.rows import FINISHED, Row
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.broker_events import BrokerEvents
-from tests.simulation.world.brokers import PartitionLog, ReplicaLog
+from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.handover_events import HandoverEvents
 from tests.simulation.world.history_events import HistoryEvents
 from tests.simulation.world.mistake_events import MistakeEvents
@@ -119,29 +119,6 @@ class Events(EventSource):
             process = alive[self._choices.number(len(alive))]
             self._tell("a process stalls", process.name)
             self._world.scheduler.stall(process)
-
-
-# What kinds of events have in common: whom they are about, and that they are told.
-
-
-class EventSource:
-    """Events of one world. Those that cannot happen now do nothing."""
-
-    def __init__(self, world: World, runs: Runs) -> None:
-        self._world = world
-        self._runs = runs
-        self._choices = world.choices
-
-    def _log(self) -> PartitionLog | None:
-        logs = list(self._world.cluster.logs.values())
-        return logs[self._choices.number(len(logs))] if logs else None
-
-    def _replica(self, log: PartitionLog) -> ReplicaLog:
-        replicas = list(log.replicas.values())
-        return replicas[self._choices.number(len(replicas))]
-
-    def _tell(self, what: str, about: object, detail: str = "") -> None:
-        self._world.happened(what, f"{about} {detail}".strip())
 
 
 # What lies in the bucket and belongs to nobody: of attempts that a database of another time knew.

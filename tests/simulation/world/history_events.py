@@ -7,7 +7,7 @@ from include.tiering.copying.plan import HeldBack, HeldBackPartition
 from include.tiering.model.ownership import LeaseRole
 from tests.simulation.kernel.scheduler import Process, Task
 from tests.simulation.world.brokers import PartitionLog, ReplicaLog, SegmentFile
-from tests.simulation.world.events import EventSource
+from tests.simulation.world.event_source import EventSource
 
 _CALLS: Final = ("metadata.update_segment", "source.open_segment")
 _RECORDS: Final = "metadata.record_divergence"

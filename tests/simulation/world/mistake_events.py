@@ -14,7 +14,7 @@ from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
 from tests.simulation.world.database import another_database, database
 from tests.simulation.world.deployment import MIN_BYTES
-from tests.simulation.world.events import EventSource
+from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.operator_events import take_over
 from tests.simulation.world.places import StoreSettings
 from tests.simulation.world.runs import Runs

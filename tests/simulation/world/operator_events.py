@@ -10,7 +10,7 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import TopicIdPartition
 from tests.simulation.kernel.choices import Menu
 from tests.simulation.kernel.scheduler import Process
-from tests.simulation.world.events import EventSource
+from tests.simulation.world.event_source import EventSource
 from tests.simulation.world.runs import Runs
 from tests.simulation.world.sides import Side
 from tests.simulation.world.world import World

@@ -1,36 +1,36 @@
-"""Abandoned copies: which of them a plan has finished, what a copy batch does with the others, and which rule applies.
+"""Abandoned copies: which ones a plan counts as copied, what a copy batch does with each, and which rules apply.
 
-A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished, and no worker goes on with it. Its
-worker was killed, or the database was set back to a moment when it was under way; then it may have been finished since,
-and the source may have deleted its segment. Three rules concern such a copy, and each asks for its own moment:
+A copy is *abandoned* when it was begun (COPY_SEGMENT_STARTED), was not finished, and no worker continues it. Either its
+worker was killed, or the database was restored to a moment when the copy was under way; in the second case the copy may
+have been finished later, and the source may have deleted its segment. Three rules apply to such a copy, at different
+times:
 
     rule                      applies                                  what it does
     copy batch                at any age, to copies of this platform,  finishes it, abandons it (deletes its objects
-    (this module)             under the partition's lease to copy      and its row) or keeps it: see the table below
+    (this module)             under the partition's copy lease         and its row) or keeps it: see the table below
     expiration                without a live lease, and with no event  deletes it, if it is below the log start, or
     (`expiration.rules`,      for `tiering.abandoned.copy.expiry.ms`   the store has nothing of it, or passed segments
     `expiration.checks`)                                               and decisions cover its offsets; else it stays
     audit (`audit.rules`,     without a live lease, and older than     reports it, and deletes nothing; also of copies
     kind `abandoned-copy`)    `tiering.audit.min.age.ms`               that a broker began, which no lease covers
 
-Besides, a begun copy without a live lease is subject to retention as every segment is: the log start, `retention.ms`
-and the deletion of its topic name it, `retention.bytes` does not, as it was never counted. The objects of a copy whose
-deletion has begun are deleted under any of the two leases.
+A begun copy without a live lease is also subject to retention, as every segment is: the log start, `retention.ms` and
+the deletion of its topic apply to it. `retention.bytes` does not, because its bytes were never counted. The objects of
+a copy whose deletion has begun are deleted under either of the two leases.
 
-A whole copy is never deleted by a copy batch: it is finished, or it stays. Who holds the lease to copy knows that no
-worker goes on with it.
+A copy batch never deletes a whole copy: it finishes or keeps it. The copy lease guarantees that no worker continues it.
 
     objects in the store   segment in the source               becomes
-    whole                  the same bytes, or none any more    FINISHED, if it joins what is copied
-    whole                  another one                         stays
-    in parts               the same offsets                    abandoned, once the store is claimed: it is copied anew
-    in parts               another one, or none any more       stays
+    whole                  the same bytes, or deleted          FINISHED, if it joins what is copied
+    whole                  a different segment                 stays
+    in parts               the same offsets                    abandoned, once the store is claimed: it is copied again
+    in parts               a different segment, or deleted     stays
     wrong, or unreadable   any                                 stays
     any                    any, its deletion has begun         abandoned
 
-Whole is said of lengths and checksums, in parts of an object that is not there. What stays is expiration's to delete,
-once it is past the log start, or another copy of its offsets has passed verification, or somebody decided to go on
-without them. Where the whole partition is gone from the source, `./tiering adopt` finishes what is whole.
+*Whole* means that lengths and checksums match, *in parts* that an object is missing. A copy that stays is deleted by
+expiration, once it is below the log start, or another copy of its offsets has passed verification, or a person decided
+to skip them. If the source has lost the whole partition, `./tiering adopt` finishes the whole copies.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,9 +53,10 @@ from include.tiering.telemetry import for_partition, get_logger
 
 
 def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> list[SegmentRow]:
-    """Copies of the partition that we began and that were never finished, by ascending start offset.
+    """Return the copies that this platform began and never finished, by ascending start offset.
 
-    Of what a broker began a lease of ours proves nothing. What was finished is expiration's, which has its own lease.
+    Copies that a broker began are left out, because no lease of this platform covers them. Copies that were once
+    finished belong to expiration, which has its own lease.
     """
     rows = [row for row in metadata.list_segments(partition) if row.origin is SegmentOrigin.PLATFORM]
     return [row for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
@@ -68,8 +69,9 @@ def going_on(
     following_offset: int,
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Whole abandoned that join what is copied and are of the history that is followed, of offsets that the source,
-    which goes on with `following_offset`, has no longer.
+    """Return the whole abandoned copies that continue what is copied, of offsets that the source no longer has.
+
+    Only copies of the history that is followed now count. The source continues at `following_offset`.
     """
     found, next_offset = [], highest_copied_offset + 1
     history = newest_history(metadata.divergences(partition))
@@ -90,7 +92,7 @@ def replacing(
     failed: Iterable[RemoteLogSegmentMetadata],
     is_whole: Callable[[SegmentRow], bool],
 ) -> list[PlannedSegment]:
-    """Whole abandoned of the same records as one of the failed segments, whose place they can take."""
+    """Return the whole abandoned copies that have the records of a failed segment, and can replace it."""
     abandoned = {records_of(row.metadata): row for row in abandoned_copies_of(metadata, partition) if is_started(row)}
     found = []
     for segment in failed:
@@ -102,8 +104,9 @@ def replacing(
 
 
 def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata) -> str | None:
-    """What we know of the log's leader epochs, which no log start cuts, against those of a copy without source: why it
-    is of another history, None if nothing says so.
+    """Return why a copy without a source is of another history; None if nothing shows that it is.
+
+    Compares the copy's leader epochs with the stored ones of the log, which no log start truncates.
     """
     known = metadata.retention_state(attempt.topic_id_partition).leader_epochs
     own = with_records(attempt.segment_leader_epochs)
@@ -113,12 +116,12 @@ def other_history(metadata: RemoteLogMetadata, attempt: RemoteLogSegmentMetadata
 
 
 def is_started(row: SegmentRow) -> bool:
-    """Its deletion has not begun."""
+    """Return whether the deletion of the copy has not begun."""
     return row.metadata.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
 
 
 def records_of(segment: RemoteLogSegmentMetadata) -> tuple[object, ...]:
-    """Equal for copies of the same offsets, written under the same leader epochs."""
+    """Return a key that is equal for copies of the same offsets, written under the same leader epochs."""
     return segment.start_offset, segment.end_offset, with_records(segment.segment_leader_epochs)
 
 
@@ -127,26 +130,26 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCopies:
-    """Settles the abandoned of a partition whose lease to copy is held."""
+    """Finishes, abandons or keeps the abandoned copies of a partition whose copy lease is held."""
 
     copier: SegmentCopier
     whole: WholeCopy
     claim: Callable[[], object]
-    """Makes this database the one that owns the store, or raises ForeignStoreError: see `claim_store`."""
+    """Makes this database the owner of the store, or raises ForeignStoreError: see `claim_store`."""
 
     def settle(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], *, fence: Fence, limiter: ByteLimiter
     ) -> None:
-        """Finish, abandon or keep each, by ascending start offset. `planned` is what is to be copied of the partition.
+        """Finish, abandon or keep each copy, by ascending start offset. `planned` are the segments to be copied.
 
         Raises:
-            RemoteStorageError: the store does not answer, is another one, or an object could not be deleted.
-            SourceError: the source cannot be asked.
-            LeaseLostError, SendingStoppedError: as a copy.
+            RemoteStorageError: the store does not answer, is another database's, or an object could not be deleted.
+            SourceError: the source cannot be read.
+            LeaseLostError, SendingStoppedError: as `SegmentCopier.copy`.
         """
         abandoned = abandoned_copies_of(self.copier.metadata, fence.topic_id_partition)
         if abandoned:
-            # What is not there could be somewhere else, and what is begun here ends with a deletion.
+            # In another store a missing object proves nothing, and a copy that is abandoned here is deleted.
             self.copier.storage.check_marker()
         for row in abandoned:
             why = self._settle(row, replica_id, planned, fence=fence, limiter=limiter)
@@ -155,8 +158,9 @@ class AbandonedCopies:
                 log.warning("the abandoned copy %s stays: %s", row.metadata.remote_log_segment_id.id, why)
 
     def abandon_empty(self, fence: Fence) -> None:
-        """Abandon those of which nothing is in the store; the others stay. For a partition that its brokers go on with,
-        where nobody asks the source.
+        """Abandon the copies that have no object in the store; keep the others.
+
+        For a partition that its brokers continue to tier: the source is not read.
 
         Raises:
             RemoteStorageError, LeaseLostError: as `settle`.
@@ -174,7 +178,7 @@ class AbandonedCopies:
         fence: Fence,
         limiter: ByteLimiter,
     ) -> str | None:
-        """Why it stays, None if it does not."""
+        """Settle one copy; return why it stays, None if it does not."""
         attempt = row.metadata
         if not is_started(row):
             self.copier.abandon(attempt, fence)
@@ -204,11 +208,11 @@ class AbandonedCopies:
             return why
 
     def _is_to_be_sent_again(self, row: SegmentRow, opened: OpenSegment | None) -> bool:
-        """Parts of what the source has still.
+        """Return whether the store has only parts of a segment that the source still has.
 
-        A copy of this database may have a live worker, which is sending them. So the store is claimed before anything
-        is deleted: from then on that worker is refused. If it had been looked at as ours by then, the copy was whole by
-        then, too; hence the second look.
+        A copy of this database (a restored backup beside the original) may have a live worker that is sending these
+        parts. So the store is claimed before anything is deleted: from then on that worker is refused. It may have
+        completed the copy right before the claim, so the objects are read a second time.
         """
         if opened is None or not _has_offsets_of(opened, row.metadata) or not self.whole.is_in_parts(row):
             return False
@@ -218,11 +222,12 @@ class AbandonedCopies:
     def _opened(
         self, stack: ExitStack, replica_id: ReplicaId, attempt: RemoteLogSegmentMetadata, *, replaces: bool
     ) -> OpenSegment | None:
-        """The source's segment; None if it has none, or, for a copy that replaces a failed one, none to copy of these
-        offsets.
+        """Open the source's segment; None if it is gone.
+
+        Also None if the copy replaces a failed segment and the source has no eligible segment of these offsets.
 
         Raises:
-            SourceChangedError: it cannot be opened as what it was, and the copy replaces none.
+            SourceChangedError: the segment differs from what it was, and the copy replaces none.
         """
         try:
             opened = stack.enter_context(self.copier.source.open_segment(replica_id, attempt.start_offset))
@@ -243,16 +248,18 @@ class AbandonedCopies:
         planned: Sequence[PlannedSegment],
         failed: RemoteLogSegmentMetadata | None,
     ) -> str | None:
-        """Why a whole copy cannot be finished now, in the place of the `failed` one if there is any."""
+        """Return why a whole copy cannot be finished now; `failed` is the segment that it would replace."""
         attempt, metadata = row.metadata, self.copier.metadata
         if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
             return "the source has other bytes, or is not eligible any more"
         if failed is not None:
             return (
-                None if records_of(failed) == records_of(attempt) else "it is not of the offsets and epochs that failed"
+                None
+                if records_of(failed) == records_of(attempt)
+                else "its offsets or leader epochs are not those of the failed segment"
             )
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
-            return "it is of a history that the archive does not follow any more"
+            return "it belongs to a history that the archive no longer follows"
         highest = metadata.highest_copied_offset(attempt.topic_id_partition)
         if highest is not None and attempt.end_offset <= highest:
             return f"offsets up to {highest} are copied"
@@ -280,7 +287,7 @@ def _has_offsets_of(opened: OpenSegment, attempt: RemoteLogSegmentMetadata) -> b
 
 
 def _is_same(opened: OpenSegment, row: SegmentRow) -> bool:
-    """By its fingerprint, else by the bytes of its log."""
+    """Compare the fingerprint; if it differs, the CRC-32C of the log."""
     if not _has_offsets_of(opened, row.metadata) or opened.segment.leader_epochs != row.metadata.segment_leader_epochs:
         return False
     return opened.fingerprint.as_text() == row.source_fingerprint or opened.check().data.log_crc32c == row.log_crc32c

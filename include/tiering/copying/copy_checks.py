@@ -1,11 +1,11 @@
-"""What must hold while a segment is copied: the source continues what is remote, and the store has what was read.
+"""Checks during a copy: the source continues what is remote, and the store has what was read.
 
 **Log divergence.** An unclean leader election may replace records that are remote. A plan records such a divergence of
 the histories and holds the partition back until a person decides: see `model.histories`. A plan may be older than the
-election, so a copy asks again, about the segment that it opened: behind it nobody would find the divergence any more,
-because from then on the newest remote epoch is the source's.
+election, so a copy checks again, for the segment that it opened. Once that segment were copied, the divergence could
+no longer be detected, because the newest remote epoch would then be the source's own.
 
-A source whose newest leader epoch is older than what is remote has no other history: it is behind. Nothing is copied of
+A source whose newest leader epoch is older than the newest remote one has not diverged: it lags. Nothing is copied from
 it, and nothing is recorded.
 """
 
@@ -45,10 +45,10 @@ class SourceDivergence:
 
     Attributes:
         seen: what differs.
-        source_offset: the first offset (inclusive) of the source that is not remote from it: at or below the first one
-            of `seen`.
-        history: `newest_history` then.
-        is_behind: whether the source knows no leader epoch as late as the latest one that is remote.
+        source_offset: the source's first offset (inclusive) that is not remote under the source's own leader epochs; at
+            or below the first offset of `seen`.
+        history: `newest_history` when the divergence was found.
+        is_behind: whether the source's newest leader epoch is not later than the latest remote one.
     """
 
     seen: SeenDivergence
@@ -69,12 +69,18 @@ def find_divergence(
     metadata: RemoteLogMetadata,
     seen_by: SeenBy,
 ) -> SourceDivergence | None:
-    """What of the history that is remote now the source has replaced. None if they agree, or if the source's no longer
-    reaches back to it.
+    """Return which offsets of the current remote history the source has replaced.
 
     Args:
-        leader_epochs: the source's, up to `log_end_offset` (exclusive).
-        highest_copied: inclusive.
+        partition: the partition.
+        leader_epochs: the source's, up to `log_end_offset`.
+        log_end_offset: the source's, exclusive.
+        highest_copied: inclusive; None if nothing was copied.
+        metadata: what is remote, and the divergences that are recorded.
+        seen_by: what compares the histories.
+
+    Returns:
+        None if the histories agree, or if the source's leader epochs no longer reach back to what is remote.
     """
     if highest_copied is None:
         return None
@@ -116,8 +122,9 @@ def find_divergence(
 def _replaced_below(
     leader_epochs: LeaderEpochs, rows: Iterable[tuple[SegmentRow, OffsetRange]], divergences: Sequence[Divergence]
 ) -> Iterator[int]:
-    """Where what is remote below the source's history has a later epoch than that begins with: epochs never fall. What
-    somebody decided about is left out: a history that was left answers there still.
+    """Yield remote offsets below the source's history whose epoch is later than the source's first: epochs never fall.
+
+    Offsets of a decided divergence are left out: there the history that was left is still served.
     """
     first = leader_epochs.entries[0]
     for row, part in rows:
@@ -134,13 +141,19 @@ def _replaced_below(
 def divergence_offset(
     leader_epochs: LeaderEpochs, log_end_offset: int, highest_remote: int, ends: Mapping[int, int]
 ) -> int | None:
-    """First offset of the source that is not remote under the source's own leader epochs, though offsets above it are.
+    """Return the source's first offset that is not remote under its own leader epochs, although offsets above it are.
 
-    None if the histories agree, or if the source's no longer reaches back to `highest_remote`. Kafka's rule: of the
-    newest epoch that has something remote, the lower of its remote end and its end in the source's history counts.
+    Kafka's rule: take the newest epoch of the source that has remote offsets, and the lower of its remote end and its
+    end in the source's history.
 
     Args:
+        leader_epochs: the source's.
+        log_end_offset: the source's, exclusive.
+        highest_remote: highest remote offset (inclusive) of any epoch.
         ends: highest remote offset (inclusive) by leader epoch.
+
+    Returns:
+        None if the histories agree, or if the source's no longer reaches back to `highest_remote`.
     """
     newest = leader_epochs.epoch_for(highest_remote)
     if newest is None or ends.get(newest) == highest_remote:
@@ -155,7 +168,7 @@ def divergence_offset(
 def follow_offset(
     replica: Replica, highest_copied: int, undecided: Divergence | None, divergence: SourceDivergence | None
 ) -> int:
-    """From where on the source can be followed, with all that it, or the store, still has of its history."""
+    """Return the lowest offset (inclusive) from which the source's history can be followed without another gap."""
     if undecided is not None and undecided.copied_from is not None:
         return undecided.copied_from
     if undecided is not None and undecided.seen.seen_by is SeenBy.STORE:
@@ -173,8 +186,9 @@ def undecided_divergence(partition: TopicIdPartition, metadata: RemoteLogMetadat
 def undecided_offsets(
     partition: TopicIdPartition, offset: int, following_offset: int, metadata: RemoteLogMetadata
 ) -> OffsetRange | None:
-    """The first offsets from `offset` to the following one (exclusive) that no recorded hole covers. Where they meet
-    nobody is asked.
+    """Return the first offsets from `offset` to `following_offset` (exclusive) that no recorded hole covers.
+
+    If there is no offset between the two, the database is not read.
     """
     if offset >= following_offset:
         return None
@@ -183,7 +197,7 @@ def undecided_offsets(
 
 
 def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata) -> str:
-    """What to do where the source has not any more what begins at this offset."""
+    """Return the advice for a partition whose source no longer has the records from this offset on."""
     decision = newest_decision(metadata.divergences(partition))
     if decision is not None and decision.begins_in_store(offset):
         return "the store has copies of them: ./tiering adopt first, then see ./tiering skip"
@@ -193,12 +207,13 @@ def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata
 def require_same_end(
     replica_id: ReplicaId, segment: LogSegment, highest_copied_offset: int | None, ends_at: int | None
 ) -> None:
-    """The archive must end where the copy was told that it ends. A decision to follow the source needs no lease, and
-    lets it end earlier: behind the old end a gap would be left. `ends_at` is where it ended as the attempt was
-    recorded; what is decided after that keeps the attempt from FINISHED.
+    """Check that the archive still ends at `highest_copied_offset`, on which the copy was planned.
+
+    A decision to follow the source needs no lease and moves the end back; a copy after the old end would leave a gap.
+    `ends_at` is the end at the moment when the attempt was recorded; a later decision makes FINISHED fail.
 
     Raises:
-        SourceChangedError
+        SourceChangedError: it ends elsewhere.
     """
     if ends_at != highest_copied_offset:
         raise SourceChangedError(
@@ -223,11 +238,12 @@ def require_planned(
     highest_copied_offset: int | None,
     decisions: Callable[[], Sequence[SkippedOffsets]],
 ) -> None:
-    """The segment must be the one that was planned, eligible now, and join what is copied without a gap, but for what
-    somebody decided to go on without. Such `decisions` are asked for only where there is a gap.
+    """Check that the segment is as planned, eligible, and continues what is copied without an undecided gap.
+
+    `decisions` returns the offsets that people decided to skip; it is called only if there is a gap.
 
     Raises:
-        SourceChangedError
+        SourceChangedError: one of these conditions is not met.
     """
     where = f"{replica_id}, segment {planned.base_offset}"
     if (segment.end_offset, segment.size_bytes) != (planned.end_offset, planned.size_bytes):
@@ -246,11 +262,12 @@ def require_planned(
 def require_no_divergence(
     replica_id: ReplicaId, opened: OpenSegment, highest_copied_offset: int | None, metadata: RemoteLogMetadata
 ) -> None:
-    """The source of a segment that is copied for the first time must have what is remote, and no divergence may wait
-    for a decision. One that is met here is recorded.
+    """Check, for a first copy, that the source continues what is remote and that no divergence awaits a decision.
+
+    A divergence that is found here is recorded.
 
     Raises:
-        SourceChangedError
+        SourceChangedError: the histories diverge.
     """
     segment, epochs = opened.segment, opened.fingerprint.leader_epochs
     partition, where = replica_id.topic_id_partition, f"{replica_id}, segment {segment.base_offset}"
@@ -275,11 +292,12 @@ def require_replaceable(
     metadata: RemoteLogMetadata,
     storage: RemoteStorage,
 ) -> None:
-    """What takes the place of a failed segment must be of its offsets and its leader epochs, and must not be written
-    into a store that only seems to have lost it.
+    """Check that the source's segment has the offsets and leader epochs of the failed one, and that the store is sound.
+
+    A copy must not go into a store that only seems to have lost the failed segment.
 
     Raises:
-        SourceChangedError: it is not of the same records.
+        SourceChangedError: the segment does not hold the same records.
         StoreInDoubtError, RemoteStorageError: see `StoreWitness`.
     """
     offsets, epochs = (failed.start_offset, failed.end_offset), with_records(failed.segment_leader_epochs)
@@ -293,13 +311,14 @@ def require_replaceable(
 
 
 def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, ...], checked: CheckedSegment) -> None:
-    """Compare what was sent with what the store says, and the `.log` with the check pass, unless it was transformed on
-    its way (then its source was compared).
+    """Compare the objects that were sent with those in the store, and the `.log` with the bytes of the check pass.
+
+    A `.log` that was transformed on the way is not compared with the check pass: its input was compared while sending.
 
     Raises:
         RemoteChecksumError: an object is missing, or its length or CRC-32C differs.
     """
-    found = {thing.key: thing for thing in stored}
+    found = {stored_object.key: stored_object for stored_object in stored}
     for expected in sent:
         actual = found.get(expected.key)
         if actual is None:
@@ -309,9 +328,9 @@ def require_stored(sent: tuple[StoredObject, ...], stored: tuple[StoredObject, .
                 f"{expected.key}: the store has {actual.size_bytes} bytes with CRC-32C {actual.crc32c:08x}, "
                 f"sent were {expected.size_bytes} with {expected.crc32c:08x}"
             )
-    if any(thing.is_transformed for thing in sent):
+    if any(sent_object.is_transformed for sent_object in sent):
         return
-    logs = [thing for thing in stored if thing.kind is ObjectKind.LOG]
+    logs = [stored_object for stored_object in stored if stored_object.kind is ObjectKind.LOG]
     source = (checked.data.log.size_bytes, checked.data.log_crc32c)
     if [(log.size_bytes, log.crc32c) for log in logs] != [source]:
         raise RemoteChecksumError(

@@ -1,7 +1,8 @@
 """Copy one rolled segment: the protocol and its crash table.
 
-An orphan object is tolerable, a dangling reference never. So metadata says STARTED before the first byte is sent, and
-FINISHED only after the store proved what it has and that it is ours, and the source that it is still what was read.
+An orphan object is tolerable, a dangling reference never is. So the metadata says STARTED before the first byte is
+sent. It says FINISHED only after three checks: the store has the objects, the store belongs to this database, and the
+source segment is unchanged since it was opened.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     OPENED      all files open, kept open                  nothing                             -
@@ -9,30 +10,33 @@ FINISHED only after the store proved what it has and that it is ours, and the so
     STARTED     metadata COPY_SEGMENT_STARTED              a STARTED row                       A
     SENT        all objects written                        a STARTED row, some or all objects  A
     VERIFIED    store's lengths and checksums equal ours   a STARTED row, all objects          A
-    RECHECKED   source is what was opened, and the store   a STARTED row, all objects          A
-                has our marker
-    FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan says      B
-                                                           PLANNED still (a lost answer, too)
+    RECHECKED   source is unchanged since OPENED, and the  a STARTED row, all objects          A
+                store has this database's marker
+    FINISHED    metadata COPY_SEGMENT_FINISHED             a complete copy; the plan still     B
+                                                           says PLANNED (also if the answer
+                                                           of the database is lost)
 
     abandoning  DELETE_SEGMENT_STARTED                     that row, all objects               A
                 objects deleted                            that row                            A
                 DELETE_SEGMENT_FINISHED                    a tombstone                         -
 
-A: whoever holds the partition's lease to copy next, before it copies anything: see `abandoned_copies`, which finishes
-   a whole copy rather than send it again; and expiration after `tiering.abandoned.copy.expiry.ms`, of what is
-   elsewhere by then.
-B: the same, when it finds the planned offsets copied (outcome SKIPPED).
-STARTED: is in the database before the first byte is sent, and on its disk with FINISHED at the latest. A power failure
-   of the database's host may take the row of an attempt under way: its objects are orphans then, for the audit. Where
-   the archive ends is told again here: a decision of before may have changed it, one of later stops FINISHED.
-VERIFIED: a store that named its own checksum in its answer to each write has said it; any other is asked now.
-RECHECKED: the marker is read now, whenever it was read before. Where the store is not ours any more (its disk went
-   away, another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, as nothing may be deleted there:
-   the row stays until A finds the store again, and its objects with it.
-FINISHED: of a copy that takes the place of a failed segment, that one becomes DELETE_SEGMENT_STARTED in the same
-   transaction. A crash before it leaves the failed one as it was; after it the new one alone answers, and expiration
-   deletes the old objects after `tiering.superseded.hold.ms`. A copy reads and changes nothing of them.
-An upload that was interrupted is never resumed: the next attempt has a new id, so its objects cannot mix with these.
+A: the next holder of the partition's copy lease, before it copies anything: see `abandoned_copies`, which finishes a
+   whole copy instead of sending it again. Also expiration, after `tiering.abandoned.copy.expiry.ms`, if the offsets
+   were copied by another attempt by then.
+B: the next holder of the copy lease, when it finds that the planned offsets are copied (outcome SKIPPED).
+STARTED: the row is committed before the first byte is sent, and is on the database's disk with FINISHED at the latest.
+   A power failure of the database's host may lose the row of an attempt under way; its objects are then orphans, which
+   the audit finds. `add_segment` returns where the archive ends at this moment: a decision since the plan may have
+   moved the end. A decision that is recorded after STARTED makes FINISHED fail.
+VERIFIED: if the store returned its own checksum in the response to every write, those are compared; otherwise the
+   lengths and checksums are read from the store now.
+RECHECKED: the marker is always read again. If the store no longer belongs to this database (its disk was unmounted,
+   another database took it over), abandoning stops at DELETE_SEGMENT_STARTED, because nothing may be deleted there: the
+   row stays until A finds the store again, and so do the objects.
+FINISHED: if the copy replaces a failed segment, that segment becomes DELETE_SEGMENT_STARTED in the same transaction.
+   A crash before it leaves the failed segment as it was. After it only the new segment is served, and expiration
+   deletes the old objects after `tiering.superseded.hold.ms`. A copy neither reads nor changes the old objects.
+An interrupted upload is never resumed: the next attempt has a new id, so its objects cannot mix with the earlier ones.
 """
 
 from collections.abc import Callable
@@ -79,7 +83,7 @@ _log: Final = get_logger(__name__)
 
 
 class CopyStep(StrEnum):
-    """Named points of the protocol, in order; reported after each is done."""
+    """Named points of the protocol, in order; each is reported after it is done."""
 
     OPENED = "opened"
     CHECKED = "checked"
@@ -100,7 +104,7 @@ StepObserver = Callable[[CopyStep, TopicIdPartition, int], None]
 class CopiedSegment:
     """A FINISHED attempt. Offsets are inclusive; `size_bytes` counts the `.log`, `sent_bytes` all objects.
 
-    `supersedes` is the failed segment whose place it took.
+    `supersedes` is the failed segment that it replaced, if any.
     """
 
     segment_id: RemoteLogSegmentId
@@ -113,7 +117,7 @@ class CopiedSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCopier:
-    """Everything that the copy of one segment touches."""
+    """Copies single segments, abandons attempts, and finishes attempts whose objects are all stored."""
 
     source: SegmentOpener
     storage: RemoteStorage
@@ -133,16 +137,26 @@ class SegmentCopier:
         limiter: ByteLimiter,
         on_sent: Callable[[int], None],
     ) -> CopiedSegment:
-        """Copy the planned segment of this replica under a new id, in the place of the failed one if it supersedes any.
+        """Copy the planned segment under a new id, in the place of the failed segment that it supersedes, if any.
+
+        Args:
+            replica_id: the replica to read.
+            planned: the segment; its offsets and its size must still be those of the source.
+            highest_copied_offset: inclusive end of what is copied of the partition; None if nothing is.
+            fence: proof of the copy lease, checked by every write of metadata.
+            limiter: paces the bytes that are sent.
+            on_sent: called with the number of bytes of each write.
 
         Raises:
-            SourceError: it is corrupt, unreadable or changed, and the attempt was abandoned; or gone, and it was left.
+            SourceError: the segment is corrupt, unreadable or changed, and the attempt was abandoned; or it vanished,
+                and the attempt was left, as it may be whole.
             RemoteStorageError: the store refused or failed; the attempt was abandoned, or is left to the next holder.
-            LeaseLostError: another worker owns the partition: nothing was changed since.
-            CustomMetadataTooLargeError: brokers would refuse it; nothing was begun.
-            SendingStoppedError: paused or stopped; the attempt was abandoned.
-            StateConflictError: what it supersedes is not failed any more, or its deletion began; abandoned.
-            StoreInDoubtError: what it supersedes is missing, and one that passed as well; nothing was begun.
+            LeaseLostError: another worker owns the partition; nothing was changed after that.
+            CustomMetadataTooLargeError: brokers would refuse the custom metadata; nothing was begun.
+            SendingStoppedError: the platform is paused or the batch stops; the attempt was abandoned.
+            StateConflictError: the superseded segment is not failed any more, or its deletion began; abandoned.
+            StoreInDoubtError: the superseded segment is missing in the store, and so is a segment that passed; nothing
+                was begun.
         """
         base_offset, failed = planned.base_offset, self.failed(replica_id.topic_id_partition, planned)
         with self.source.open_segment(replica_id, base_offset) as opened:
@@ -168,22 +182,26 @@ class SegmentCopier:
                     attempt, opened, checked, supersedes=supersedes, fence=fence, limiter=limiter, on_sent=on_sent
                 )
             except (LeaseLostError, SourceVanishedError):
-                raise  # what the source has no longer is settled as an abandoned copy: it may be whole
+                raise  # the attempt may be whole although its source vanished: `abandoned_copies` settles it
             except TieringError:
                 self._try_to_abandon(attempt, fence)
                 raise
 
     def require_ours(self, partition: TopicIdPartition) -> None:
-        """Raises SourceChangedError unless the platform owns the topic."""
+        """Check that the platform owns the topic.
+
+        Raises:
+            SourceChangedError: it does not.
+        """
         owner = self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.PLATFORM:
             raise SourceChangedError(str(partition), f"the topic's owner is now: {owner}")
 
     def failed(self, partition: TopicIdPartition, planned: PlannedSegment) -> RemoteLogSegmentMetadata | None:
-        """The segment that the planned one supersedes, None for a first copy.
+        """Return the segment that the planned one supersedes; None for a first copy.
 
         Raises:
-            StateConflictError: it is not FINISHED and FAILED any more: there is nothing to replace.
+            StateConflictError: that segment is not FINISHED and FAILED any more: there is nothing to replace.
         """
         if planned.supersedes is None:
             return None
@@ -195,9 +213,9 @@ class SegmentCopier:
         return row.metadata
 
     def abandon(self, attempt: RemoteLogSegmentMetadata, fence: Fence) -> None:
-        """DELETE_STARTED, objects, DELETE_FINISHED. May be repeated from any point.
+        """Record DELETE_STARTED, delete the objects, record DELETE_FINISHED. May be repeated from any point.
 
-        An attempt that became FINISHED, though the answer that said so was lost, stays as it is.
+        An attempt that became FINISHED, although the database's answer was lost, stays as it is.
 
         Raises:
             RemoteStorageError: an object could not be deleted; the row stays in DELETE_SEGMENT_STARTED.
@@ -256,7 +274,15 @@ class SegmentCopier:
         fence: Fence,
         limiter: ByteLimiter,
     ) -> None:
-        """From VERIFIED to FINISHED. `opened` is the source, None if it has the segment no longer.
+        """Take the attempt from VERIFIED to FINISHED.
+
+        Args:
+            attempt: the row, COPY_SEGMENT_STARTED.
+            opened: the source segment; None if the source no longer has it.
+            sent_bytes: bytes of all objects.
+            supersedes: the failed segment that becomes DELETE_SEGMENT_STARTED in the same transaction.
+            fence: proof of the copy lease.
+            limiter: refuses if the platform is paused or the batch stops.
 
         Raises:
             SourceError, RemoteStorageError, LeaseLostError, SendingStoppedError, StateConflictError: as `copy`.
@@ -281,8 +307,9 @@ class SegmentCopier:
         self.observe(CopyStep.FINISHED, partition, start)
 
     def _advance_deletion(self, attempt: RemoteLogSegmentMetadata, state: RemoteLogSegmentState, fence: Fence) -> bool:
-        """Whether it is in `state` now. An expiration that took the same attempt for abandoned may be a step ahead: its
-        objects go all the same.
+        """Return whether the attempt is in `state` now.
+
+        An expiration that treats the same attempt as abandoned may be a step ahead; the objects are deleted either way.
         """
         now_ms = self.clock.now_ms()
         return bool(self.metadata.advance_deletion([attempt], state, event_timestamp_ms=now_ms, fence=fence))

@@ -1,4 +1,4 @@
-"""Copying: plan runs, run their batches, say what a run has done, and record decisions about offsets; its metrics."""
+"""Copying: plan runs, run their batches, report on a run, and record decisions about offsets; its metrics."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -50,7 +50,7 @@ COPY_REQUESTS: Final = Metric(
     "RemoteCopyRequestsPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Segments whose copy ended, well or not.",
+    "Segments whose copy ended, with success or failure.",
 )
 COPY_ERRORS: Final = Metric(
     "RemoteCopyErrorsPerSec",
@@ -89,9 +89,10 @@ def count_failed(recorder: PrometheusRecorder, topic: str, error: str) -> None:
 
 
 def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registry: TopicRegistry) -> None:
-    """Complete the history of every scanned partition that the platform owns; a contradiction is a warning.
+    """Merge the leader epochs of every scanned partition that the platform owns; log each contradiction as a warning.
 
-    Entries at or above the high watermark are left out: an election that loses nothing may yet cut them off.
+    Entries at or above the high watermark are left out: even an election that loses no committed record may truncate
+    them.
     """
     for replica in report.replicas:
         partition = replica.topic_id_partition
@@ -105,13 +106,10 @@ def store_leader_epochs(report: ScanReport, metadata: RemoteLogMetadata, registr
 class CopyService:
     """Copies rolled segments of the brokers' log directories into the remote store.
 
-    Log directories and the remote store are opened when a call needs them: what a run has done can be asked without.
-
-    Args:
-        topics: patterns of the topics that are copied where a call names none.
-        record_cluster_metadata: records that the cluster could be asked about its topics once.
-        effective: the settings with the dynamic configs of now over them.
-        observe: is told each step of the copy protocol.
+    Log directories and the remote store are opened when a call needs them, so `run_report` works without them.
+    `topics` are the patterns of the topics that are copied if a call names none. `record_cluster_metadata` stores that
+    the cluster's topic metadata was readable once. `effective` returns the settings overlaid with the current dynamic
+    configs. `observe` receives each step of the copy protocol.
     """
 
     def __init__(
@@ -165,13 +163,19 @@ class CopyService:
         limit_bytes: int | None = None,
         dry_run: bool = False,
     ) -> CopyPlan:
-        """Plan and, unless `dry_run`, store it. Without `topics` those of `topics.include`: none by default.
+        """Plan a run and, unless `dry_run`, store the plan.
 
-        A divergence that shows is recorded in either case: the next look may come when the source has forgotten it.
+        A divergence that is found is recorded even in a dry run: by the next scan the source may no longer show it.
+
+        Args:
+            run_id: of the run that the plan belongs to.
+            topics: patterns; without any those of `topics.include`, which has none by default.
+            limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
+            dry_run: whether to claim nothing, register nothing and store no plan.
 
         Raises:
             SettingError: the log dirs belong to another cluster than the database.
-            ForeignStoreError: the store is not this database's.
+            ForeignStoreError: the store belongs to another database.
         """
         wanted = tuple(topics or self._topics)
         report = self._log_dirs.scan(wanted)
@@ -203,7 +207,16 @@ class CopyService:
         parent_alive: Callable[[], bool] = lambda: True,
         on_copied: Callable[[CopiedSegment], None] = ignore,
     ) -> BatchResult:
-        """Run one batch of a stored plan in this process, on partitions of one placement; without one, of every."""
+        """Run one batch of a stored plan in this process.
+
+        Args:
+            run_id: the run whose plan is stored.
+            batch_id: unique within the run.
+            pool: Airflow pool whose slot the batch occupies; None outside Airflow.
+            placement: the batch takes partitions of this placement only; None for all.
+            parent_alive: the batch stops once it returns False.
+            on_copied: called with each segment that became FINISHED.
+        """
         settings = self._effective()
         copier = settings.copier
         cancellation, heartbeat = cancellation_and_heartbeat(
@@ -240,18 +253,18 @@ class CopyService:
         return result
 
     def run_report(self, run_id: str) -> CopyRun:
-        """What a run has done so far."""
+        """Return what a run has done so far."""
         batches = self._work.progress(run_id)
         began_ms = min((batch.started_at_ms for batch in batches), default=0)
         ended_ms = max((batch.updated_at_ms for batch in batches), default=0)
         items = self._work.items(run_id)
-        # Batches end when their time is over, or their pool was made smaller: one that did something may have.
+        # A batch ends when its time is over or its pool was made smaller; any batch that did something may have.
         ended_early = any(item.outcome is not SegmentOutcome.PLANNED for item in items)
         left = self.left_work(items, ended_early=ended_early)
         return CopyRun(run_id, items, (ended_ms - began_ms) / 1000, left=left)
 
     def left_work(self, items: Iterable[WorkItem], *, ended_early: bool) -> tuple[LeftPartition, ...]:
-        """Why segments of a run were left, by partition."""
+        """Return, by partition, why segments of a run were left."""
         return left_work(
             items,
             holder=lambda partition: self._work.holder(partition, LeaseRole.COPY),
@@ -261,35 +274,35 @@ class CopyService:
         )
 
     def plan_skip(self, topic: str, partition: int, topic_id: str | None = None) -> Skip:
-        """What of a partition the source has lost before it was copied, as it is now. Changes nothing."""
+        """Return what may be skipped of a partition now, from a new scan. Changes nothing."""
         report = self._log_dirs.scan((topic,))
         plan = self._planner.plan(report, "skip", (topic,))
         return plan_skip(report, plan, self._metadata, topic, partition, topic_id)
 
     def skip_offsets(self, planned: Skip, *, reason: str, author: str) -> Skip:
-        """Record the decision to go on behind it."""
+        """Record the decision to continue after the skipped offsets."""
         self._ownership.require()
         return skip_offsets(
             planned, metadata=self._metadata, failed_copies=self._failed_copies, reason=reason, author=author
         )
 
     def plan_follow(self, topic: str, partition: int, from_offset: int, topic_id: str | None = None) -> FollowSource:
-        """What it means to follow the source from this offset on. Changes nothing."""
+        """Return what following the source from this offset (inclusive) would change. Changes nothing."""
         report = self._log_dirs.scan((topic,))
         plan = self._planner.plan(report, "skip", (topic,))
         return plan_follow(report, plan, topic, partition, from_offset, topic_id)
 
     def follow_source(self, planned: FollowSource, *, reason: str, author: str) -> FollowSource:
-        """Record the decision to go on with the source's history."""
+        """Record the decision to continue with the source's history."""
         self._ownership.require()
         return follow_source(planned, metadata=self._metadata, reason=reason, author=author)
 
     def abandoned_copies(self) -> AbandonedCopies:
-        """Settles what copies left."""
+        """Return what finishes, abandons or keeps the copies that killed workers left."""
         return AbandonedCopies(self.segment_copier(), WholeCopy(self._storage(), self._quotas()), self._ownership.claim)
 
     def segment_copier(self) -> SegmentCopier:
-        """Copies one segment, or abandons what was copied of it."""
+        """Return what copies one segment, or abandons an attempt."""
         return SegmentCopier(
             self._source(),
             self._storage(),

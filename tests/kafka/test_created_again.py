@@ -24,9 +24,9 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 RECORDS: Final = 900
 ABOVE_END: Final = (
-    "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
+    "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing"
 )
-OLDER: Final = "checkpoint older than the log: it is of another log of this name"
+OLDER: Final = "checkpoint older than the log: it belongs to another log of this name"
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ def test_a_copy_that_meets_a_compacted_segment_says_so_and_the_next_plan_knows_i
     (failed,) = copied["failed"]
     assert (failed["base_offset"], failed["error"]) == (20, "CompactedSegmentError")
     assert failed["message"] == (
-        "offset 20 is in no batch, though the segment is to hold 20..29: it was compacted away before it was copied;"
+        "offset 20 is in no batch, but the segment must hold 20..29: it was compacted away before it was copied;"
         " see ./tiering skip"
     )
     code, planned = cluster.run("plan")
@@ -157,7 +157,7 @@ def test_offsets_that_are_missing_where_nothing_was_compacted_are_damage(cluster
     (error,) = scanned["errors"]
     assert (code, error["message"]) == (
         1,
-        "offset 10 is in no batch, though the segment is to hold 10..19: a file is gone, or it was compacted",
+        "offset 10 is in no batch, but the segment must hold 10..19: a file is missing, or the segment was compacted",
     )
     reasons = [segment["reason"] for segment in leader_of(scanned)["segments"]]
     assert reasons[:3] == [None, "corrupt", "after-corrupt"]

@@ -11,8 +11,8 @@ from tests.doubles.two_brokers import TwoBrokers as Cluster
 
 pytestmark = pytest.mark.integration
 
-ABOVE_END = "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end"
-OLDER = "checkpoint older than the log: it is of another log of this name"
+ABOVE_END = "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing"
+OLDER = "checkpoint older than the log: it belongs to another log of this name"
 BEGUN = 1_800_000_000.0
 
 
@@ -76,7 +76,7 @@ def test_a_follower_that_its_broker_gave_up_does_not_fail_the_copy(cluster: Clus
         code, said = cluster.run(command)
         assert (code, said["errors"]) == (0, [])
         assert [note["message"] for note in said["notes"]] == [
-            "the log ends at offset 25, the broker's checkpoints know 3000"
+            "the log ends at offset 25, but the broker's checkpoints have 3000"
         ]
     assert len(said["copied"]) == 2
     assert cluster.run("copy")[0] == 0

@@ -62,7 +62,7 @@ def abandoned_copies_of(metadata: RemoteLogMetadata, partition: TopicIdPartition
     return [row for row in rows if not row.metadata.is_finished and row.finished_at_ms is None]
 
 
-def going_on(
+def continuing_copies(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
     highest_copied_offset: int,
@@ -86,7 +86,7 @@ def going_on(
     return found
 
 
-def replacing(
+def replacement_copies(
     metadata: RemoteLogMetadata,
     partition: TopicIdPartition,
     failed: Iterable[RemoteLogSegmentMetadata],

@@ -1,15 +1,15 @@
-"""The segment after the one that is sent, opened and checked meanwhile.
+"""Open and check the next segment while the current one is sent.
 
-A batch is one stream, which sends nothing while it opens and checks: from a cold disk that is as long as sending. So
-once a segment is checked a thread of the batch begins with the next one, behind a queue that is bounded by requests and
-bytes. A segment weighs its size: its check reads so much into the host's memory, where it is to be found again when it
-is sent. What finds no room is opened in its turn.
+A batch is one stream, which sends nothing while it opens and checks a segment; from a cold disk that takes as long as
+sending. So once a segment is checked, a thread of the batch starts with the next one, through a queue that is bounded
+by requests and bytes. A segment counts with its size, because its check reads that many bytes into the host's page
+cache, from where they are sent later. A segment that does not fit into the queue is opened when it is needed.
 
-Not beside a stream that is as fast as this machine: what it would gain by a check in another thread it would lose by
-sharing the interpreter with it.
+Nothing is checked ahead while the stream is limited by this machine alone: the check in a second thread would slow the
+stream down by sharing the interpreter with it.
 
-What was opened ahead is as it was then. If that is some time ago it is compared with the source before it is used; the
-copy compares it again before FINISHED, whatever its age.
+The segment may change after it was opened ahead. If that was more than `FRESH_SECONDS` ago, it is compared with the
+source before it is used; the copy compares it again before FINISHED in any case.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +31,10 @@ from include.tiering.runs.contract import PlannedSegment
 from include.tiering.units import MIB
 
 FRESH_SECONDS: Final = 1.0
-"""What was opened no longer ago than this is taken as it is."""
+"""A segment that was opened at most this long ago is used without another comparison."""
 
 BUSY_BYTES_PER_SECOND: Final = 256 * MIB
-"""Segments that took no longer than this were held up by this machine, not by the store or a quota."""
+"""From this rate on, a segment was limited by this machine, not by the store or a quota."""
 
 _AHEAD: Final = 1
 _THREADS: Final = 1
@@ -47,9 +47,9 @@ class SegmentOpener(Protocol):
 
 
 class CheckAhead:
-    """A `SegmentOpener` over another one, for one batch. `max_bytes` bounds what is sent and checked together.
+    """A `SegmentOpener` over another one, for one batch. `max_bytes` bounds the bytes sent and checked together.
 
-    The source is asked by two threads at once.
+    Two threads read the source at the same time.
     """
 
     def __init__(self, source: SegmentOpener, clock: Clock, *, max_bytes: int = NO_BYTE_BOUND) -> None:
@@ -63,8 +63,9 @@ class CheckAhead:
     def expecting(
         self, replica_id: ReplicaId, planned: Sequence[PlannedSegment], worth_while: Callable[[], bool]
     ) -> Iterator[None]:
-        """Within, these segments are asked for in this order. Each time one is checked it is asked whether to begin
-        with the next.
+        """Announce that these segments will be opened in this order inside the context.
+
+        `worth_while` is called after each check; if it returns False, the next segment is not opened ahead.
         """
 
         def begin() -> bool:
@@ -81,7 +82,7 @@ class CheckAhead:
 
     @contextmanager
     def open_segment(self, replica_id: ReplicaId, base_offset: int) -> Iterator[OpenSegment]:
-        """As the source does. What went wrong ahead of time is raised in the segment's turn."""
+        """Open a segment as the source does. An error that occurred ahead of time is raised here."""
         if self._partition is None or not self._partition.expects(replica_id, base_offset):
             with self._source.open_segment(replica_id, base_offset) as opened:
                 yield opened
@@ -93,7 +94,7 @@ class CheckAhead:
 
 
 class _Ahead:
-    """One segment, closed at the end of `with`. `opened` and `checked` hold what came of it, errors included."""
+    """One segment, closed at the end of `with`. `opened` and `checked` hold the results, errors included."""
 
     opened: Future[OpenSegment]
     checked: Future[CheckedSegment]
@@ -107,7 +108,7 @@ class _Ahead:
         pass
 
     def __exit__(self, *_error: object) -> None:
-        """Not before the check pass is over: it reads the files."""
+        """Close the files once the check pass, which reads them, is over."""
         wait([self.checked])
         self.files.close()
 
@@ -139,7 +140,7 @@ class _Partition:
     def open(self, base_offset: int) -> Iterator[OpenSegment]:
         taken = self._ahead(base_offset)
         if taken is None:
-            # Nothing else is held now, so there is room; it passes through the queue for its weight alone.
+            # The queue is empty, so the segment fits; it passes through the queue only to be counted.
             self._admit(self._planned[base_offset])
             with self._queue.get(0), self._source.open_segment(self._replica_id, base_offset) as opened:
                 yield _Expected(opened, opened.check, lambda: self._go_ahead(base_offset))
@@ -147,7 +148,7 @@ class _Partition:
         with taken as ahead, ahead:
             opened = ahead.opened.result()
             if self._clock.monotonic() - ahead.opened_at > FRESH_SECONDS and ahead.checked.exception() is None:
-                # An error of the check is not compared away: damage would look like a change, which is worth a retry.
+                # After a failed check nothing is compared: damage would look like a change, which is retriable.
                 opened.recheck()
             yield _Expected(opened, ahead.checked.result, lambda: self._go_ahead(base_offset))
 
@@ -157,7 +158,7 @@ class _Partition:
                 pass
 
     def _ahead(self, base_offset: int) -> Taken[_Ahead] | None:
-        """The segment, if it is ahead; what else is ahead is closed."""
+        """Return the segment if it was opened ahead; close any other segment that was."""
         if not len(self._queue):
             return None
         taken = self._queue.get(0)
@@ -179,14 +180,18 @@ class _Partition:
         ahead.checked = self._thread.submit(lambda: ahead.opened.result().check())
 
     def _admit(self, planned: PlannedSegment) -> _Ahead:
-        """Raises QueueFullError: there is no room for it now."""
+        """Put the segment into the queue.
+
+        Raises:
+            QueueFullError: it does not fit now.
+        """
         ahead = _Ahead(planned, self._clock.monotonic())
         self._queue.put(ahead, planned.size_bytes, 0)
         return ahead
 
 
 class _Expected:
-    """An `OpenSegment` that knows how it is checked, and what is to be done once it is."""
+    """An `OpenSegment` with its own `check`, and a callback `then` for after the check."""
 
     def __init__(self, opened: OpenSegment, check: Callable[[], CheckedSegment], then: Callable[[], None]) -> None:
         self._opened = opened

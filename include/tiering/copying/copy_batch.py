@@ -1,23 +1,25 @@
 """One batch of a copy run: a stream that pulls partitions and copies their segments strictly in order.
 
-A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, gives it
-back and takes the next, until nothing is left, its time is over, or its pool has no room for it any more. Between
-segments it waits while paused. A partition whose topic quota is exceeded is given back until it may be tried again:
-topics that were refused wait, each a little longer every time (`TopicAdmission`). What the batch could not finish stays
-planned for another batch or the next run.
+A batch takes a lease on the most urgent partition with work, copies its planned segments one after another, releases
+the lease and takes the next, until no work is left, its time is over, or its pool has no slot for it any more. Between
+segments it waits while the platform is paused. A partition whose topic quota is exceeded is released until it may be
+tried again: the back-off of a refused topic doubles each time (`TopicAdmission`). Segments that the batch could not
+finish stay planned for another batch or the next run.
 
-What a killed batch leaves: a lease that expires, and what `copy_segment` says of the segment it was in.
+A killed batch leaves a lease that expires, and of the segment that it was copying what the table of `copy_segment`
+says.
 
 **Fair scheduling of partitions** (`PartitionScheduler`). Without an exhausted quota a batch finishes the most urgent
-partition, then takes the next. Under one, with fairness on, it hands its partition on after a segment if another that
-it could claim has waited longer. Such claims alternate:
+partition, then takes the next. Under an exhausted quota, with fairness on, it releases its partition after a segment if
+another partition that it could claim has waited longer (the partition is *handed on*). Such claims alternate:
 
-    handed on by a partition claimed for its urgency   -> the one that has waited longest
-    handed on by a partition claimed for its wait      -> the most urgent one, but for the one just handed on
+    the partition handed on was claimed for    next claim
+    its urgency                                the partition that has waited longest
+    its wait                                   the most urgent partition other than the one handed on
 
-So no partition starves however urgent another is, the most urgent one still gets every second claim, and partitions of
-equal urgency are claimed in a circle. What was handed on is claimed again at once only if nothing else is left to
-claim.
+So no partition starves however urgent another is, the most urgent partition still gets every second claim, and
+partitions of equal urgency are claimed in rotation. A partition that was handed on is claimed again immediately only if
+no other is left to claim.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -56,7 +58,7 @@ from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.telemetry import for_partition, get_logger
 
 EXHAUSTED_SECONDS: Final = 0.05
-"""Waits of one lease that add up to less say nothing of a quota. It also bounds how often a partition is handed on."""
+"""Total wait of one lease from which a quota counts as exhausted. Also limits how often a partition is handed on."""
 
 _AFTER: Final = {
     ClaimOrder.URGENCY: ClaimOrder.LONGEST_WAIT,
@@ -65,7 +67,7 @@ _AFTER: Final = {
 
 
 class PartitionScheduler:
-    """Claims for one batch. `excluded` are partitions that the batch may not take now."""
+    """Claims partitions for one batch. `excluded` are partitions that the batch may not take now."""
 
     def __init__(
         self, work: WorkStore, run_id: str, batch_id: str, *, lease_ms: int, placement: Placement | None, fairness: bool
@@ -93,7 +95,7 @@ class PartitionScheduler:
         return self._claim(excluded)
 
     def hand_on(self, lease: Lease, limiter: ByteLimiter, excluded: Set[TopicIdPartition]) -> bool:
-        """Whether this lease is to be given back now; `limiter` is the one that was used since it was claimed."""
+        """Return whether to release this lease now; `limiter` is the one that was used since it was claimed."""
         if not self._fairness or limiter.waited_seconds < EXHAUSTED_SECONDS:
             return False
         if not self._work.waits_longer(lease, exclude=excluded, placement=self._placement):
@@ -104,7 +106,7 @@ class PartitionScheduler:
 
     @property
     def is_alternating(self) -> bool:
-        """The lease before this one was handed on: this one will be soon."""
+        """Whether the previous lease was handed on: then this one probably will be soon."""
         return self._is_alternating
 
     def _claim(self, excluded: Set[TopicIdPartition]) -> Lease | None:
@@ -125,7 +127,7 @@ _log: Final = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _BackOff:
-    """Of one topic on one broker, until a second of the monotonic clock."""
+    """Back-off of one topic on one broker. `until` is a time of the monotonic clock, in seconds."""
 
     seconds: float
     until: float
@@ -133,7 +135,7 @@ class _BackOff:
 
 
 class TopicAdmission:
-    """For one batch. Back-offs are its own: other batches ask for themselves."""
+    """Admits segments of one batch by their topic's quota. Each batch has back-offs of its own."""
 
     def __init__(self, quotas: TopicQuotas, clock: Clock) -> None:
         self._quotas = quotas
@@ -143,11 +145,11 @@ class TopicAdmission:
 
     @contextmanager
     def admitted(self, replica_id: ReplicaId, planned: PlannedSegment) -> Iterator[None]:
-        """Copy the segment inside; how it ends is counted.
+        """Admit one segment and count whether its copy, inside the context, succeeds.
 
         Raises:
-            QuotaExceededError: refused. The topic waits, and this partition with it.
-            MetadataUnavailableError
+            QuotaExceededError: refused; the topic, and with it this partition, backs off.
+            MetadataUnavailableError: the database does not answer.
         """
         admission = self._admit(replica_id, planned)
         try:
@@ -158,7 +160,7 @@ class TopicAdmission:
         self._quotas.accepted(admission)
 
     def must_wait(self, replica_id: ReplicaId) -> bool:
-        """True while the replica's topic waits; then the partition is left as well, without asking."""
+        """Return whether the replica's topic backs off; then the partition is left without a request for quota."""
         topic = _topic_of(replica_id)
         if not self._is_waiting(topic):
             return False
@@ -166,11 +168,11 @@ class TopicAdmission:
         return True
 
     def waiting(self) -> frozenset[TopicIdPartition]:
-        """Partitions that were left and whose topic's time has not come yet."""
+        """Return the partitions that were left and whose topic still backs off."""
         return frozenset(partition for partition, topic in self._left.items() if self._is_waiting(topic))
 
     def throttled(self) -> dict[TopicIdPartition, QuotaExceededError]:
-        """Partitions that were refused, or left for their topic's sake, and not admitted since."""
+        """Return the partitions that were refused, or left because their topic was, and not admitted since."""
         return {partition: self._back_offs[topic].error for partition, topic in self._left.items()}
 
     def _admit(self, replica_id: ReplicaId, planned: PlannedSegment) -> Admission:
@@ -193,7 +195,7 @@ class TopicAdmission:
         return back_off is not None and self._clock.monotonic() < back_off.until
 
     def _count_failure(self, admission: Admission) -> None:
-        """What ended the copy matters more than a database that cannot count it."""
+        """Count a failed copy; an error of the database here must not hide why the copy failed."""
         try:
             self._quotas.failed(admission)
         except TieringError as error:
@@ -206,7 +208,7 @@ def _topic_of(replica_id: ReplicaId) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class UncopiedSegment:
-    """A planned segment that was not copied, and why. `retriable`: another try may succeed as things are."""
+    """A planned segment that was not copied, and why. `retriable`: another attempt may succeed without a change."""
 
     item: WorkItem
     retriable: bool
@@ -214,9 +216,9 @@ class UncopiedSegment:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """`sent_bytes` counts all objects, on the wire once; retries inside the store's client are not in it.
+    """What one batch did. `sent_bytes` counts each object once; retries inside the store's client are not counted.
 
-    `throttled` are partitions that topic quotas refused to the end: what is planned of them stays planned.
+    `throttled` are partitions that topic quotas refused until the batch ended: their segments stay planned.
     """
 
     copied: tuple[CopiedSegment, ...]
@@ -228,15 +230,15 @@ class BatchResult:
 
     @property
     def worth_retrying(self) -> bool:
-        """True if something failed and nothing of it needs a person."""
+        """Whether segments failed and all of their errors are retriable."""
         return bool(self.failed) and all(failure.retriable for failure in self.failed)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """`pool` names the Airflow pool whose slot this batch holds, None if it runs outside of Airflow.
+    """Limits of one batch. `pool` names the Airflow pool whose slot it occupies; None outside Airflow.
 
-    A batch takes partitions of one `placement`; None = of every placement. With `fairness` partitions alternate while
+    A batch takes partitions of one `placement`; None means all placements. With `fairness` partitions alternate while
     the copy quota is exhausted.
     """
 
@@ -248,7 +250,7 @@ class BatchLimits:
 
 
 class CopyBatch:
-    """Runs once. All that it may do comes in through the arguments."""
+    """One batch, to be run once."""
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class CopyBatch:
         self._failed: list[UncopiedSegment] = []
 
     def run(self) -> BatchResult:
-        """Pull partitions until there is a reason to end."""
+        """Claim partitions and copy their segments until a stop condition is met."""
         started = self._clock.monotonic()
         with self._heartbeat:
             ended = self._loop.pull(
@@ -352,7 +354,7 @@ class CopyBatch:
             if partition in self._loop.set_aside:
                 return False
             if goes_on:
-                # Nobody else copies while the lease is ours.
+                # While this batch holds the lease no other batch copies the partition.
                 end_offset = queue.pop(0).end_offset
                 highest = end_offset if highest is None else max(highest, end_offset)
             if not goes_on or (queue and self._scheduler.hand_on(lease, limiter, self._loop.excluded())):
@@ -363,7 +365,7 @@ class CopyBatch:
         self._loop.in_groups(copy_next)
 
     def _copy_planned(self, lease: Lease, planned: PlannedSegment, highest: int | None, limiter: ByteLimiter) -> bool:
-        """False: the partition is left for now; who claims it next cleans up before it begins anew."""
+        """Return False if the partition is left for now; its next holder cleans up before it starts again."""
         partition = lease.replica_id.topic_id_partition
         try:
             if (needless := self._why_needless(partition, planned, highest)) is not None:
@@ -393,7 +395,7 @@ class CopyBatch:
         return True
 
     def _why_needless(self, partition: TopicIdPartition, planned: PlannedSegment, highest: int | None) -> str | None:
-        """Why it need not be copied any more: somebody else did, or it passed, since it was planned."""
+        """Return why the segment need not be copied any more: another run copied it, or the failed segment passed."""
         if planned.supersedes is None:
             return "already copied" if highest is not None and highest >= planned.end_offset else None
         try:
@@ -403,7 +405,7 @@ class CopyBatch:
         return None
 
     def _give_up(self, lease: Lease, planned: PlannedSegment, error: TieringError) -> None:
-        """Stop the partition: for this batch if another try may help, else for the run."""
+        """Record the failure. The partition stops for this batch; if a retry cannot help, for the whole run."""
         partition = lease.replica_id.topic_id_partition
         for_partition(_log, partition).warning("stopped at %s: %s", planned.base_offset, error)
         item = WorkItem(

@@ -196,7 +196,7 @@ def undecided_offsets(
     return next(iter(not_skipped(offset, following_offset - 1, decisions)), None)
 
 
-def way_on(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata) -> str:
+def next_action(partition: TopicIdPartition, offset: int, metadata: RemoteLogMetadata) -> str:
     """Return the advice for a partition whose source no longer has the records from this offset on."""
     decision = newest_decision(metadata.divergences(partition))
     if decision is not None and decision.begins_in_store(offset):

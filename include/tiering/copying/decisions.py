@@ -90,7 +90,7 @@ def plan_skip(
         SettingError: no replica that a copy may read is found, or several topics had the name.
         CorruptFileError: what seems to be gone lies above the log start: it is missing.
     """
-    replica = meant_replica(report, topic, number, topic_id)
+    replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
     decisions = tuple(metadata.skipped_offsets(partition))
@@ -137,7 +137,7 @@ def skip_offsets(
     return replace(planned, waits=None, decisions=(*planned.decisions, decision))
 
 
-def meant_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
+def named_replica(report: ScanReport, topic: str, number: int, topic_id: str | None) -> Replica:
     named = [
         replica
         for replica in report.replicas
@@ -208,7 +208,7 @@ def plan_follow(
         SettingError: no replica that a copy may read is found, or several topics had the name.
         StateConflictError: nothing waits for such a decision, or the source can be followed from another offset.
     """
-    replica = meant_replica(report, topic, number, topic_id)
+    replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
     held = [one for one in plan.held_back if one.topic_id_partition == partition]
     found = [

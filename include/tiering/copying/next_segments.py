@@ -1,18 +1,19 @@
-"""What is next to be copied of a replica: what was compacted away before it could be, and where a first copy begins.
+"""Which segments of a replica are copied next: segments that were compacted, and where a first copy begins.
 
-**Compacted.** A topic's cleanup.policy may have been `compact` for a while. What the log cleaner took nobody can copy
-any more, and what it left is no longer what was written; such a segment is never copied in part. The partition waits
-before it, until somebody decides to go on behind it: whole segments, by one decision for all that lie behind each
-other.
+**Compacted segments.** A topic's cleanup.policy may have been `compact` for a while. Records that the log cleaner
+removed cannot be copied any more, and what it left is not what was written; such a segment is never copied in part. The
+partition waits before it until a person decides to skip it. One decision covers all compacted segments that follow each
+other without a gap.
 
-**The first copy** of a partition begins behind what the next run of expiration would delete at once. A broker copies it
-all the same and deletes it minutes later. Here the head of a log that is past our retention is left out, but only while
-nothing of the partition was ever copied: then the archive begins later, and whatever becomes of the retention, nothing
-is missing in its middle. Behind something that was copied every segment is copied, past retention or not, because a gap
-is never silent.
+**The first copy** of a partition begins after the segments that the next run of expiration would delete immediately. (A
+broker would copy them and delete them minutes later.) Segments past the platform's retention are left out only at the
+head of a log, and only while nothing of the partition was ever copied: then the archive begins later, and no later
+change of the retention leaves a gap in its middle. After the first copied segment every segment is copied, past
+retention or not, because a gap must be a recorded decision.
 
-What would be deleted is asked of the decision itself, about segments as they would be once copied. Bytes behind what
-can be copied now do not count: the tail of a log may be cut off, and without them more is kept.
+`decide_deletions` itself says which segments would be deleted, from the segments as they would be once copied. Bytes
+after the last segment that can be copied now do not count: the tail of a log may be truncated, and without it more is
+kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,7 @@ _MAY_BE_COMPACTED: Final = (None, IneligibleReason.COMPACTED_SEGMENT)
 
 
 def uncopied(segments: Sequence[LogSegment], highest_copied: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
+    """Return the rolled segments from the one that contains the next offset on (Kafka's floor rule), in offset order.
 
     The next offset is `highest_copied` + 1, or the log start if nothing was copied.
     """
@@ -61,11 +62,10 @@ def with_compacted(
     find_compacted: LeadingCompacted,
     failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED,
 ) -> ScanReport:
-    """The report, in which the next segments of each partition say that they are compacted, if they are, and those of
-    which a `failed` copy was made: it could never be copied anew.
+    """Return the report with compacted segments marked, among those to be copied next or to replace `failed` copies.
 
-    A scan sees that of files without a batch alone. Only topics that are or were compacted are looked into, and only
-    what would be copied next, or anew.
+    A compacted segment could never be copied again. A scan itself marks only files without a batch. Here only topics
+    that are or were compacted are read, and only segments that would be copied.
     """
     marked = (
         _with_compacted_segments(replica, metadata, find_compacted, failed.get(replica.topic_id_partition, ()))
@@ -75,8 +75,9 @@ def with_compacted(
 
 
 def next_segments(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> list[LogSegment]:
-    """What is uncopied of the replica, without the first compacted segments if somebody decided to go on behind them.
-    One that is whole after all, in the replica that leads now, is copied, whatever was decided.
+    """Return the uncopied segments of the replica, without leading compacted segments that a decision skips.
+
+    A segment that is whole in the replica that leads now is copied, even if a decision skips its offsets.
     """
     pending = uncopied(replica.segments, highest_copied, replica.log_start_offset)
     if not pending or not _is_compacted(pending[0]):
@@ -95,9 +96,10 @@ def compacted_away(
     *,
     is_next: bool,
 ) -> HeldBackPartition | None:
-    """How the partition waits before the first of the `pending` segments; None if that one was not compacted. It can be
-    decided about once it `is_next`: nothing before it is still to be copied. What somebody decided about already, where
-    another replica rolled its segments elsewhere, is not asked about again.
+    """Return how the partition waits before the first of the `pending` segments; None if that one was not compacted.
+
+    A person can decide once the segment `is_next`, that is, no segment before it is still to be copied. Offsets that an
+    earlier decision skips, from a replica that rolled its segments at other offsets, are left out.
     """
     if not pending or not _is_compacted(pending[0]):
         return None
@@ -119,18 +121,18 @@ def _with_compacted_segments(
 ) -> Replica:
     if not replica.was_compacted:
         return replica
-    runs = [[one] for one in _copied_of(replica, failed)]
+    runs = [[segment] for segment in _copied_of(replica, failed)]
     if replica.chosen:
         runs.append(_next_of(replica, metadata))
     try:
         found = {segment.base_offset for run in runs if run for segment in find_compacted(replica.replica_id, run)}
     except SourceError:
-        return replica  # It went away meanwhile, or cannot be read: the copy says so.
+        return replica  # The segment vanished or cannot be read: the copy reports that.
     return replace(
         replica,
         segments=tuple(
-            replace(one, reason=IneligibleReason.COMPACTED_SEGMENT) if one.base_offset in found else one
-            for one in replica.segments
+            replace(segment, reason=IneligibleReason.COMPACTED_SEGMENT) if segment.base_offset in found else segment
+            for segment in replica.segments
         ),
     )
 
@@ -138,14 +140,14 @@ def _with_compacted_segments(
 def _next_of(replica: Replica, metadata: RemoteLogMetadata) -> list[LogSegment]:
     highest = metadata.highest_copied_offset(replica.topic_id_partition)
     pending = uncopied(replica.segments, highest, replica.log_start_offset)
-    return list(takewhile(lambda one: one.reason in _MAY_BE_COMPACTED, pending))
+    return list(takewhile(lambda segment: segment.reason in _MAY_BE_COMPACTED, pending))
 
 
 def _copied_of(replica: Replica, failed: Sequence[FailedCopy]) -> list[LogSegment]:
-    """Of another replica than the one that leads, too: a person is told whether it has them still."""
+    """Return the segments of failed copies, of followers as well: a report names followers that still have them."""
     found = [(copy, replica.segment_at(copy.offsets.first)) for copy in failed]
     as_copied = [segment for copy, segment in found if segment is not None and segment.end_offset == copy.offsets.last]
-    return [one for one in as_copied if one.reason in (None, IneligibleReason.NOT_LEADER)]
+    return [segment for segment in as_copied if segment.reason in (None, IneligibleReason.NOT_LEADER)]
 
 
 def _undecided(
@@ -166,7 +168,7 @@ def _is_compacted(segment: LogSegment) -> bool:
 _UUID_BYTES: Final = 16
 
 
-def left_out(
+def past_retention_segments(
     replica: Replica,
     eligible: Sequence[LogSegment],
     highest_copied_offset: int | None,
@@ -174,11 +176,13 @@ def left_out(
     retentions: Mapping[str, TopicRetention],
     now_ms: int,
 ) -> list[DeletionDecision]:
-    """Decisions about the first segments of `eligible`, in order: these would go if all were copied now.
+    """Return, in order, why the first segments of `eligible` would be deleted immediately if all were copied now.
 
     Args:
-        eligible: in offset order, without a gap, from the first that is not remote on.
-        highest_copied_offset: None if nothing of the partition was ever copied; else nothing is left out.
+        replica: the replica that is copied.
+        eligible: in offset order, without a gap, from the first segment that is not remote on.
+        highest_copied_offset: None if nothing of the partition was ever copied; otherwise the result is empty.
+        metadata: holds the log start offset and the leader epochs of the archive.
         retentions: what is set on topics, by name.
         now_ms: the database's clock.
     """
@@ -186,7 +190,7 @@ def left_out(
     if highest_copied_offset is not None or retention == FOR_EVER:
         return []
     retained = metadata.retention_state(replica.topic_id_partition)
-    possible = takewhile(lambda one: one.size_bytes <= counted_bytes(one, replica), eligible)
+    possible = takewhile(lambda segment: segment.size_bytes <= counted_bytes(segment, replica), eligible)
     committed = replica.leader_epochs.range(-1, replica.high_watermark)
     given = RetentionInput(
         topic_id_partition=replica.topic_id_partition,
@@ -198,13 +202,12 @@ def left_out(
         retention_bytes=retention.retention_bytes,
     )
     past_retention = {decision.segment.start_offset: decision for decision in decide_deletions(given).decisions}
-    return [
-        past_retention[one.base_offset] for one in takewhile(lambda one: one.base_offset in past_retention, eligible)
-    ]
+    leading = takewhile(lambda segment: segment.base_offset in past_retention, eligible)
+    return [past_retention[segment.base_offset] for segment in leading]
 
 
 def _as_copied(partition: TopicIdPartition, segment: LogSegment, now_ms: int) -> RemoteLogSegmentMetadata:
-    """FINISHED just now; the id only tells segments of this decision apart."""
+    """Return metadata as of a copy FINISHED now; the id only distinguishes segments within this decision."""
     segment_id = RemoteLogSegmentId(partition, Uuid(segment.base_offset.to_bytes(_UUID_BYTES, "big")))
     return RemoteLogSegmentMetadata(
         remote_log_segment_id=segment_id,

@@ -1,13 +1,13 @@
-"""The plan of a copy run: what is to be copied, what waits and why, and why a run left planned segments.
+"""The plan of a copy run: what is to be copied, which partitions wait and why, and why a run left planned segments.
 
-Partitions wait whose source does not continue what is archived (see `copy_checks`), and partitions that the cluster has
-and that no readable directory leads: nothing of them can be copied. A scan shows what is on disk, so whoever asks the
-scan alone never hears of a topic that lies on brokers whose directories nobody named. The cluster's own word says what
-there ought to be.
+A partition waits if its source does not continue what is archived (see `copy_checks`). It also waits if the cluster has
+it and no readable log directory holds its leader's replica. A scan shows only what is on disk: it misses a topic whose
+brokers' directories are not in `log_dirs`. Therefore the plan also reads the cluster's metadata, which lists all
+partitions that ought to be there.
 
-What a run left has one reason for each partition, or none that anything shows. That another batch holds a partition is
-normal where two runs work at once. Work that is left though nothing holds it, pauses it, throttles it or stopped it is
-a finding: it would be left by the next run as well, and nothing would say so.
+For each partition of which a run left segments the plan gives one reason. That another batch holds the partition is
+normal while two runs work at the same time. It is a finding if no batch holds the partition and it was neither paused,
+throttled nor stopped: the next run would leave it as well.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,31 +37,31 @@ class HeldBack(Reason):
     NOT_READY = "not-ready", "its metadata is not complete", True
     OUT_OF_SIGHT = "no-leader-replica", "its leader's replica is not found in a readable log directory"
     STOPPED = "stopped", "stopped by a failed segment"
-    LOST = "lost", "a failed segment cannot be copied anew: its offsets are lost until somebody decides"
+    LOST = "lost", "a failed segment cannot be copied again: its offsets are lost until a person decides"
     FAILED_AGAIN = "failed-again", "the new copy of a failed segment failed as well"
     STORE_IN_DOUBT = (
         "store-in-doubt",
-        "a failed segment is missing, and so is one that passed: the store is not what it seems to be",
+        "a failed segment is missing, and so is one that passed: this may not be the right store",
     )
     HOLE = "hole", "offsets are gone from the source: a hole must be recorded by decision first"
-    DIVERGENCE = "log-divergence", "the source's history is another one than that of what was copied"
+    DIVERGENCE = "log-divergence", "the source's history has diverged from what was copied"
     BYTE_LIMIT = "byte-limit", "beyond the byte limit of this run", True
     NOT_ELIGIBLE = "not-eligible", "next segment is not eligible", True
     DAMAGED = "damaged", "next segment cannot be copied as it is"
-    COMPACTED = "compacted", "compacted away before it was copied: to go on behind it is a decision"
+    COMPACTED = "compacted", "compacted away before it was copied: only a decision lets the copy continue after it"
     NOT_OURS = "not-ours", "another owner copies this topic", True
-    PAST_RETENTION = "past-retention", "past our retention: the copy begins behind it", True
+    PAST_RETENTION = "past-retention", "past the platform's retention: the copy begins after it", True
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBackPartition:
-    """A partition that waits, at once or behind what is planned of it.
+    """A partition that waits, either now or after its planned segments.
 
-    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why, in words. `hole` is
-    what the source has no longer, or not as it was, and nobody has decided about, `lost` are failed segments that no
-    new copy replaces.
-    `divergence` is what this plan sees, `undecided` what is recorded; `follow_from` is from where on the source can be
-    followed, None while it is behind. `ineligible` is why the next segment may not be copied.
+    `next_offset` is the first offset (inclusive) that this plan does not copy; `detail` says why. `hole` are offsets
+    that the source no longer has, or not as they were written, without a decision. `lost` are failed segments that no
+    new copy replaces. `divergence` is what this plan found, `undecided` what is recorded. From `follow_from`
+    (inclusive) on the source can be followed; None while the source lags. `ineligible` is why the next segment may not
+    be copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -82,8 +82,9 @@ class HeldBackPartition:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Most urgent partition first. `errors` are the items of the source that could not be read, `notes` those of them
-    that no copy needs.
+    """A plan, most urgent partition first.
+
+    `errors` are items of the source that could not be read, `notes` those of them that no copy needs.
     """
 
     run_id: str
@@ -102,16 +103,19 @@ class CopyPlan:
 
 
 def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLogMetadata) -> HeldBackPartition | None:
-    """What waits for a decision, whether it was recorded before or shows now. `highest`: highest copied offset."""
+    """Return how the partition waits for a decision about a divergence, recorded before or found now.
+
+    `highest` is the highest copied offset (inclusive).
+    """
     partition, epochs, end = replica.topic_id_partition, replica.leader_epochs, replica.log_end_offset
     if highest is None:
         return None
     undecided = undecided_divergence(partition, metadata)
     found = find_divergence(partition, epochs, end, highest, metadata, SeenBy.PLAN)
-    seen = [one.seen for one in (undecided, found) if one is not None]
+    seen = [divergence.seen for divergence in (undecided, found) if divergence is not None]
     if not seen:
         return None
-    first = min(one.offsets.first for one in seen)
+    first = min(differing.offsets.first for differing in seen)
     if found is not None and found.is_behind:
         detail, follow_from = f"{seen[0]}; the source is behind what was copied: wait for its leader", None
     else:
@@ -125,7 +129,7 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
 
 
 def record_divergences(plan: CopyPlan, metadata: RemoteLogMetadata) -> None:
-    """Record what shows now for the first time; it stays true whatever the source forgets."""
+    """Record the divergences that this plan found; the record stays valid when the source no longer shows them."""
     for held in plan.held_back:
         if held.divergence is not None:
             held.divergence.record(held.topic_id_partition, metadata)
@@ -138,11 +142,12 @@ _PATTERN_CHARACTERS: Final = frozenset("*?[")
 def partitions_of_cluster(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """All partitions that the cluster has of the topics that match, but for topics that are never tiered or that the
-    brokers tier. What cannot be asked adds nothing: the scan has said so.
+    """Return the cluster's partitions of the topics that match, except topics that are never tiered or tiered by brokers.
+
+    Topics whose metadata cannot be read for good add nothing: the scan reports them.
 
     Raises:
-        ClusterMetadataError: nothing can be asked just now; a later question may be answered.
+        ClusterMetadataError: the cluster's metadata cannot be read now; a retry may succeed.
     """
     never = {
         replica.topic_id_partition.topic_id
@@ -160,12 +165,13 @@ def partitions_of_cluster(
 def partitions_out_of_sight(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata, registry: TopicRegistry
 ) -> Mapping[TopicIdPartition, str]:
-    """Those of `partitions_of_cluster` that would be copied here and of which no copy can read a replica; each with
-    where it may be, for a person. By topic and partition.
+    """Return the partitions that would be copied here and of which no replica can be read, by topic and partition.
+
+    Each has a text that says where its replica may be.
     """
     chosen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     expected = partitions_of_cluster(report, topics, cluster_metadata)
-    missing = sorted(expected.keys() - chosen, key=lambda one: (one.topic, one.partition))
+    missing = sorted(expected.keys() - chosen, key=lambda partition: (partition.topic, partition.partition))
     return {
         partition: where_it_may_be(partition, report, expected[partition])
         for partition in missing
@@ -174,8 +180,9 @@ def partitions_out_of_sight(
 
 
 def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: PartitionMetadata | None) -> str:
-    """Who leads it, as far as that is `known`, and what was found in its place: what could not be read of it or of a
-    whole log directory, else its followers.
+    """Return who leads the partition, if `known`, and what was found of it.
+
+    That is an error of its own directory or of a whole log directory, otherwise its followers.
     """
     replicas = [replica for replica in report.replicas if replica.topic_id_partition == partition]
     errors = errors_about(partition, report.errors)
@@ -188,8 +195,9 @@ def where_it_may_be(partition: TopicIdPartition, report: ScanReport, known: Part
 
 
 def errors_about(partition: TopicIdPartition, errors: Sequence[ScanError]) -> list[ScanError]:
-    """Errors of the partition's own directories, then of log directories that could not be read at all: it may be in
-    one of them. What is wrong with others is no reason for this one.
+    """Return errors of the partition's own directories, then of log directories that could not be read at all.
+
+    The partition may be in one of the latter. Errors of other partitions do not explain why this one is missing.
     """
     own = [error for error in errors if error.partition == str(partition)]
     return own + [error for error in errors if error.partition is None]
@@ -213,7 +221,7 @@ def _topics(patterns: Collection[str], cluster_metadata: ClusterMetadata) -> Ite
 
 
 def _named(name: str, cluster_metadata: ClusterMetadata) -> TopicMetadata | None:
-    """None as well where this user may not ask about it."""
+    """Return the topic; None if there is none, or if this user may not read its metadata."""
     try:
         return cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
@@ -238,13 +246,13 @@ def _followers(replicas: Sequence[Replica]) -> str:
 class LeftBecause(Reason):
     """Why planned segments of a partition were left."""
 
-    FAILED = "failed", "behind a segment that failed"
+    FAILED = "failed", "after a segment that failed"
     THROTTLED = "throttled", "throttled by topic quota", True
-    COPIED = "copied", "another run has copied them meanwhile", True
+    COPIED = "copied", "another run copied them meanwhile", True
     HELD = "held", "another batch holds the partition", True
     PAUSED = "paused", "paused", True
     ENDED = "ended", "the run ended before them", True
-    UNKNOWN = "unknown", "nothing says why: no batch holds the partition, and it is neither paused nor throttled"
+    UNKNOWN = "unknown", "unexplained: no batch holds the partition, and it is neither paused nor throttled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +281,14 @@ def left_work(
     paused: Collection[str],
     ended_early: bool,
 ) -> tuple[LeftPartition, ...]:
-    """Of every planned segment of a run with its outcome, those that have none, by partition.
+    """Return, by partition, the planned segments of a run that have no outcome.
 
     Args:
-        holder: who has a live lease to copy a partition now.
+        items: every planned segment of the run.
+        holder: returns who has a live copy lease of a partition now.
         highest_copied: `RemoteLogMetadata.highest_copied_offset`.
         paused: names of paused topics, or `ALL_TOPICS`.
-        ended_early: its batches ended for another reason than that no work was left.
+        ended_early: whether batches of the run ended although work was left.
     """
     by_partition: dict[TopicIdPartition, list[WorkItem]] = {}
     for item in items:

@@ -1,7 +1,7 @@
 """Plan a copy: eligible segments that are not remote yet, per partition, in order. Every command uses the same plan.
 
-Planning reads only; the plan is stored by the caller. A plan is a wish: every batch reads the source again before it
-touches a segment, so a stale plan costs time, never data.
+Planning only reads; the caller stores the plan. A stale plan costs time, never data, because every batch reads the
+source again before it copies a segment.
 """
 
 import re
@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.abandoned_copies import going_on, replacing
-from include.tiering.copying.copy_checks import undecided_offsets, way_on
+from include.tiering.copying.abandoned_copies import continuing_copies, replacement_copies
+from include.tiering.copying.copy_checks import next_action, undecided_offsets
 from include.tiering.copying.next_segments import (
     NOTHING_FAILED,
     compacted_away,
-    left_out,
     next_segments,
+    past_retention_segments,
     with_compacted,
 )
 from include.tiering.copying.plan import (
@@ -33,8 +33,8 @@ from include.tiering.copying.plan_replacements import (
     MOST_NEW_COPIES,
     Replacements,
     before_divergence,
-    believed,
     replacements_of,
+    without_doubtful,
 )
 from include.tiering.kafka.cluster.contract import ClusterMetadata
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, LogSource, Replica, ScanReport
@@ -77,21 +77,22 @@ def plan_copy(
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
-    `topics` are the patterns that are asked for: what the cluster has of them and the scan does not show waits. Without
-    any the scan alone counts.
+    `topics` are the requested patterns: partitions that the cluster has of them and the scan does not show wait. Without
+    any pattern only the scan counts.
 
-    Of each partition what `failed` comes first, copied anew at most `max_new_copies` times: see `plan_replacements`.
-    Where that cannot be, nothing else of the partition is planned; nor where there is `doubt` whether the store, from
-    which such a segment is missing, is the right one.
+    In each partition the `failed` segments come first; each is copied again at most `max_new_copies` times: see
+    `plan_replacements`. If one cannot be replaced, nothing else of the partition is planned. The same holds if such a
+    segment is missing from the store and there is `doubt` whether it is the right store.
 
-    Where the source has no longer what comes next, copies that were begun and `is_whole` are planned to be finished.
+    If the source no longer has the next offsets, abandoned copies of them that are whole (`is_whole`) are planned, to
+    be finished.
 
-    `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. Where nothing was ever copied,
-    the copy begins behind what they would delete at once; see `next_segments`.
+    `now_ms` is the database's clock; `retentions` holds what is set on topics, by name. If nothing of a partition was
+    ever copied, the copy begins after the segments that these would delete immediately; see `next_segments`.
 
-    A byte limit takes whole segments in order of urgency; the first wanted segment of a run is always taken, so that
-    a limit below one segment still makes progress. `placements` says by broker id and directory id where a log dir can
-    be read; the others can be read anywhere.
+    A byte limit takes whole segments in order of urgency. The first segment of a run is always taken, so that a limit
+    below one segment still makes progress. `placements` gives, by broker id and directory id, where a log directory can
+    be read; other directories can be read anywhere.
     """
     wanted: list[PlannedPartition] = []
     held_back = _out_of_sight(report, topics, cluster_metadata, metadata, registry)
@@ -106,10 +107,10 @@ def plan_copy(
         copies = before_divergence(failed.get(replica.topic_id_partition, ()), divergence)
         again = Replacements()
         if copies and _may_copy(replica, metadata, registry):
-            again = believed(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
+            again = without_doubtful(replacements_of(replica, report, copies, metadata, max_new_copies), copies, doubt)
             again = _with_whole_abandoned_copies(again, replica, copies, metadata, is_whole)
         to_copy = list(again.segments)
-        waits_first = [one for one in (again.held_back, divergence) if one is not None]
+        waits_first = [held for held in (again.held_back, divergence) if held is not None]
         held_back += waits_first
         if following is not None and not waits_first:
             refusal = _refusal(replica, following, pending, highest, metadata, registry, copies)
@@ -134,10 +135,11 @@ def plan_copy(
 
 
 def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> list[Placement]:
-    """One placement per batch to start: no more batches of a placement than it has partitions.
+    """Return one placement per batch to start: no more batches of a placement than it has partitions.
 
-    Batches go to the placements in a circle, that of the most urgent partition first, until `max_batches` are given
-    out; each gets one even if there are more placements than that, or its partitions would wait for ever.
+    Batches are distributed over the placements in rotation, beginning with that of the most urgent partition, until
+    there are `max_batches`. Each placement gets at least one batch even if there are more placements than that;
+    otherwise its partitions would never be copied.
     """
     left = Counter(partition.placement for partition in partitions)
     batches = list(left)
@@ -147,7 +149,7 @@ def placed_batches(partitions: Iterable[PlannedPartition], max_batches: int) -> 
 
 
 def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
-    """Eligible segments up to the first that is not: a partition is copied without a gap."""
+    """Return the segments before the first ineligible one: a partition is copied without a gap."""
     leading = []
     for segment in segments:
         if not segment.eligible:
@@ -157,9 +159,9 @@ def leading_eligible(segments: Iterable[LogSegment]) -> list[LogSegment]:
 
 
 def urgency(replica: Replica, oldest: LogSegment, cluster_metadata: ClusterMetadata, now_ms: int) -> float:
-    """Share of the broker's retention that the oldest uncopied segment has used: at 1.0 the broker may delete it.
+    """Return the age of the oldest uncopied segment as a ratio of the broker's retention: at 1.0 it may be deleted.
 
-    An unlimited or unknown retention counts as Kafka's default of seven days; a future timestamp as no age at all.
+    An unlimited or unknown retention counts as Kafka's default of seven days, a future timestamp as age 0.
     """
     topic = cluster_metadata.topic(replica.topic_id_partition.topic_id)
     configured = topic.configs.get("retention.ms") if topic is not None else None
@@ -185,7 +187,7 @@ def _out_of_sight(
 
 
 def _following(replica: Replica, pending: Sequence[LogSegment], highest: int | None) -> LogSegment | None:
-    """What comes next behind all that was copied: the active segment only where offsets are gone before it."""
+    """Return the segment after all that was copied; the active segment only if offsets before it are gone."""
     if pending:
         return pending[0]
     latest = next(reversed(replica.segments), None)
@@ -201,10 +203,10 @@ def _with_whole_abandoned_copies(
     metadata: RemoteLogMetadata,
     is_whole: Callable[[SegmentRow], bool],
 ) -> Replacements:
-    """What no source can replace any more was perhaps sent, and not finished."""
+    """Plan whole abandoned copies in the place of failed segments that no source can replace any more."""
     if again.held_back is None or again.held_back.reason is not HeldBack.LOST:
         return again
-    left = replacing(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
+    left = replacement_copies(metadata, replica.topic_id_partition, [copy.metadata for copy in copies], is_whole)
     return Replacements(tuple(left)) if left else again
 
 
@@ -217,7 +219,7 @@ def _whole_abandoned_copies(
 ) -> list[PlannedSegment]:
     if highest is None:
         return []
-    return going_on(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
+    return continuing_copies(metadata, replica.topic_id_partition, highest, following.base_offset, is_whole)
 
 
 def _may_copy(replica: Replica, metadata: RemoteLogMetadata, registry: TopicRegistry) -> bool:
@@ -234,14 +236,14 @@ def _new(
     retentions: Mapping[str, TopicRetention],
     now_ms: int,
 ) -> tuple[list[PlannedSegment], list[HeldBackPartition]]:
-    """What is copied for the first time, and what of the partition waits all the same."""
+    """Return the segments of a first copy, and why others of the partition wait."""
     partition, leading = replica.topic_id_partition, leading_eligible(pending)
-    past_retention = left_out(replica, leading, highest, metadata, retentions, now_ms)
+    past_retention = past_retention_segments(replica, leading, highest, metadata, retentions, now_ms)
     waits = [_past_retention(partition, past_retention)] if past_retention else []
     if len(leading) < len(pending):
-        behind = pending[len(leading) :]
-        compacted = compacted_away(replica, behind, highest, metadata, is_next=False)
-        waits.append(compacted or _not_eligible(partition, behind[0]))
+        rest = pending[len(leading) :]
+        compacted = compacted_away(replica, rest, highest, metadata, is_next=False)
+        waits.append(compacted or _not_eligible(partition, rest[0]))
     return [_planned(segment) for segment in leading[len(past_retention) :]], waits
 
 
@@ -269,7 +271,7 @@ def _refusal(
         return HeldBackPartition(partition, next_offset, HeldBack.STOPPED, stopped)
     gone = undecided_offsets(partition, next_offset, first.base_offset, metadata)
     if gone is not None:
-        detail = f"offsets {gone} are no longer in the source; {way_on(partition, gone.first, metadata)}"
+        detail = f"offsets {gone} are no longer in the source; {next_action(partition, gone.first, metadata)}"
         return HeldBackPartition(partition, gone.first, HeldBack.HOLE, detail, gone)
     return compacted
 
@@ -318,9 +320,7 @@ def _planned(segment: LogSegment) -> PlannedSegment:
 class CopyPlanner:
     """Plans copies from a scan of log directories. Nothing is stored.
 
-    Args:
-        effective: the settings with the dynamic configs of now over them.
-        now_ms: the database's clock.
+    `effective` returns the settings overlaid with the current dynamic configs, `now_ms` reads the database's clock.
     """
 
     def __init__(
@@ -359,10 +359,14 @@ class CopyPlanner:
         failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] | None = None,
         limit_bytes: int | None = None,
     ) -> CopyPlan:
-        """What a copy of these topics (patterns) would do now, by their scan.
+        """Return what a copy of these topics would do now, from a scan of them.
 
         Args:
-            failed: failed copies by partition, if the caller has them; else they are read.
+            report: the scan.
+            run_id: of the run that the plan belongs to.
+            topics: patterns.
+            failed: failed copies by partition; read from the database if None.
+            limit_bytes: upper limit for the planned `.log` bytes; None for no limit.
         """
         if failed is None:
             failed = by_partition(self._failed_copies.all())
@@ -386,7 +390,5 @@ class CopyPlanner:
     def with_compacted(
         self, report: ScanReport, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]] = NOTHING_FAILED
     ) -> ScanReport:
-        """The report, in which segments that are to be copied next, or anew, say that they are compacted, if they
-        are.
-        """
+        """Return the report with compacted segments marked, among those to be copied next or to replace failed ones."""
         return with_compacted(report, self._metadata, self._source().leading_compacted, failed)

@@ -1,17 +1,18 @@
-"""Failed segments in a plan: which are copied anew, and which no source can replace.
+"""Failed segments in a plan: which are copied again, and which no source can replace.
 
-A new copy must be of exactly the offsets and the leader epochs of the failed one: then it answers for the same records,
-wherever others follow it, and nothing else has to change. The leader's replica may have them in other segments. Copies
-of those would begin or end inside of neighbours that are FINISHED, below the highest end, out of their order; so that
-is a loss too, until a replica leads again that has the segment as it was.
+A new copy must have exactly the offsets and the leader epochs of the failed one: then it holds the same records, and
+neither its neighbours nor later segments have to change. The leader's replica may have the records in segments with
+other bounds. Copies of those would begin or end inside FINISHED neighbours, below the highest end and out of order. So
+that counts as a loss, too, until a replica leads that has the segment with the same bounds.
 
-A segment that fails by what lies beside it alone is not copied anew: what is missing before it is a hole.
-A segment whose log is missing is copied again only where the store is known to be the right one: else nothing is, and
-nothing is superseded. A loss stops the partition until somebody decides. So does a new copy that failed as well: what
-fails each time would be copied for ever.
+A segment that fails only because of its neighbours is not copied again: the offsets missing before it are a hole.
+A segment whose log is missing is copied again only if the store is known to be the right one; otherwise nothing is
+copied or superseded. A loss stops the partition until a person decides. So does a new copy that failed as well:
+without a limit it would be copied for ever.
 
-Of a history that a decision left (`model.histories`) no source has anything. What fails of it stops nothing, and is
-not lost to what is followed. Nor is what an undecided divergence is about: that decision comes first.
+Failed segments of a history that a decision left (`model.histories`) stop nothing and are no loss for the history that
+is followed; no source has them. Segments that an undecided divergence concerns are not planned: that decision comes
+first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,14 +41,14 @@ from include.tiering.verification.suites import RULES_ABOUT_NEIGHBOURS
 MOST_NEW_COPIES: Final = 1
 _MOST_NAMED: Final = 3
 _NOT_ABOUT_IT: Final = frozenset({IneligibleReason.AFTER_CORRUPT, IneligibleReason.AMBIGUOUS_REPLICA})
-"""Reasons that say nothing about this segment: once they are mended it can be copied."""
+"""Reasons outside the segment itself: once they are corrected it can be copied."""
 
 _GONE: Final = (WAITING_CANNOT_HELP | {IneligibleReason.BELOW_LOG_START}) - _NOT_ABOUT_IT
 
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """What is planned of failed segments, ascending. `held_back`: the partition stays stopped behind them."""
+    """New copies of failed segments, ascending. With `held_back` the partition stays stopped after them."""
 
     segments: tuple[PlannedSegment, ...] = ()
     held_back: HeldBackPartition | None = None
@@ -65,17 +66,17 @@ def plan_replacements(
     """Decide about the failed segments of one partition.
 
     Args:
-        replica: the one that a copy reads.
-        copies: by start offset. One that somebody gave up is copied anew where it can be, and stops nothing.
-        others: replicas that a copy does not read; they may have what is lost.
-        log_start_offset: ours: what lies wholly below is about to expire.
-        max_attempts: so many new copies of the same offsets, no more.
-        hole: offsets that are missing in the archive before one of them; see `hole_before`.
+        replica: the replica that a copy reads.
+        copies: by start offset. A segment that was given up is copied again if possible, and stops nothing.
+        others: replicas that a copy does not read; they may have lost segments.
+        log_start_offset: the archive's; segments wholly below it are about to expire.
+        max_attempts: upper limit of new copies of the same offsets.
+        hole: offsets that are missing in the archive before one of `copies`; see `hole_before`.
     """
     planned: list[PlannedSegment] = []
     lost: list[Loss] = []
     waits: list[_Wait] = []
-    for copy in (one for one in copies if not one.was_left):
+    for copy in (failed for failed in copies if not failed.was_left):
         if copy.offsets.last < log_start_offset:
             waits.append(_Wait(copy.offsets, f"below our log start, {log_start_offset}: they expire"))
             continue
@@ -83,7 +84,7 @@ def plan_replacements(
             if not copy.given_up:
                 waits.append(_Wait(copy.offsets, f"a new copy would break the same rule: {copy.verdict_detail}"))
             continue
-        segment = _as_it_was(replica, copy.metadata)
+        segment = _same_segment(replica, copy.metadata)
         loss = _loss(replica, segment, copy, others, max_attempts)
         if loss is not None:
             lost += [] if copy.given_up else [loss]
@@ -99,34 +100,34 @@ def plan_replacements(
 def replacements_of(
     replica: Replica, report: ScanReport, copies: Sequence[FailedCopy], metadata: RemoteLogMetadata, max_attempts: int
 ) -> Replacements:
-    """`plan_replacements` with all that scan and metadata know of the partition."""
+    """Call `plan_replacements` with what the scan and the metadata hold of the partition."""
     partition, hole = replica.topic_id_partition, None
     if any(map(fails_by_neighbours, copies)):
         rows, decisions = metadata.list_segments(partition), metadata.skipped_offsets(partition)
         divergences = metadata.divergences(partition)
         for history in sorted({row.history for row in rows}):
-            of_one = [row.metadata for row in rows if row.history == history]
-            found = hole_before(copies, of_one, decisions)
-            hole = hole or (None if found is None else _answered_by_none(found, history, rows, divergences))
+            of_history = [row.metadata for row in rows if row.history == history]
+            found = hole_before(copies, of_history, decisions)
+            hole = hole or (None if found is None else _hole_of_partition(found, history, rows, divergences))
     return plan_replacements(
         replica,
         copies,
-        others=[one for one in report.replicas if one.topic_id_partition == partition and one is not replica],
+        others=[other for other in report.replicas if other.topic_id_partition == partition and other is not replica],
         log_start_offset=metadata.retention_state(partition).log_start_offset,
         max_attempts=max_attempts,
         hole=hole,
     )
 
 
-def believed(
+def without_doubtful(
     replacements: Replacements, copies: Sequence[FailedCopy], doubt: Callable[[RemoteLogSegmentMetadata], str | None]
 ) -> Replacements:
-    """`replacements`, unless the store is in doubt: then nothing of the partition is copied again.
+    """Return `replacements`; if the store is in doubt, hold the partition back instead.
 
     Args:
-        replacements: what is planned of `copies`.
+        replacements: what is planned for `copies`.
         copies: the failed segments of one partition.
-        doubt: why a failed segment may not be taken for lost, None if it may; see `StoreWitness`.
+        doubt: returns why a failed segment may not count as lost, None if it may; see `StoreWitness`.
     """
     failed = {copy.segment_id.id: copy.metadata for copy in copies}
     for planned in replacements.segments:
@@ -138,20 +139,21 @@ def believed(
 
 
 def before_divergence(copies: Sequence[FailedCopy], divergence: HeldBackPartition | None) -> Sequence[FailedCopy]:
-    """Those that lie wholly before what a divergence is about: of the others nobody knows which history will answer."""
+    """Return the copies that end before a divergence: for later ones the history to follow is not decided."""
     return [copy for copy in copies if divergence is None or copy.offsets.last < divergence.next_offset]
 
 
 def fails_by_neighbours(copy: FailedCopy) -> bool:
-    """Whether it is right by itself: it fails by what lies beside it, and a copy of the same offsets would as well."""
+    """Return whether the segment fails only because of its neighbours; a copy of the same offsets would fail, too."""
     return bool(copy.broken_rules) and RULES_ABOUT_NEIGHBOURS.issuperset(copy.broken_rules)
 
 
 def hole_before(
     copies: Sequence[FailedCopy], rows: Iterable[RemoteLogSegmentMetadata], decisions: Sequence[SkippedOffsets]
 ) -> OffsetRange | None:
-    """The first offsets that are missing in the archive before a segment that fails by that alone, and that nobody
-    decided about. `rows` are the partition's segments of one history in any state.
+    """Return the first undecided offsets that are missing before a segment that fails only because of them.
+
+    `rows` are the partition's segments of one history in any state.
     """
     finished = sorted((row for row in rows if row.is_finished), key=lambda row: row.end_offset)
     suspects = {copy.segment_id for copy in copies if fails_by_neighbours(copy) and not copy.given_up}
@@ -164,23 +166,25 @@ def hole_before(
 def record_losses(
     report: ScanReport, plan: CopyPlan, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]], store: FailedCopies
 ) -> None:
-    """Store which failed segments no source can replace, by this plan; of partitions that the scan did not show, what
-    was known stays.
+    """Store which failed segments no source can replace, according to this plan.
+
+    For partitions that the scan did not show, the stored losses stay.
     """
     seen = {replica.topic_id_partition for replica in report.replicas if replica.chosen}
     lost = {loss.segment_id: loss.why for held in plan.held_back for loss in held.lost if not loss.in_source}
     for partition, copies in failed.items():
         ids = [copy.segment_id for copy in copies if not copy.given_up]
         known = {copy.segment_id: copy.lost_because for copy in copies}
-        if partition in seen and any(known[one] != lost.get(one) for one in ids):
-            store.note_losses(partition, {one: lost[one] for one in ids if one in lost})
+        if partition in seen and any(known[segment_id] != lost.get(segment_id) for segment_id in ids):
+            store.note_losses(partition, {segment_id: lost[segment_id] for segment_id in ids if segment_id in lost})
 
 
-def _answered_by_none(
+def _hole_of_partition(
     hole: OffsetRange, history: int, rows: Sequence[SegmentRow], divergences: Sequence[Divergence]
 ) -> OffsetRange | None:
-    """What of a hole in one history is a hole of the partition: below where a later history begins, and in no segment
-    of that one that was copied whole.
+    """Return the first part of a hole in one history that is a hole of the partition.
+
+    That is the part below the start of any later history and in no FINISHED segment of a later history.
     """
     last = last_offset_of(history, divergences)
     answered = OffsetRange(hole.first, hole.last if last is None else min(hole.last, last))
@@ -199,8 +203,8 @@ class _Wait(NamedTuple):
     why: str
 
 
-def _as_it_was(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegment | None:
-    """The rolled segment of the replica with the same offsets and epochs."""
+def _same_segment(replica: Replica, failed: RemoteLogSegmentMetadata) -> LogSegment | None:
+    """Return the replica's rolled segment with the same offsets and leader epochs."""
     segment = replica.segment_at(failed.start_offset)
     if segment is None or segment.active or segment.end_offset != failed.end_offset:
         return None
@@ -221,7 +225,7 @@ def _loss(
 
 def _why_no_more(copy: FailedCopy) -> str:
     times = "once" if copy.superseded == 1 else f"{copy.superseded} times"
-    tried = f"copied anew {times}, and it failed again" if copy.superseded else "nothing is to be copied anew"
+    tried = f"copied again {times}, and it failed again" if copy.superseded else "nothing is to be copied again"
     return f"{tried}: {copy.verdict_detail}; the source still has them"
 
 
@@ -245,10 +249,10 @@ def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> s
         f"broker {other_replica.replica_id.broker_id}"
         for other_replica in others
         if other_replica.log_start_offset <= failed.end_offset
-        and (found := _as_it_was(other_replica, failed)) is not None
+        and (found := _same_segment(other_replica, failed)) is not None
         and found.reason is not IneligibleReason.COMPACTED_SEGMENT
     ]
-    return f"; as it was it is on {' and '.join(brokers)}: let one of them lead" if brokers else ""
+    return f"; {' and '.join(brokers)} still has it unchanged: let a broker that has it lead" if brokers else ""
 
 
 def _held_back(
@@ -260,7 +264,7 @@ def _held_back(
         detail = _listed([str(loss) for loss in lost]) + "; see ./tiering skip"
         return HeldBackPartition(partition, lost[0].offsets.first, reason, detail, lost=tuple(lost))
     if hole is not None:
-        detail = f"offsets {hole} are missing in the archive, behind and before what was copied; see ./tiering skip"
+        detail = f"offsets {hole} are missing in the archive, between copied segments; see ./tiering skip"
         return HeldBackPartition(partition, hole.first, HeldBack.HOLE, detail, hole)
     if waits:
         detail = _listed([f"offsets {wait.offsets}: {wait.why}" for wait in waits])

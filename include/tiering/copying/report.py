@@ -201,7 +201,7 @@ def _again(plan: CopyPlan, names: TopicNames) -> tuple[Table, ...]:
         if s.supersedes is not None
     )
     return (
-        (Table("copied anew, as they failed the quality gate", ("partition", "offsets", "segment id"), rows),)
+        (Table("copied again, as they failed the quality gate", ("partition", "offsets", "segment id"), rows),)
         if rows
         else ()
     )

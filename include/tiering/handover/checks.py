@@ -1,7 +1,7 @@
-"""Named checks of a handover: what they evaluate, as plain values, and what one is and says.
+"""Named checks of a handover: the values that they evaluate, the form of a check, and its results.
 
-The values are what brokers say, what the leader's disk shows, what is remote and what was published. `run_checks.py`
-gathers them. A check is a pure function over them, of a topic or of one of its partitions.
+The values come from brokers, the leader's disk, the stored segment metadata and the brokers' metadata topic;
+`run_checks.py` gathers them. A check is a pure function of them, about a topic or about one of its partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,9 +18,9 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class BrokerCapabilities:
-    """One broker as it describes itself. None: it does not say.
+    """One broker as it describes itself. None: it does not show the value.
 
-    `lists_remote_offsets`: it can be asked for its earliest local and its latest tiered offset.
+    `lists_remote_offsets`: it reports its earliest local and its latest tiered offset.
     """
 
     broker_id: int
@@ -32,8 +32,9 @@ class BrokerCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class LeaderOffsets:
-    """What the leader says of one partition. `latest_tiered` is inclusive, None if nothing is; the other two ends are
-    exclusive.
+    """Offsets of one partition as its leader reports them.
+
+    `latest_tiered` is inclusive, None if nothing is tiered. `last_stable_offset` and `high_watermark` are exclusive.
     """
 
     leader: int
@@ -47,10 +48,11 @@ class LeaderOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LeaderReplica:
-    """The leader's replica as its disk shows it. `active_base` is the first offset of the active segment.
+    """The leader's replica as read from its disk. `active_base` is the first offset of the active segment.
 
-    `recovery_point`: below it everything was flushed. `waiting`: rolled segments that are not remote yet, each with its
-    first offset and why it cannot be copied now; None: it can. `bytes_per_second`: at which producers fill it.
+    `recovery_point` (exclusive): everything below it was flushed. `waiting`: rolled segments that are not remote yet,
+    each with its first offset and the reason why it cannot be copied now; None if it can. `bytes_per_second`: the rate
+    at which producers append to it.
     """
 
     broker_id: int
@@ -63,7 +65,7 @@ class LeaderReplica:
 
 @dataclass(frozen=True, slots=True)
 class SeededSegment:
-    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, as the gate named them.
+    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, with their messages.
 
     `passed_deep`: a verification that read every byte passed it, and none failed it since.
     """
@@ -87,10 +89,11 @@ class PublishedSegment:
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicState:
-    """`__remote_log_metadata` on this cluster. `unreadable`: position and reason of each record that brokers stop at.
+    """`__remote_log_metadata` on this cluster.
 
-    `published`: what it holds of the topic that is handed over, whoever wrote it. `removed`: what somebody else wrote
-    of it and deleted again; brokers keep its offsets.
+    `unreadable`: position and reason of each record at which brokers stop reading. `published`: segments of the topic
+    that is handed over, from all writers. `removed`: segments of it that another writer published and deleted again;
+    brokers do not lower the offsets that they read from them.
     """
 
     configs: Mapping[str, str]
@@ -101,7 +104,7 @@ class MetadataTopicState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDiskSpace:
-    """Room in the log directories of one broker; None: nobody here can see it."""
+    """Free bytes in the log directories of one broker; None if they cannot be read from here."""
 
     broker_id: int
     free_bytes: int | None
@@ -109,8 +112,10 @@ class BrokerDiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class StoreProperties:
-    """Our own store: its layout, the directory of a `file://` one, and what that layout's plugin expects as custom
-    metadata of every segment.
+    """The platform's store.
+
+    `directory` is set for a `file://` store. `wants_custom_metadata`: the brokers' plugin for this layout expects
+    custom metadata with every segment.
     """
 
     layout: str
@@ -120,9 +125,11 @@ class StoreProperties:
 
 @dataclass(frozen=True, slots=True)
 class HandoverPartition:
-    """All about one partition. None: the brokers, or the log directories, do not answer for it; `problem` says why.
+    """The evidence about one partition.
 
-    `histories` says what is archived of other histories than the source's, and empty if nothing is that matters.
+    `offsets` is None if no broker reports them, `replica` if no readable log directory has it; `problem` says why.
+    `histories` says which archived offsets belong to another history than the source's; empty if the check does not
+    need any.
     """
 
     partition: int
@@ -135,12 +142,12 @@ class HandoverPartition:
     @property
     def seed_end(self) -> int | None:
         """Highest seeded offset, inclusive; None if nothing is seeded."""
-        return max((one.metadata.end_offset for one in self.seed), default=None)
+        return max((segment.metadata.end_offset for segment in self.seed), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenPartition:
-    """What was decided to be handed over of one partition, and the broker's log start, leader and leader epoch then."""
+    """The decided offsets of one partition, and the broker's log start, leader and leader epoch at that time."""
 
     partition: int
     start_offset: int
@@ -152,12 +159,12 @@ class FrozenPartition:
 
 @dataclass(frozen=True, slots=True)
 class HandoverEvidence:
-    """Everything, at one moment. `topic_id_now` is None if the brokers know no topic of this name.
+    """All values that the checks evaluate, at one moment. `topic_id_now` is None if the brokers have no such topic.
 
-    `configs` are the topic's in force, whoever set them; `old_configs` those that are restored at the end. `leases` are
-    sentences about who still copies or deletes. `frozen` is what was stored when the leases were fenced off, empty
-    before. `hold_seconds`: for how long the disks must be able to take what producers bring. `local_target_bytes`: what
-    local.retention.bytes is at the end, -1 for no limit of its own.
+    `configs` are the topic's configs in force, including defaults; `old_configs` those that are in force at the end.
+    `leases` are sentences about batches that still copy or delete. `frozen` is what was stored by the step `fence`,
+    empty before it. `hold_seconds`: for how long the disks must have space for what producers append.
+    `local_target_bytes`: local.retention.bytes at the end, -1 if the topic has no limit of its own.
     """
 
     topic: str
@@ -178,7 +185,7 @@ class HandoverEvidence:
     local_target_bytes: int = UNLIMITED
 
     def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
-        """A numeric config of the topic; -1 where it is absent or no number."""
+        """Return a numeric config of the topic; -1 where it is absent or no number."""
         value = (self.configs if configs is None else configs).get(key, "")
         return int(value) if value.lstrip("-").isdigit() else UNLIMITED
 
@@ -187,7 +194,7 @@ class HandoverEvidence:
 
 
 class CheckOutcome(StrEnum):
-    """REFUSED stops the handover; WAITING may pass by itself; NOTE is for a person and stops nothing."""
+    """REFUSED stops the handover; WAITING may pass without intervention; NOTE informs a person and stops nothing."""
 
     PASSED = "passed"
     NOTE = "note"
@@ -197,9 +204,9 @@ class CheckOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What one named check said of the topic, or of one of its partitions.
+    """The result of one named check, about the topic or about one of its partitions.
 
-    `numbers`: what was found and what was expected. `what_to_do` is empty where nothing is to be done.
+    `numbers`: what was found and what was expected. `what_to_do` is empty where no action is needed.
     """
 
     name: str
@@ -211,7 +218,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a check found that is not as it promises; it becomes a result under the check's name."""
+    """A deviation from what a check promises; it becomes a result under the check's name."""
 
     numbers: str
     what_to_do: str = ""
@@ -224,7 +231,7 @@ CheckFunction = Callable[[HandoverEvidence], Iterator[Remark]]
 
 @dataclass(frozen=True, slots=True)
 class NamedCheck:
-    """`promise`: what holds if it passes. `evaluate` yields nothing then. `steps`: at which it is made."""
+    """A check. `promise`: what holds if it passes. `evaluate` yields the deviations. `steps`: when it is evaluated."""
 
     name: str
     promise: str
@@ -233,12 +240,12 @@ class NamedCheck:
 
 
 def results_of(checks: Iterable[NamedCheck], step: HandoverStep, evidence: HandoverEvidence) -> tuple[CheckResult, ...]:
-    """Of all checks that are made at this step, in their order; one that has no remark passed."""
+    """Return the results of all checks of this step, in their order; a check without a remark has passed."""
     return tuple(result for check in checks if step in check.steps for result in _results(check, evidence))
 
 
 def worst(results: Iterable[CheckResult]) -> CheckOutcome:
-    """REFUSED before WAITING before NOTE before PASSED."""
+    """Return the worst outcome: REFUSED before WAITING before NOTE before PASSED."""
     order = list(CheckOutcome)
     return max((result.outcome for result in results), key=order.index, default=CheckOutcome.PASSED)
 

@@ -1,4 +1,4 @@
-"""Checks of the topic, its brokers and the metadata topic: what has to hold whatever is seeded."""
+"""Checks of the topic, its brokers and the metadata topic, independent of which segments are seeded."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +27,7 @@ def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
         )
         yield Remark(
             f"{evidence.topic} is handed over under id {evidence.topic_id}, {now}",
-            "undo it: what is remote belongs to the old topic, which tiering.on.topic.delete decides about",
+            "undo it: the remote segments belong to the old topic; tiering.on.topic.delete says what happens to them",
         )
 
 
@@ -49,15 +49,15 @@ def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
                 "set it in server.properties with the storage manager's settings and restart the broker",
             )
     if not evidence.brokers:
-        yield Remark("no broker describes itself", "look at cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
+        yield Remark("no broker describes itself", "check cluster.bootstrap_servers", outcome=CheckOutcome.WAITING)
 
 
 def _new_enough(evidence: HandoverEvidence) -> Iterator[Remark]:
     for broker in evidence.brokers:
         if not broker.lists_remote_offsets:
             yield Remark(
-                f"broker {broker.broker_id} cannot say its latest tiered offset: it is older than 3.9",
-                "upgrade it: whether the brokers know what is remote cannot be seen otherwise",
+                f"broker {broker.broker_id} does not report its latest tiered offset: it is older than 3.9",
+                "upgrade it: only this offset shows that the brokers have read which segments are remote",
             )
 
 
@@ -84,9 +84,7 @@ def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 def _metadata_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.metadata_topic is None:
-        yield Remark(
-            "there is no __remote_log_metadata", "brokers create it when remote storage is on: look at their logs"
-        )
+        yield Remark("there is no __remote_log_metadata", "brokers create it when remote storage is on: see their logs")
 
 
 def _metadata_kept(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -95,7 +93,7 @@ def _metadata_kept(evidence: HandoverEvidence) -> Iterator[Remark]:
         if key in configs and configs[key] != wanted:
             yield Remark(
                 f"__remote_log_metadata has {key}={configs[key]} instead of {wanted}",
-                "set it: a record that expires before the one that follows it leaves objects that nobody knows",
+                "set it: if a record expires before the next one about its segment, objects without metadata stay",
             )
 
 
@@ -114,14 +112,15 @@ def _layout(evidence: HandoverEvidence) -> Iterator[Remark]:
         found = broker.storage_manager_class
         if found is None:
             yield Remark(
-                f"broker {broker.broker_id} does not say its storage manager; our layout is {evidence.store.layout}",
+                f"broker {broker.broker_id} does not show its storage manager; the platform's layout is"
+                f" {evidence.store.layout}",
                 "compare remote.log.storage.manager.class.name and its settings with remote_storage.* yourself",
                 outcome=CheckOutcome.NOTE,
             )
         elif found != expected:
             yield Remark(
-                f"broker {broker.broker_id} reads with {found}, our layout "
-                f"{evidence.store.layout} is that of {expected}",
+                f"broker {broker.broker_id} reads with {found}, the platform's layout"
+                f" {evidence.store.layout} is that of {expected}",
                 "seeded segments could not be read: use the store and layout that the brokers have",
             )
 
@@ -132,8 +131,8 @@ def _directory(evidence: HandoverEvidence) -> Iterator[Remark]:
     for directory in sorted(shown):
         if wanted is not None and directory.rstrip("/") != wanted.rstrip("/"):
             yield Remark(
-                f"brokers keep remote segments in {directory}, our store is {wanted}",
-                "point remote_storage.url at the directory of the brokers, all of which need the same one",
+                f"brokers keep remote segments in {directory}, the platform's store is {wanted}",
+                "set remote_storage.url to the directory of the brokers; all brokers need the same one",
             )
     if not shown:
         yield Remark(
@@ -147,7 +146,7 @@ def _exact(evidence: HandoverEvidence) -> Iterator[Remark]:
     for partition in evidence.partitions:
         if partition.offsets is None:
             yield Remark(
-                partition.problem or "its leader gives no offsets",
+                partition.problem or "its leader reports no offsets",
                 "a handover needs the brokers' own log start, high watermark and last stable offset",
                 partition.partition,
                 CheckOutcome.WAITING,
@@ -162,19 +161,20 @@ def _leader_readable(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 partition.problem
                 or f"the log directory of its leader, broker {partition.offsets.leader}, is not read here",
-                "name it in log_dirs, or move the leadership to a broker whose log directory is",
+                "add it to log_dirs, or move the leadership to a broker whose log directory is listed there",
                 partition.partition,
             )
         elif partition.replica.broker_id != partition.offsets.leader:
             yield Remark(
-                f"read was broker {partition.replica.broker_id}, the leader is broker {partition.offsets.leader}",
-                "leadership is moving: again in a moment",
+                f"the replica of broker {partition.replica.broker_id} was read, the leader is broker"
+                f" {partition.offsets.leader}",
+                "the leadership is moving: repeat in a moment",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
 
 
-def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
+def _disk_space(evidence: HandoverEvidence) -> Iterator[Remark]:
     hours = evidence.hold_seconds / 3600
     for disk in evidence.disks:
         rate = sum(
@@ -185,15 +185,16 @@ def _room(evidence: HandoverEvidence) -> Iterator[Remark]:
         needed_bytes = int(rate * evidence.hold_seconds)
         if disk.free_bytes is None:
             yield Remark(
-                f"nobody here sees the disks of broker {disk.broker_id}; {hours:g} h need {needed_bytes} bytes",
-                "look there: while the overrides hold, nothing of the topic is deleted",
+                f"the disks of broker {disk.broker_id} cannot be read from here; {hours:g} h need {needed_bytes} bytes",
+                "check them on that broker: while the overrides are in force, nothing of the topic is deleted",
                 outcome=CheckOutcome.NOTE,
             )
         elif disk.free_bytes < needed_bytes:
             yield Remark(
                 f"broker {disk.broker_id} has {disk.free_bytes} bytes free, {hours:g} h at {rate:.0f} bytes a second"
                 f" need {needed_bytes}",
-                "while overrides hold, nothing of the topic is deleted: free some or lower tiering.handover.hold.hours",
+                "while overrides are in force, nothing of the topic is deleted: free disk space, or lower"
+                " tiering.handover.hold.hours",
             )
 
 
@@ -201,15 +202,15 @@ def _retention_bytes_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
-            "somebody changed it: brokers before 4.3.2 count local and remote copies twice at the switch and delete"
-            " records that are within it. ./tiering handover TOPIC --undo, then begin again",
+            "it was changed from outside: brokers before 4.3.2 count local and remote copies twice at the switch and"
+            " delete records that are within it. ./tiering handover TOPIC --undo, then begin again",
         )
 
 
 def _retention_ms_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
-            f"retention.ms is {limit}", "somebody changed it. ./tiering handover TOPIC --undo, then begin again"
+            f"retention.ms is {limit}", "it was changed from outside. ./tiering handover TOPIC --undo, then begin again"
         )
 
 
@@ -218,14 +219,14 @@ def _local_retention_override(evidence: HandoverEvidence) -> Iterator[Remark]:
         if (limit := evidence.limit(key)) >= 0:
             yield Remark(
                 f"{key} is {limit}",
-                "local segments would be deleted at the switch, before anybody saw that the brokers serve the remote"
-                " ones. ./tiering handover TOPIC --undo, then begin again",
+                "local segments would be deleted at the switch, before it was checked that the brokers serve the"
+                " remote ones. ./tiering handover TOPIC --undo, then begin again",
             )
 
 
 def _no_leases(evidence: HandoverEvidence) -> Iterator[Remark]:
     for sentence in evidence.leases:
-        yield Remark(sentence, "it ends by itself, or its lease does", outcome=CheckOutcome.WAITING)
+        yield Remark(sentence, "wait until the batch or its lease ends", outcome=CheckOutcome.WAITING)
 
 
 CLUSTER_CHECKS: Final = (
@@ -251,7 +252,7 @@ CLUSTER_CHECKS: Final = (
     NamedCheck("store-is-the-brokers", "the brokers read where the platform writes", _directory, _BOTH),
     NamedCheck("bounds-are-exact", "offsets come from the leaders themselves", _exact, _ALWAYS),
     NamedCheck("leader-is-read", "segments are read from the leader's replica", _leader_readable, _BOTH),
-    NamedCheck("disks-have-room", "disks have space for new records while nothing is deleted", _room, _BOTH),
+    NamedCheck("disks-have-room", "disks have space for new records while nothing is deleted", _disk_space, _BOTH),
     NamedCheck(
         "retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _retention_bytes_override, _LAST
     ),

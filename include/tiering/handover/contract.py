@@ -1,11 +1,12 @@
-"""Handovers of topics to their brokers: how far each has come, what it has to put back, and which are forgotten.
+"""Handovers of topics to their brokers: the step of each, the configs that it must restore, and which are forgotten.
 
-A handover outlives whoever drives it. Its step, the old value of every config that it changes and the offsets that it
-seeds are stored before anything follows from them. One process drives it at a time, under a lease by the database's
-clock with a token that every change shows; a handover that goes on and has no driver is somebody's who died.
+A handover is independent of the process that drives it. Its step, the old value of every config that it changes and
+the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease by
+the database's clock, and shows the token of that lease with every change. The driver of an active handover without a
+valid lease has died.
 
-A handover is forgotten if nobody carries it on while configs of its topic stand at values that only a handover wants,
-or while the topic is nobody's: what is not copied then goes with the brokers' retention.
+A handover is forgotten if no process continues it while configs of its topic have values that only a handover needs,
+or while the topic has no owner: brokers then delete by retention what is not copied.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,7 +23,7 @@ from include.tiering.units import format_duration
 
 @dataclass(frozen=True, slots=True)
 class LocalRetention:
-    """What local retention is to become at the end; None leaves, or puts back, what the topic had."""
+    """Local retention at the end of a handover. None keeps, or restores, the value that the topic had."""
 
     local_retention_ms: int | None = None
     local_retention_bytes: int | None = None
@@ -32,9 +33,9 @@ class LocalRetention:
 class Handover:
     """One handover of one topic. Times are the database's.
 
-    `step` is to be done next, or again. `detail` says in a sentence what it last waited or stopped for. `plan_hash` is
-    that of what was put before a person, `approval` who agreed to it. `driven_until_ms`: the end of the newest lease to
-    drive it, 0 once it was given back.
+    `step` is the next step, or one to be repeated. `detail` says in a sentence why it last waited or stopped.
+    `plan_hash` is the hash of the plan that was proposed for approval, `approval` its approval. `driven_until_ms` is
+    the end (exclusive) of the newest lease to drive it, 0 once that was released.
     """
 
     handover_id: Uuid
@@ -54,15 +55,15 @@ class Handover:
 
     @property
     def run_id(self) -> str:
-        """Under which it leases partitions: the same whoever drives it."""
+        """The run id of its partition leases, the same for all its drivers."""
         return f"handover:{self.handover_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionOverride:
-    """One config of the topic that the handover changes. None: the topic had no value of its own.
+    """One config of the topic that the handover changes.
 
-    `restored`: the brokers confirmed that it has its final value again.
+    `old_value` is None if the topic had no value of its own. `restored`: the brokers confirmed its final value.
     """
 
     key: str
@@ -73,10 +74,10 @@ class RetentionOverride:
 
 @dataclass(frozen=True, slots=True)
 class SeededPartition:
-    """What is handed over of one partition. Offsets are inclusive; `end_offset` is `start_offset` - 1 if nothing is.
+    """The offsets of one partition that are handed over. Inclusive; `end_offset` is `start_offset` - 1 without any.
 
-    `log_start_offset`, `leader` and `leader_epoch` are the broker's when this was decided. Below `compared_offset`
-    (exclusive) brokers served from remote storage what was copied.
+    `log_start_offset`, `leader` and `leader_epoch` are the broker's values when this was decided. Records below
+    `compared_offset` (exclusive) were compared: brokers served from remote storage what had been copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -89,12 +90,13 @@ class SeededPartition:
 
     @property
     def is_empty(self) -> bool:
+        """Whether nothing of the partition is handed over."""
         return self.end_offset < self.start_offset
 
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """The right to carry one handover on, until it expires or is given back."""
+    """The lease under which one process drives one handover, until it expires or is released."""
 
     handover_id: Uuid
     driver: str
@@ -106,11 +108,11 @@ class HandoverStore(Protocol):
     """Handovers of one cluster. Every change is one transaction, dated by the database's clock."""
 
     def now_ms(self) -> int:
-        """The database's clock."""
+        """Return the database's time."""
         ...
 
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
-        """Begin at the first step, ACTIVE. The same id with the same topic is harmless and changes nothing.
+        """Store a new handover: ACTIVE, at the first step. Idempotent for the same id and topic.
 
         Raises:
             StateConflictError: the topic has another handover that has not ended.
@@ -118,118 +120,172 @@ class HandoverStore(Protocol):
         ...
 
     def handover(self, handover_id: Uuid) -> Handover:
-        """Raises StateConflictError if there is none."""
+        """Return this handover.
+
+        Raises:
+            StateConflictError: there is none with this id.
+        """
         ...
 
     def latest(self, topic_id: Uuid) -> Handover | None:
-        """The newest handover of this topic, ended or not."""
+        """Return the newest handover of this topic, ended or not."""
         ...
 
     def open_handovers(self) -> Sequence[Handover]:
-        """Those that have not ended, by topic."""
+        """Return the handovers that have not ended, ordered by topic."""
         ...
 
     def drive(self, handover_id: Uuid, driver: str, *, lease_ms: int) -> Drive | None:
-        """The right to carry it on; None while another driver has it. The same driver takes its own over."""
+        """Take the lease to drive a handover. The same driver may take it again, with a new token.
+
+        Returns:
+            The lease; None while another driver has an unexpired one.
+
+        Raises:
+            StateConflictError: there is no such handover.
+        """
         ...
 
     def renew(self, drive: Drive, *, lease_ms: int) -> Drive:
-        """Prolong. Raises LeaseLostError: somebody else drives, or it was given back."""
+        """Prolong the lease to `lease_ms` from now.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def release(self, drive: Drive) -> None:
-        """Give it back; harmless if it was lost."""
+        """Release the lease. Without effect if it was lost."""
         ...
 
     def advance(
         self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
     ) -> Handover:
-        """Compare-and-set of the step, with an event. Repeating a change that was made is harmless.
+        """Set the step if it is `expected`, and record an event. Idempotent: at `step` already, nothing changes.
+
+        Args:
+            drive: the lease.
+            step: the new step.
+            expected: the step that it must have now.
+            detail: replaces the detail of the handover.
+            event: text of the event; without it, which step is done and which one is next.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another driver took the lease, or it was released.
             StateConflictError: it is at neither of the two steps.
         """
         ...
 
     def set_state(self, drive: Drive, state: HandoverState, *, detail: str) -> Handover:
-        """Change the state, with an event unless it is the same one.
+        """Set the state and its detail; record an event if the state changes.
 
         Raises:
-            LeaseLostError
-            StateConflictError: it has ended.
+            LeaseLostError: another driver took the lease, or it was released.
+            StateConflictError: it has ended in another state.
         """
         ...
 
     def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
-        """Store old values, before any of these configs is changed; returns all retention overrides, by key.
+        """Store the old values of configs before any of them is changed.
 
-        A key that is stored and not restored takes the value of a later look, which somebody has set since; unless that
-        is our own value. Raises LeaseLostError.
+        For a key that is stored and not restored, a different old value replaces the stored one: it was set from
+        outside since. The value that the handover itself sets does not.
+
+        Returns:
+            All retention overrides of the handover, ordered by key.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
         """
         ...
 
     def overrides(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
-        """By key."""
+        """Return all retention overrides of the handover, ordered by key."""
         ...
 
     def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
-        """Note that these configs have their final values. Raises LeaseLostError."""
+        """Store that these configs have their final values. Keys without an override are ignored.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
-        """Replace what is handed over. Raises LeaseLostError."""
+        """Replace all seeded partitions of the handover.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
-        """By partition."""
+        """Return the seeded partitions, ordered by number."""
         ...
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
-        """Raise `compared_offset` of a seeded partition; a lower one changes nothing. Raises LeaseLostError."""
+        """Raise `compared_offset` (exclusive) of a seeded partition; a lower offset changes nothing.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
-        """Take the lease of a partition in a role, so that every older token of it is refused from now on; None while
-        a batch holds it. What another driver of this handover held is taken over. `WorkStore` releases it.
+        """Take the lease of a partition in a role, so that every older token of it is refused from then on.
+
+        A lease that another driver of this handover took is taken over. `WorkStore.release` releases it.
+
+        Returns:
+            The lease; None while a batch has it.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another driver took the lease of the handover, or it was released.
         """
         ...
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:
-        """Put a plan before a person: one with another hash than before takes the approval away. LeaseLostError."""
+        """Store a plan for approval. A plan with another hash than before removes the approval.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
-        """Agree, with an event. The first approval of a plan stays. It needs no lease: a person is no driver.
+        """Store the approval of a plan and record an event. Idempotent: the first approval of a plan stays.
+
+        It needs no lease, as the person who approves does not drive the handover.
 
         Raises:
-            StateConflictError: another plan, or none, was put before anybody.
+            StateConflictError: another plan, or none, was proposed.
         """
         ...
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
-        """Replace what the checks of this step said. Raises LeaseLostError."""
+        """Replace the results of the checks of this step.
+
+        Raises:
+            LeaseLostError: another driver took the lease, or it was released.
+        """
         ...
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Of one step, or of all, in the order in which they were made."""
+        """Return the results of the checks of one step, or of all steps, in the order in which they were made."""
         ...
 
 
 ALONE_MS: Final = 5 * 60 * 1000
-"""A driver that has been gone for longer died: between two tasks of a DAG run lies less."""
+"""A driver that has had no lease for longer has died: two tasks of a DAG run follow each other sooner."""
 PERSON_MS: Final = 24 * 60 * 60 * 1000
-"""How long a person may let a handover wait before somebody is told again."""
+"""How long a handover may wait for a person before it is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenHandover:
-    """`since_ms`: when anybody last did anything about it, by the database's clock. `message` is for a person."""
+    """A handover without progress. `since_ms`: time of its last change or lease, by the database's clock."""
 
     handover: Handover
     since_ms: int
@@ -237,24 +293,26 @@ class ForgottenHandover:
 
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
-    """Those that ought to go on and have no driver, and those that wait for a person for too long."""
+    """Return active handovers that have had no driver for ALONE_MS, and those that wait for a person for PERSON_MS."""
     return [found for open_handover in open_handovers if (found := _forgotten(open_handover, now_ms)) is not None]
 
 
 def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
     is_parked = handover.state is HandoverState.PARKED
-    # A lease that ends an hour ahead was taken by a clock that was ahead: nobody drives under it.
+    # A lease that ends much later was taken while the clock was ahead: its driver has no valid lease.
     is_driven = now_ms < handover.driven_until_ms <= now_ms + ALONE_MS
     if not (handover.state.holds_overrides or is_parked) or is_driven:
         return None
     since_ms = min(now_ms, max(handover.driven_until_ms, handover.updated_at_ms))
     idle_ms = now_ms - since_ms
-    is_a_persons = is_parked or handover.state is HandoverState.STOPPED or handover.step is HandoverStep.APPROVAL
-    if idle_ms <= (PERSON_MS if is_a_persons else ALONE_MS):
+    needs_a_person = is_parked or handover.state is HandoverState.STOPPED or handover.step is HandoverStep.APPROVAL
+    if idle_ms <= (PERSON_MS if needs_a_person else ALONE_MS):
         return None
-    waits = "is parked" if is_parked else "waits for a person" if is_a_persons else "has no driver any more"
+    waits = "is parked" if is_parked else "waits for a person" if needs_a_person else "has no driver any more"
     meanwhile = (
-        "nobody copies or expires the topic" if is_parked else "its overrides hold: nothing of the topic expires"
+        "the topic is neither copied nor expired"
+        if is_parked
+        else "its retention overrides are in force: nothing of the topic expires"
     )
     ways_out = f"./tiering handover {handover.topic} --resume" + ("" if is_parked else ", or --undo")
     return ForgottenHandover(

@@ -1,39 +1,39 @@
-"""What is to be handed over: copied, verified, decided, put before a person, fenced off and looked at once more.
+"""Copy, verify and decide what is handed over, have it approved, fence the topic off and repeat all checks.
 
-**Copy** from the broker's log start on, round after round, until only the active segments are left.
+**Copy** from the broker's log start, round after round, until only the active segments are left.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     round       a plan was stored and copied             what a batch of copies leaves       the next round
-    looked      nothing rolled is left that can be       everything copied, step `copy`      the next try finds nothing
+    checked     no rolled segment is left that can be    everything copied, step `copy`      the next try finds nothing
                 copied                                                                       to do
 
-Producers go on, so a round meets what was rolled while the one before it copied; rounds get shorter as long as copying
-is faster. What has just been rolled and is not flushed yet is waited for. What lies above the last stable offset is
-left to the broker, which cannot copy it before either.
+Producers continue, so each round copies what was rolled during the round before it; rounds get shorter as long as
+copying is faster than producing. The step waits for segments that were just rolled and are not flushed yet. Segments
+above the last stable offset are left to the broker, which cannot copy them earlier either.
 
-**Gate and approval**: what is to be handed over is read back and checked, then put before a person.
+**Quality check and approval**: the segments are read back and checked, then a person is asked to approve.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    verified    every segment has a verdict; if it is    verdicts                            the next try reads those
-                asked for, by a look at every byte                                           that have not passed so
+    verified    every segment has a verdict; a deep      verdicts                            the next try reads segments
+                one if handovers require that                                                without such a verdict
     decided     offsets by partition are stored          what was decided                    the next try replaces it
     proposed    the plan's hash is stored                a question                          the next try: the same plan
                                                                                              has the same hash
 
-**Fence**: from here on nobody copies or expires the topic, and what is handed over does not change any more.
+**Fence**: from here on no batch copies or expires the topic, and what is handed over does not change any more.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    owner       the topic is `handing-over`              nobody's topic                      the next try, or an undo
-    drained     every lease was ours once, so every      leases that expire                  the next try
-                older token is refused
+    owner       the owner is `handing-over`              a topic without copies              the next try, or an undo
+    drained     this handover had every lease once, so   leases that expire                  the next try
+                every older token is refused
     cleared     no attempt is left that never was        the same                            the next try
                 FINISHED
     decided     offsets, log start, leader and epoch     all of it                           the next try replaces it
                 are stored
 
-A batch that works on the topic sees the owner before its next FINISHED, abandons its attempt and gives its lease back;
-one that died has a lease that ends. What was copied since the approval is handed over too, if it passed the gate: the
-approved segments must be the first of them, or a person is asked again.
+A batch that works on the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
+the lease of a batch that died expires. Segments that were copied since the approval are handed over too, if they
+passed verification. The approved segments must come first, otherwise a person is asked again.
 """
 
 import hashlib
@@ -57,23 +57,23 @@ _LEFT_TO_THE_BROKER: Final = frozenset(
 _SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
 _MOST_NAMED: Final = 3
 _NEXT_ROUND_SECONDS: Final = 5.0
-"""Brokers write their recovery points down once a minute."""
+"""Brokers write their recovery points once a minute, so shorter pauses would find nothing new."""
 
 
 def copy_until_active(run: HandoverRun) -> StepResult:
-    """Copy rounds until a look finds nothing more; nothing is copied behind the fence."""
+    """Copy in rounds until no rolled segment is left; from the step `fence` on nothing is copied."""
     handover = run.handover
     if run.ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
         return DONE
     limits, clock = run.ports.limits, run.ports.clock
-    rounds, copied_at, said = 0, clock.monotonic(), ""
+    rounds, copied_at, last_message = 0, clock.monotonic(), ""
     while rounds < limits.max_rounds:
         run.renew()
         done = run.ports.actions.copy_round(handover.topic, run.ports.new_run_id())
         left = _left(evidence_of(run).partitions)
-        words = f"{done.copied_segments} segments copied, {len(left)} rolled ones are left"
-        if words != said:
-            run.on_message(said := words)
+        message = f"{done.copied_segments} segments copied, {len(left)} rolled segments are left"
+        if message != last_message:
+            run.on_message(last_message := message)
         if not left:
             return DONE
         if done.copied_segments:
@@ -83,11 +83,11 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         if stuck.end is StepEnd.STOP or done.failed or clock.monotonic() - copied_at >= limits.watch_seconds:
             return stuck
         clock.sleep(_NEXT_ROUND_SECONDS)
-    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll faster than copied")
+    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll segments faster than they are copied")
 
 
 def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str | None]]:
-    """(partition, first offset, reason) of rolled segments that are ours to copy."""
+    """Return (partition, first offset, reason) of the first rolled segment of each partition that is to be copied."""
     return [
         (partition.partition, first, reason)
         for partition in partitions
@@ -98,21 +98,21 @@ def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str |
 
 
 def _expired(run: HandoverRun, left: Sequence[tuple[int, int, str | None]]) -> list[str]:
-    """What was remote and is not any more, while the broker has it still: nothing is copied a second time."""
+    """Say which segments have expired here while the broker still has them: they are not copied a second time."""
     handover, found = run.handover, []
     for number, first, reason in left:
         partition = TopicIdPartition(handover.topic_id, number, handover.topic)
         highest = run.ports.metadata.highest_copied_offset(partition)
         if reason is None and highest is not None and first <= highest:
             found.append(
-                f"partition {number}, offset {first}: it was copied up to offset {highest} and has expired here, the"
-                " broker has it still: raise its log start (kafka-delete-records)"
+                f"partition {number}, offset {first}: it was copied up to offset {highest} and has expired here, but"
+                " the broker still has it: raise the broker's log start (kafka-delete-records)"
             )
     return found
 
 
 def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired: Sequence[str]) -> StepResult:
-    """Nothing went on, and something is left: the rule that holds it says whether waiting helps."""
+    """Decide what follows if a round copied nothing and segments are left: wait, or stop for a person."""
     named = [f"partition {partition}, offset {first}: {reason or 'not copied'}" for partition, first, reason in left]
     sentences = [*done.failed, *done.held_back, *expired, *named][:_MOST_NAMED]
     is_for_a_person = bool(expired) and not (done.failed or done.held_back)
@@ -123,7 +123,7 @@ def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired
 
 
 def check_quality(run: HandoverRun) -> StepResult:
-    """Verify what has not passed as deeply as is asked for, then look at everything that is to be handed over."""
+    """Verify segments that have not passed at the required depth, then check everything that is to be handed over."""
     evidence = verified(run)
     result = evaluate_checks(run, HandoverStep.QUALITY_CHECK, evidence)
     if result.end is StepEnd.DONE:
@@ -132,21 +132,21 @@ def check_quality(run: HandoverRun) -> StepResult:
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
-    """Evidence in which every segment of the seed has a verdict of now. Raises RemoteStorageUnavailableError."""
+    """Verify what has no sufficient verdict and return evidence with it. Raises RemoteStorageUnavailableError."""
     evidence = evidence_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
     size_bytes = 0
-    for one in evidence.partitions:
-        unread = [segment.metadata for segment in one.seed if _is_to_be_read(segment, deep=deep)]
+    for seeded in evidence.partitions:
+        unread = [segment.metadata for segment in seeded.seed if _is_to_be_read(segment, deep=deep)]
         if unread:
-            partition = TopicIdPartition(evidence.topic_id, one.partition, evidence.topic)
+            partition = TopicIdPartition(evidence.topic_id, seeded.partition, evidence.topic)
             wanted[partition] = frozenset(metadata.remote_log_segment_id for metadata in unread)
             size_bytes += sum(metadata.segment_size_bytes for metadata in unread)
     if not wanted:
         return evidence
     if deep:
-        run.on_message(f"{sum(map(len, wanted.values()))} segments are read back whole, {format_bytes(size_bytes)}")
+        run.on_message(f"every byte of {sum(map(len, wanted.values()))} segments is read, {format_bytes(size_bytes)}")
     run.ports.actions.verify(wanted)
     return evidence_of(run)
 
@@ -156,21 +156,21 @@ def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
 
 
 def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
-    """What is handed over as things are; partitions whose leader does not answer are left out."""
+    """Return what would be handed over now; partitions whose leader does not answer are left out."""
     seed = []
-    for one in evidence.partitions:
-        if one.offsets is None:
+    for found in evidence.partitions:
+        if found.offsets is None:
             continue
-        start = one.seed[0].metadata.start_offset if one.seed else one.offsets.earliest
-        end = one.seed_end if one.seed_end is not None else start - 1
-        partition = TopicIdPartition(evidence.topic_id, one.partition, evidence.topic)
-        offsets = one.offsets
+        offsets = found.offsets
+        start = found.seed[0].metadata.start_offset if found.seed else offsets.earliest
+        end = found.seed_end if found.seed_end is not None else start - 1
+        partition = TopicIdPartition(evidence.topic_id, found.partition, evidence.topic)
         seed.append(SeededPartition(partition, start, end, offsets.earliest, offsets.leader, offsets.leader_epoch))
     return seed
 
 
 def ask_approval(run: HandoverRun) -> StepResult:
-    """Put exactly this plan before a person; it goes on once somebody agreed to it."""
+    """Propose exactly this plan; the step is done once a person has approved it."""
     handover = run.handover
     plan = plan_hash(
         handover, evidence_of(run).partitions, run.seed, run.ports.handovers.overrides(handover.handover_id)
@@ -186,10 +186,12 @@ def plan_hash(
     seed: Sequence[SeededPartition],
     overrides: Sequence[RetentionOverride],
 ) -> str:
-    """SHA-256 of what is handed over: the segments by id and offsets up to the decided ends, the configs that change
-    and what they become at the end.
+    """Return the SHA-256 of a plan.
+
+    It covers the segments up to the decided ends (inclusive) by id and offsets, the configs that change, and their
+    values at the end.
     """
-    ends = {one.topic_id_partition.partition: one.end_offset for one in seed}
+    ends = {seeded.topic_id_partition.partition: seeded.end_offset for seeded in seed}
     segments = [
         [
             partition.partition,
@@ -211,7 +213,7 @@ _ROLES = (LeaseRole.COPY, LeaseRole.EXPIRE)
 
 
 def fence_off(run: HandoverRun) -> StepResult:
-    """Take the topic from everybody, then decide what is handed over.
+    """Stop all copies and deletions of the topic, then decide what is handed over.
 
     Raises:
         StateConflictError: the topic has another owner than the platform or this handover.
@@ -222,7 +224,7 @@ def fence_off(run: HandoverRun) -> StepResult:
         handover.topic_id,
         handover.topic,
         TopicOwner.HANDING_OVER,
-        # Nobody's, where nothing was ever rolled.
+        # A topic that never had a rolled segment has no owner.
         expected=TopicOwner.NONE if owner is TopicOwner.NONE else TopicOwner.PLATFORM,
         author=run.drive.driver,
     )
@@ -232,7 +234,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     evidence = verified(run)
     overrides = ports.handovers.overrides(handover.handover_id)
     if plan_hash(handover, evidence.partitions, run.seed, overrides) != handover.plan_hash:
-        detail = "what was approved is not what is there now: it is looked at and asked again"
+        detail = "the approved segments are not the present ones: they are checked and proposed again"
         return StepResult(StepEnd.DONE, detail, HandoverStep.QUALITY_CHECK)
     ports.handovers.save_seed(run.drive, seed_of(evidence))
     for seeded in run.seed:
@@ -242,7 +244,7 @@ def fence_off(run: HandoverRun) -> StepResult:
 
 
 def _drain(run: HandoverRun) -> StepResult | None:
-    """Hold the leases of every partition once; None if none is held by anybody else."""
+    """Take the leases of every partition once, so that older tokens are refused. None once that is done."""
     ports = run.ports
     for seeded in run.seed:
         partition = seeded.topic_id_partition
@@ -252,7 +254,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
             if lease is None:
                 holder = ports.work.holder(partition, role)
                 who = "a batch" if holder is None else f"batch {holder.batch_id}"
-                return StepResult(StepEnd.WAIT, f"{partition}: {who} has the lease to {role} still")
+                return StepResult(StepEnd.WAIT, f"{partition}: {who} still has the lease to {role}")
             if role is LeaseRole.COPY:
                 ports.actions.abandon_empty_copies(lease.fence)
             ports.work.release(lease)
@@ -260,7 +262,7 @@ def _drain(run: HandoverRun) -> StepResult | None:
 
 
 def recheck(run: HandoverRun) -> StepResult:
-    """Everything again, as it is now: the last look before anything leaves the platform."""
+    """Repeat all checks with present values: the last ones before a record is published."""
     evidence = evidence_of(run)
     result = evaluate_checks(run, HandoverStep.RECHECK, evidence)
     if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):

@@ -1,29 +1,29 @@
-"""Carry a handover on: its steps one after another, until it ends, waits, stops, or a given step is done; or go back
-as far as that is possible, and say why not further.
+"""Run the steps of a handover until it ends, waits, stops, or a given step is done; or undo it as far as possible.
 
-    what dies                    what it leaves                       what goes on
-    the driver, in a step        the step, done in part; its lease    the next driver, once the lease has ended: it does
+    what dies                    what it leaves                       what continues
+    the driver, in a step        the step, done in part; its lease    the next driver, once the lease has ended: it runs
                                                                       the step again, each is idempotent
     the driver, between steps    the next step; its lease             the same
-    the database                 nothing is advanced                  the same driver, or the next
+    the database                 no step is advanced                  the same driver, or the next
 
-A second thread prolongs the lease of whoever drives, for as long as the driver lives. A lease that was lost is not
-mourned there: the driver's next change is refused. A database that is away is asked again; what lasts longer than the
-lease lets another driver go on.
+A second thread renews the driver's lease as long as the driver's process lives. If the lease is lost, the thread only
+logs it: the driver's next change is refused. If the database is unavailable, the thread tries again; after an outage
+that is longer than the lease another driver may take the lease.
 
-Going back:
+Undo:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    undoing     the state says so                        that state, overrides that hold     the next try goes on back
-    restored    configs are what they were               the same, without overrides         the same
-    owner       the topic is the platform's again        the same                            the same
-    looked      nothing was published until then, or it  the same                            the same
-                is nobody's again
+    undoing     the state is UNDOING                     that state, overrides in force      the next try of the undo
+    restored    configs have their old values            the same, without overrides         the same
+    owner       the topic's owner is the platform        the same                            the same
+    checked     nothing was published until then, or     the same                            the same
+                the owner is `handing-over` again
     ended       UNDONE or PARKED                         nothing                             -
 
-A publisher proves the owner in the transaction of each record, so one that was still at work is seen behind `owner`.
-Two answers of one broker are not believed, as it may lag behind: that the topic is not switched on, once that may have
-been asked for, and that there is no such topic. The controller is asked, by changes that it only checks.
+A publisher checks the owner in the transaction of each record, so records of a publisher that was still at work are
+seen after `owner`. Two answers of a single broker are not trusted, as it may lag behind the controller: that remote
+storage is off, once the switch may have been requested, and that there is no such topic. Both are verified with the
+controller, by requests that it only validates.
 """
 
 import threading
@@ -87,7 +87,7 @@ STEP_FUNCTIONS: Final[Mapping[HandoverStep, StepFunction]] = MappingProxyType(
 
 
 def _silent(_: str) -> None:
-    """For callers that do not watch."""
+    """Ignore a progress message."""
 
 
 def carry_on(
@@ -100,15 +100,15 @@ def carry_on(
     on_step: Callable[[Handover], None] = lambda _: None,
     on_message: Callable[[str], None] = _silent,
 ) -> Handover:
-    """Do what is to be done, at most up to `until` (inclusive); returns the handover as it is then.
+    """Run the next steps, at most up to `until` (inclusive), and return the handover as it is then.
 
-    What a step waits or stopped for is its `detail`. With `resume` one that STOPPED, or was PARKED, goes on again.
-    One that is UNDOING goes on back.
+    Its `detail` says why it waits or stopped. With `resume` a STOPPED or PARKED handover continues. If it is UNDOING,
+    the undo continues.
 
     Raises:
-        LeaseLostError: somebody else drives it, or took it over meanwhile.
-        BrokersError: it was resumed, and they do not say from which log starts on.
-        MetadataUnavailableError
+        LeaseLostError: another process drives it, or took the lease since.
+        BrokersError: it was resumed, and the brokers do not report the log starts that it needs.
+        MetadataUnavailableError: the database cannot be reached.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
         if run.handover.state is HandoverState.UNDOING:
@@ -126,12 +126,12 @@ def carry_on(
 def undo_handover(
     ports: HandoverPorts, handover_id: Uuid, driver: str, *, on_message: Callable[[str], None] = _silent
 ) -> Undo:
-    """Go back as far as possible.
+    """Undo a handover as far as possible, and return what was undone.
 
     Raises:
-        LeaseLostError: somebody else drives it.
+        LeaseLostError: another process drives it.
         StateConflictError: it has ended, or nothing can be undone any more; the text says what can be done instead.
-        BrokersError
+        BrokersError: the brokers do not answer, or refuse a change.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
         return undo(run)
@@ -142,7 +142,7 @@ def _is_due(handover: Handover, until: HandoverStep | None) -> bool:
 
 
 def _done(run: HandoverRun, step: HandoverStep) -> StepResult:
-    """Errors that may pass are a reason to wait, the others stop it: each leaves its sentence."""
+    """Run a step. A retriable error makes the handover wait, another one stops it; the error is its detail."""
     try:
         return notice_switch(run, step) or STEP_FUNCTIONS[step](run)
     except LeaseLostError:
@@ -152,7 +152,7 @@ def _done(run: HandoverRun, step: HandoverStep) -> StepResult:
 
 
 def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
-    """Store how a step ended; whether it goes on now."""
+    """Store how a step ended; return whether the next step runs now."""
     handovers = run.ports.handovers
     if result.end is not StepEnd.DONE:
         state = HandoverState.ACTIVE if result.end is StepEnd.WAIT else HandoverState.STOPPED
@@ -167,8 +167,10 @@ def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
 
 
 def _set_going(run: HandoverRun) -> None:
-    """One that was parked begins again with its overrides, which were put back. One that stopped behind the switch,
-    over a log start that rose, goes on from there: nothing else would ever let it end.
+    """Resume a stopped or parked handover.
+
+    A parked one restarts at its overrides, which the undo restored. One that stopped in `watch` because a log start
+    rose accepts the present log starts, as otherwise it could never end.
     """
     handover = run.handover
     if handover.state not in (HandoverState.STOPPED, HandoverState.PARKED):
@@ -196,14 +198,14 @@ def _driving(
 
 
 OFF: Final = {REMOTE_STORAGE: "false", "remote.log.delete.on.disable": "false"}
-"""What brokers with remote storage on refuse: it goes off with all that is remote, or not at all."""
+"""A change that brokers refuse if remote storage is on: they disable it only together with deleting what is remote."""
 
 
 def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
-    """What an undo would do now, and why not more. Changes nothing.
+    """Return what an undo would do now, and why not more. Changes nothing.
 
     Raises:
-        BrokersError
+        BrokersError: the brokers do not answer.
     """
     topic = _topic(ports, handover)
     is_fenced = ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER
@@ -217,11 +219,11 @@ def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
 
 
 def undo(run: HandoverRun) -> Undo:
-    """Do what is possible; returns what that was. Of a topic that is gone, configs went with it.
+    """Undo what can be undone, and return that. Configs of a deleted topic need no undo.
 
     Raises:
         StateConflictError: nothing can be undone; the text says why, and what can be done instead.
-        BrokersError
+        BrokersError: the brokers do not answer, or refuse a change.
     """
     ports, handover = run.ports, run.handover
     planned = possible_undo(ports, handover)
@@ -236,8 +238,8 @@ def undo(run: HandoverRun) -> Undo:
             raise _stopped(run, str(error)) from error
     if UndoAction.OWNER_TO_PLATFORM in planned.actions:
         _set_owner(run, TopicOwner.PLATFORM, expected=TopicOwner.HANDING_OVER)
-        if (by_now := possible_undo(ports, handover)).ends_as is HandoverState.PARKED:
-            planned, ends_as = by_now, HandoverState.PARKED
+        if (latest := possible_undo(ports, handover)).ends_as is HandoverState.PARKED:
+            planned, ends_as = latest, HandoverState.PARKED
     if ends_as is HandoverState.PARKED:
         _set_owner(run, TopicOwner.HANDING_OVER, expected=TopicOwner.PLATFORM)
     ports.handovers.set_state(run.drive, ends_as, detail=planned.reason or "undone by a person")
@@ -245,14 +247,14 @@ def undo(run: HandoverRun) -> Undo:
 
 
 def _stopped(run: HandoverRun, why: str) -> StateConflictError:
-    """What an undo that was begun cannot go on with, a person can go on with forwards: it is not undoing any more."""
+    """Return the error of an undo that cannot continue. The handover becomes STOPPED, so that it can be resumed."""
     if run.handover.state is HandoverState.UNDOING:
         run.ports.handovers.set_state(run.drive, HandoverState.STOPPED, detail=why)
     return StateConflictError(why)
 
 
 def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> None:
-    """A topic that has a third owner keeps it."""
+    """Set the owner if it is `expected`; a topic with any other owner keeps it."""
     registry, handover = run.ports.registry, run.handover
     if registry.owner(handover.topic_id) is expected:
         registry.set_owner(handover.topic_id, handover.topic, owner, expected=expected, author=run.drive.driver)
@@ -260,17 +262,17 @@ def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> 
 
 
 def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
-    """None if it is gone; one of the same name is another topic. Raises BrokersError."""
+    """Return the topic; None if it was deleted, even if another topic has its name now. Raises BrokersError."""
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
     if topic is None:
         with suppress(UnknownTopicError):
             ports.brokers.alter_topic_configs(handover.topic, RETENTION_OVERRIDES, dry_run=True)
-            raise BrokersUnavailableError(f"a broker knows no topic {handover.topic}, the controller does")
+            raise BrokersUnavailableError(f"a broker has no topic {handover.topic} yet, the controller has it")
     return topic if topic is not None and topic.topic_id == handover.topic_id else None
 
 
 def _is_switched(ports: HandoverPorts, handover: Handover) -> bool:
-    """Whether remote storage is on by the word of the controller."""
+    """Return whether remote storage is on according to the controller."""
     if is_before(handover.step, HandoverStep.SWITCH):
         return False
     try:
@@ -290,7 +292,7 @@ _BEATS_PER_LEASE = 3
 
 @contextmanager
 def kept_alive(handovers: HandoverStore, drive: Drive, lease_ms: int) -> Iterator[None]:
-    """Until the block ends."""
+    """Renew the lease from a second thread until the context exits."""
     ended = threading.Event()
     thread = threading.Thread(
         target=_beat, args=(handovers, drive, lease_ms, ended), name=f"handover-{drive.handover_id}", daemon=True
@@ -311,4 +313,4 @@ def _beat(handovers: HandoverStore, drive: Drive, lease_ms: int, ended: threadin
             _log.warning("%s", error)
             return
         except TieringError as error:
-            _log.warning("the lease is not prolonged now: %s", error)
+            _log.warning("the lease was not renewed, trying again: %s", error)

@@ -1,15 +1,16 @@
-"""The last step: the brokers' disks are given back in small steps, and what is remote only is read through them.
+"""The last step: lower local retention in small steps, and compare records that became remote only on the way.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     lowered     local.retention.bytes is at a level      a level between; brokers delete     the next try, from the
                                                          down to it                          level that it finds
-    compared    what consumers get of segments that      the same                            the next try, behind what
-                are remote only is what was copied                                           was compared
-    final       both configs are what was asked for,     nothing                             -
-                or what they were
+    compared    consumers receive from remote-only       the same                            the next try, after the
+                segments what was copied                                                     last compared offset
+    final       both configs have the requested or       nothing                             -
+                their old values
 
-Expected is what the store has, after its bytes had the checksum that the source's had; so nothing local is needed to
-compare with, and a try that begins anew loses nothing. A difference stops everything: no level is lowered further.
+Records served by brokers are compared with the store, after the checksum of the stored bytes was compared with that of
+the source. So no local copy is needed for the comparison, and a repeated try loses nothing. A difference stops the
+handover: local retention is not lowered further.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,10 +28,10 @@ from include.tiering.units import format_bytes
 
 
 def lower_local_retention(run: HandoverRun) -> StepResult:
-    """Down to what was asked for, or to what the topic had, comparing on the way.
+    """Lower local retention to the requested values, or to those that the topic had, and compare records on the way.
 
     Raises:
-        BrokersError
+        BrokersError: the brokers do not answer, or refuse a change.
     """
     final = final_configs(run)
     if any(key in final for key in LOCAL_OVERRIDES):
@@ -50,7 +51,7 @@ def lower_local_retention(run: HandoverRun) -> StepResult:
 
 
 def final_configs(run: HandoverRun) -> dict[str, str | None]:
-    """What the two configs become: what was asked for; else, where they were changed, what they were. None: unset."""
+    """Return the final values of both configs: the requested ones, else the old ones of overrides. None: unset."""
     handover = run.handover
     final: dict[str, str | None] = {
         override.key: override.old_value
@@ -64,20 +65,21 @@ def final_configs(run: HandoverRun) -> dict[str, str | None]:
         if wanted is not None:
             final[key] = str(wanted)
     if final and LOCAL_BYTES not in final:
-        # The steps lower this one. It was left alone, so it was -2: the topic's own where brokers' default is another.
+        # The steps lower this config. It had no override, so it was -2: set on the topic unless that is the default.
         final[LOCAL_BYTES] = None if _limit(run, LOCAL_BYTES, None) == UNLIMITED else LOCAL_OVERRIDES[LOCAL_BYTES]
     return final
 
 
 def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
-    """Values of local.retention.bytes to go through, for the partition with most on its disk; none where nothing would
-    go.
+    """Return the values of local.retention.bytes to set one after another; none if brokers would delete nothing.
+
+    They follow from the partition that has most on its disk.
     """
     limit_ms, limit_bytes = (_limit(run, key, final.get(key)) for key in (LOCAL_MS, LOCAL_BYTES))
     if limit_ms < 0 and limit_bytes < 0:
         return ()
     now_ms = run.ports.handovers.now_ms()
-    rolled = [_local_segments(one, offsets) for one, offsets in _leaders(run)]
+    rolled = [_local_segments(replica, offsets) for replica, offsets in _leaders(run)]
     has = max((local_bytes(segments) for segments in rolled), default=0)
     wants = max((target_bytes(segments, limit_ms, limit_bytes, now_ms) for segments in rolled), default=0)
     total = _number(run.ports.brokers.topic_configs(run.handover.topic)["retention.bytes"].value)
@@ -85,7 +87,7 @@ def _levels(run: HandoverRun, final: Mapping[str, str | None]) -> Sequence[int]:
 
 
 def _limit(run: HandoverRun, key: str, value: str | None) -> int:
-    """What `value` means to brokers: unset, it is their own default, the lowest that one of them has."""
+    """Return the limit that `value` means; for None the lowest default of all brokers, -1 without a limit."""
     if value is not None:
         return _number(value)
     nodes = run.ports.brokers.describe().brokers
@@ -95,7 +97,7 @@ def _limit(run: HandoverRun, key: str, value: str | None) -> int:
 
 
 def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | None:
-    """Wait until the brokers have deleted what the level lets go, or had the time to; then read what is remote only."""
+    """Wait until brokers have deleted down to the level, at most `settle_seconds`; then compare what is remote only."""
     expected = {}
     if level is not None:
         for replica, offsets in _leaders(run):
@@ -112,7 +114,7 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
-    """Compare what brokers serve of seeded segments that are on no leader's disk any more, each once; None if equal."""
+    """Compare what brokers serve of seeded segments that no leader has on its disk, each once. None if all are equal."""
     answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
     for seeded in run.seed:
         offsets = answer.of(seeded.topic_id_partition)
@@ -136,7 +138,7 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
             return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
         for left_out in stored.not_opened:
             run.on_message(
-                f"{partition}: offsets {left_out} are in a batch too large to be opened, and were not compared"
+                f"{partition}: offsets {left_out} are in a batch that is too large to be decoded; they were not compared"
             )
         run.ports.handovers.note_compared(run.drive, partition.partition, segment.end_offset + 1)
         run.on_message(
@@ -148,7 +150,7 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
 def _differs(partition: TopicIdPartition, start: int, end: int, stored: int, served: int) -> StepResult:
     return StepResult(
         StepEnd.STOP,
-        f"{partition}: of offsets {start}..{end} the brokers serve {served} records, copied were {stored}, and they are"
+        f"{partition}: of offsets {start}..{end} the brokers serve {served} records and {stored} were copied; they are"
         " not equal: local retention is not lowered further",
     )
 
@@ -171,5 +173,5 @@ def _local_segments(replica: Replica, offsets: PartitionOffsets) -> list[LogSegm
 
 
 def _number(value: str | None) -> int:
-    """-1 for what is unset, unlimited or no number."""
+    """Return the number; -1 for None, for unlimited and for what is no number."""
     return int(value) if value is not None and value.isdigit() else UNLIMITED

@@ -1,39 +1,39 @@
-"""Publish what is handed over, switch remote storage on, wait until the brokers know what is remote, give them the
-topic, put retention back. And follow whoever switches by hand meanwhile.
+"""Publish the seed, enable remote storage, wait until brokers know what is remote, and restore retention.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     published   STARTED and FINISHED of every segment    a valid prefix in the metadata      the next try sends the
-                were read back                           topic; nobody acts on it yet        rest, nothing twice
-    looked      retention overrides hold, log start as decided        the same                            the same
-    switched    the controller took it                   brokers that take over, overrides   the next try: asking again
-                                                         that hold                           changes nothing
-    read back   the brokers say: enabled                 the same                            the same
+                were read back                           topic without effect yet            rest, nothing twice
+    checked     overrides are in force, the log start    the same                            the same
+                is the decided one
+    switched    the controller accepted the change       brokers that take over, overrides   the next try: the request
+                                                         in force                            can be repeated
+    read back   the brokers report: enabled              the same                            the same
 
-From the first record on there is no way back but the one that `undo` names.
-The switch and the overrides are one request: whenever it arrives, and whoever puts a config back meanwhile, no broker
-sees remote storage on with a limited retention.
+From the first published record on the handover cannot be undone further than `rules.undo_of` says.
+The switch and the overrides are one request. So no broker sees remote storage on with a limited retention, whenever
+the request arrives and even if another tool restores a config at the same time.
 
 After the switch:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    accepted    a person went on though a log start      the same                            the next try, if it is
-                rose: it is stored as what it is                                             asked to go on again
-    seen        latest tiered covers the seed, the log   brokers that tier, overrides that   the next try asks again
-                start is what it was                     hold
-    owner       the topic is the broker's                the same                            the next try
-    seen again  the leaders of now know it, too          the same                            the next try
-    retention   retention.bytes and .ms are what they    local retention that is still       the next step
-                were                                     guarded
+    accepted    a person resumed although a log start    the same                            the next try, if it is
+                rose: the new one is stored                                                  resumed again
+    seen        latest tiered covers the seed, the log   brokers that tier, overrides in     the next try asks again
+                start has not changed                    force
+    owner       the owner is `broker`                    the same                            the next try
+    seen again  the present leaders report it, too       the same                            the next try
+    retention   retention.bytes and .ms have their old   local retention that is still       the next step
+                values                                   overridden
 
-Somebody switches remote storage on while a handover is on its way: noticed before each step, and followed.
+If remote storage is enabled by hand during a handover, this is noticed before each step, and the handover follows it:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    decided     what was published is what is handed     all of it                           the next look, which finds
-                over                                                                         the same
-    owner       the topic is the broker's                the same                            the same
-    step        `watch` is next                          overrides that hold                 the steps that follow
+    decided     the seed is what was published           all of it                           the next try, which finds
+                                                                                             the same
+    owner       the owner is `broker`                    the same                            the same
+    step        `watch` is next                          overrides in force                  the steps that follow
 
-Retention overrides are not put back at once: a limited retention.bytes just after the switch is what loses records.
+Retention overrides are not removed at once: a limited retention.bytes right after the switch can delete records.
 """
 
 from collections.abc import Mapping
@@ -64,11 +64,11 @@ from include.tiering.model.ownership import TopicOwner
 
 
 def publish_seed(run: HandoverRun) -> StepResult:
-    """Partition by partition; whoever switched by hand meanwhile is noticed before the next one.
+    """Publish partition by partition. Before each one it is checked whether remote storage was enabled by hand.
 
     Raises:
-        PublicationError: a record would break a rule, or somebody else writes about the partition.
-        MetadataTopicUnavailableError
+        PublicationError: a record would break a rule, or another writer writes about the partition.
+        MetadataTopicUnavailableError: the metadata topic cannot be read or written.
     """
     for seeded in run.seed:
         if seeded.is_empty:
@@ -80,25 +80,24 @@ def publish_seed(run: HandoverRun) -> StepResult:
         end = published_end(run.ports.publications, seeded.topic_id_partition)
         if end != seeded.end_offset:
             raise PublicationRefusedError(
-                f"{seeded.topic_id_partition}: published up to {end},"
-                f" to be handed over is what ends at {seeded.end_offset}"
+                f"{seeded.topic_id_partition}: published up to {end}, but {seeded.end_offset} was decided"
             )
         run.on_message(f"{seeded.topic_id_partition}: published up to offset {end}")
     return DONE
 
 
 def switch_on(run: HandoverRun) -> StepResult:
-    """Look once more at what the switch depends on, then set remote.storage.enable=true, and the overrides with it.
+    """Check overrides and log starts once more, then set remote.storage.enable=true and the overrides in one request.
 
     Raises:
-        BrokersError
+        BrokersError: the brokers do not answer, or refuse the change.
     """
     topic = run.handover.topic
     configs = run.ports.brokers.topic_configs(topic)
     if _value(configs, REMOTE_STORAGE).lower() != "true":
-        loose = [f"{key}={_value(configs, key)}" for key in OVERRIDES if _is_limited(configs, key)]
-        if loose:
-            return StepResult(StepEnd.STOP, f"somebody changed {', '.join(sorted(loose))} of {topic}: set them back")
+        limited = [f"{key}={_value(configs, key)}" for key in OVERRIDES if _is_limited(configs, key)]
+        if limited:
+            return StepResult(StepEnd.STOP, f"{', '.join(sorted(limited))} of {topic} was set from outside: restore it")
         offsets = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
         for seeded in run.seed:
             if offsets.of(seeded.topic_id_partition).earliest != seeded.log_start_offset:
@@ -112,7 +111,7 @@ def switch_on(run: HandoverRun) -> StepResult:
 
 
 def _is_limited(configs: Mapping[str, BrokerConfig], key: str) -> bool:
-    """-1: unlimited; -2: as the retention above it, which is unlimited."""
+    """Return whether a retention is limited. -1 is unlimited; -2 follows total retention, which is unlimited here."""
     return _value(configs, key).isdigit()
 
 
@@ -122,16 +121,21 @@ def _value(configs: Mapping[str, BrokerConfig], key: str) -> str:
 
 
 def watch_brokers(run: HandoverRun) -> StepResult:
-    """Ask until they know, or the time of one drive is over. A log start that rose stops everything at once.
+    """Wait until brokers report the seed as tiered, at most `watch_seconds`. A log start that rose stops at once.
 
     Raises:
-        BrokersError, MetadataTopicUnavailableError
+        BrokersError: the brokers do not answer.
+        MetadataTopicUnavailableError: the metadata topic cannot be read.
     """
     return _wait_for_brokers(run, HandoverStep.WATCH)
 
 
 def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
-    """Until they know it is that a limited retention loses records, so overrides are held whoever puts them back."""
+    """Evaluate the checks of a step until they pass or stop the handover, or the time is over.
+
+    As long as brokers have not read the seed, a limited retention can delete records. So overrides that were changed
+    from outside are set again each time.
+    """
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while True:
         hold_overrides(run)
@@ -142,11 +146,12 @@ def _wait_for_brokers(run: HandoverRun, step: HandoverStep) -> StepResult:
 
 
 def accept_log_starts(run: HandoverRun) -> None:
-    """From now on it is the log starts of now that must not rise: what is gone does not come back, and the topic has to
-    be given to its brokers all the same.
+    """Store the present log starts as the ones that must not rise any more.
+
+    Records that are gone do not come back, and the topic still has to be handed over to its brokers.
 
     Raises:
-        BrokersError
+        BrokersError: the brokers do not report the log starts.
     """
     answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
     accepted = [replace(seeded, log_start_offset=answer.of(seeded.topic_id_partition).earliest) for seeded in run.seed]
@@ -154,13 +159,17 @@ def accept_log_starts(run: HandoverRun) -> None:
         if after.log_start_offset != before.log_start_offset:
             run.on_message(
                 f"{after.topic_id_partition}: the log start was {before.log_start_offset} and is"
-                f" {after.log_start_offset}: accepted by whoever resumed"
+                f" {after.log_start_offset}: accepted by the resume"
             )
     run.ports.handovers.save_seed(run.drive, accepted)
 
 
 def take_over(run: HandoverRun) -> StepResult:
-    """The brokers copy and expire from now on. Raises StateConflictError: the topic has a third owner."""
+    """Make the brokers the owner: they copy and expire from now on.
+
+    Raises:
+        StateConflictError: the topic has an owner other than this handover or the brokers.
+    """
     handover = run.handover
     run.ports.registry.set_owner(
         handover.topic_id,
@@ -174,11 +183,13 @@ def take_over(run: HandoverRun) -> StepResult:
 
 
 def restore_retention(run: HandoverRun) -> StepResult:
-    """Total retention is what it was, once the leaders of now know what is remote: there may be others since they were
-    watched. Local retention follows it still: from the disks goes what expires alone.
+    """Restore total retention once the present leaders report what is remote; they may have changed since `watch`.
+
+    Local retention still follows total retention: brokers delete from their disks only what expires.
 
     Raises:
-        BrokersError, MetadataTopicUnavailableError
+        BrokersError: the brokers do not answer, or refuse a change.
+        MetadataTopicUnavailableError: the metadata topic cannot be read.
     """
     result = _wait_for_brokers(run, HandoverStep.RETENTION)
     if result.end is StepEnd.DONE:
@@ -187,11 +198,15 @@ def restore_retention(run: HandoverRun) -> StepResult:
 
 
 def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
-    """What follows from remote storage being on already; None while it is off, or where the handover switches it. A
-    topic that was created again under the same name says nothing about this one.
+    """Follow a switch by hand: if remote storage is on before the handover enables it, make the brokers the owner.
+
+    A topic that was created again under the same name is ignored.
+
+    Returns:
+        The next step; None while remote storage is off, and from the step on that enables it.
 
     Raises:
-        BrokersError
+        BrokersError: the brokers do not answer.
     """
     handover = run.handover
     found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
@@ -202,7 +217,7 @@ def notice_switch(run: HandoverRun, step: HandoverStep) -> StepResult | None:
     if by_hand is None:
         return None
     published = [_as_published(run, seeded) for seeded in run.seed]
-    run.ports.handovers.save_seed(run.drive, [one for one in published if not one.is_empty])
+    run.ports.handovers.save_seed(run.drive, [seeded for seeded in published if not seeded.is_empty])
     owner = run.ports.registry.owner(handover.topic_id)
     run.ports.registry.set_owner(
         handover.topic_id, handover.topic, TopicOwner.BROKER, expected=owner, author=run.drive.driver

@@ -1,18 +1,18 @@
-"""Configs of the topic that hold everything back while it is handed over, and their old values.
+"""Retention overrides: configs of the topic that prevent deletions while it is handed over, and their old values.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    stored      old values are in the database           rows that say so                    the next try keeps them
-    set         the controller took all of them at once  overrides that hold                 A
-    read back   the brokers say the new values           overrides that hold                 A
+    stored      old values are in the database           rows of overrides                   the next try keeps them
+    set         the controller accepted all at once      overrides in force                  A
+    read back   the brokers show the new values          overrides in force                  A
 
     restoring
-    put back    the controller took the old values       rows that say: not restored         the next try
-    read back   rows say: restored                       nothing                             -
+    old values  the controller accepted the old values   rows that are not restored          the next try
+    read back   rows are marked as restored              nothing                             -
 
-A: whoever goes on, or an undo; the DAG `tiering_handover_watch` names it until then.
-What is put back is what the topic had last: a value that somebody sets meanwhile is held back like the first one, and
-stored in its place. Nothing of the topic is deleted while the overrides hold, on any tier: retention is unlimited, and
-local retention follows it.
+A: the next driver, or an undo; the DAG `tiering_handover_watch` reports the handover until then.
+The restored value is the last one that was set from outside: a value that is set during the handover is overridden
+like the first one, and replaces it in the database. While the overrides are in force nothing of the topic is deleted
+on any tier: total retention is unlimited, and local retention follows it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ OVERRIDES: Final = RETENTION_OVERRIDES | LOCAL_OVERRIDES
 
 
 def wanted_overrides(configs: Mapping[str, BrokerConfig]) -> list[RetentionOverride]:
-    """What has to be changed, each with the value that the topic itself has now, if any. By key."""
+    """Return the overrides that have to be set, ordered by key, each with the topic's own value if it has one."""
     overrides = []
     for key, value in sorted(OVERRIDES.items()):
         config = configs.get(key)
@@ -43,7 +43,7 @@ def wanted_overrides(configs: Mapping[str, BrokerConfig]) -> list[RetentionOverr
 
 
 def set_overrides(run: HandoverRun) -> StepResult:
-    """Store old values, then set, then read back.
+    """Store the old values, set the overrides, and read them back.
 
     Raises:
         BrokersUnavailableError: the brokers do not show the new values in time.
@@ -52,7 +52,7 @@ def set_overrides(run: HandoverRun) -> StepResult:
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
     held = _held(run, OVERRIDES)
-    found = [*_changed_since(held, configs), *_loose(configs, {one.key for one in held})]
+    found = [*_changed_since(held, configs), *_missing(configs, {override.key for override in held})]
     overrides = run.ports.handovers.save_overrides(run.drive, found)
     values = {override.key: override.set_value for override in overrides if not override.restored}
     if values:
@@ -63,50 +63,55 @@ def set_overrides(run: HandoverRun) -> StepResult:
 
 
 def hold_overrides(run: HandoverRun) -> None:
-    """Set again what somebody, or something that keeps configs as they were, changed since; store what it was. What was
-    restored is let go, what needed no override until now gets one; where none was ever set, because somebody switched
-    before that, none is.
+    """Set overrides again that were changed from outside, by a person or a tool, and store the changed values.
 
-    One broker is believed: one that lags far behind brings back the value before the last one.
+    Restored configs stay as they are. A config that needed no override until now gets one. If no override was ever
+    set, because remote storage was enabled by hand before that, none is set.
+
+    The values are read from one broker. If it lags far behind, the value before the last one is stored.
 
     Raises:
-        BrokersUnavailableError
-        UnknownTopicError: the topic of this name is another one by now, or gone.
+        BrokersUnavailableError: the brokers do not answer, or do not show the new values in time.
+        UnknownTopicError: the topic was deleted; another one may have its name.
     """
     topic = run.handover.topic
     _require_same_topic(run)
     configs = run.ports.brokers.topic_configs(topic)
     known = {override.key for override in run.ports.handovers.overrides(run.drive.handover_id)}
-    found = [*_changed_since(_held(run, OVERRIDES), configs), *_loose(configs, known)]
+    found = [*_changed_since(_held(run, OVERRIDES), configs), *_missing(configs, known)]
     if known and found:
         run.ports.handovers.save_overrides(run.drive, found)
-        change_configs(run, topic, {one.key: one.set_value for one in found})
-        run.on_message(f"somebody put {', '.join(sorted(one.key for one in found))} back: held again")
+        change_configs(run, topic, {override.key: override.set_value for override in found})
+        keys = ", ".join(sorted(override.key for override in found))
+        run.on_message(f"{keys} was changed from outside: the override is set again")
 
 
 def restore_overrides(run: HandoverRun, keys: Collection[str], *, is_off: bool = False) -> None:
-    """Put the old values of these configs back, and note it once the brokers say so. What is restored stays so, and
-    what somebody has set since, too.
+    """Restore the old values of these configs, and store that once the brokers show them.
+
+    Configs that are restored already are not touched, nor are values that were set from outside since.
 
     Args:
-        is_off: whether remote storage has to be off still, by the same answer that is compared. Behind a switch a
-            limited retention takes records that nobody else knows of.
+        run: the drive.
+        keys: the configs to restore.
+        is_off: whether remote storage must still be off, according to the same answer as the values. After a switch a
+            limited retention could delete the only copy of records.
 
     Raises:
-        StateConflictError: it is on.
-        BrokersUnavailableError
-        UnknownTopicError: the topic of this name is another one by now, or gone.
+        StateConflictError: `is_off`, and remote storage is on.
+        BrokersUnavailableError: the brokers do not answer, or do not show the old values in time.
+        UnknownTopicError: the topic was deleted; another one may have its name.
     """
     left = _held(run, keys)
     if not left:
         return
     _require_same_topic(run)
-    # The last step lowers local retention itself: what is found then is ours.
-    may_be_theirs = [one for one in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
+    # The last step lowers local retention itself: a value that is found then was not set from outside.
+    set_by_others = [override for override in left if run.handover.step is not HandoverStep.LOCAL_RETENTION]
     configs = run.ports.brokers.topic_configs(run.handover.topic)
     if is_off and _own_value(configs, REMOTE_STORAGE) == "true":
-        raise StateConflictError(f"{run.handover.topic}: remote storage was switched on meanwhile; --resume follows it")
-    changed = _changed_since(may_be_theirs, configs)
+        raise StateConflictError(f"{run.handover.topic}: remote storage was enabled meanwhile; --resume follows it")
+    changed = _changed_since(set_by_others, configs)
     if changed:
         run.ports.handovers.save_overrides(run.drive, changed)
         left = _held(run, keys)
@@ -122,25 +127,26 @@ def _held(run: HandoverRun, keys: Collection[str]) -> list[RetentionOverride]:
 
 
 def _changed_since(held: Sequence[RetentionOverride], configs: Mapping[str, BrokerConfig]) -> list[RetentionOverride]:
-    """Those that are not held any more, each with what somebody has set."""
-    own = {one.key: _own_value(configs, one.key) for one in held}
-    return [replace(one, old_value=own[one.key]) for one in held if own[one.key] != one.set_value]
+    """Return the overrides that are not in force any more, each with the value that was set from outside."""
+    own = {override.key: _own_value(configs, override.key) for override in held}
+    changed = [override for override in held if own[override.key] != override.set_value]
+    return [replace(override, old_value=own[override.key]) for override in changed]
 
 
-def _loose(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[RetentionOverride]:
+def _missing(configs: Mapping[str, BrokerConfig], known: Collection[str]) -> list[RetentionOverride]:
     return [wanted_override for wanted_override in wanted_overrides(configs) if wanted_override.key not in known]
 
 
 def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | None]) -> None:
-    """Change all at once, then wait until a broker says the same.
+    """Change all configs in one request, then wait until a broker shows the new values.
 
-    Nothing fences off a request to brokers: who drives, and which topic has the name, is looked at just before.
+    A request to brokers cannot be fenced. So the lease and the topic's id are checked right before it.
 
     Raises:
-        LeaseLostError: somebody else drives.
-        UnknownTopicError: the topic of this name is another one by now, or gone.
-        BrokersRefusedError: a value that the brokers do not take.
-        BrokersUnavailableError: no answer, or not the new values in time.
+        LeaseLostError: another process drives the handover.
+        UnknownTopicError: the topic was deleted; another one may have its name.
+        BrokersRefusedError: the brokers refuse a value.
+        BrokersUnavailableError: the brokers do not answer, or do not show the new values in time.
     """
     _require_same_topic(run)
     run.renew()
@@ -148,7 +154,7 @@ def change_configs(run: HandoverRun, topic: str, changes: Mapping[str, str | Non
     deadline = run.ports.clock.monotonic() + run.ports.limits.watch_seconds
     while not _shows(run.ports.brokers.topic_configs(topic), changes):
         if run.ports.clock.monotonic() >= deadline:
-            raise BrokersUnavailableError(f"the brokers took {sorted(changes)} of {topic}, and do not show it")
+            raise BrokersUnavailableError(f"the brokers accepted {sorted(changes)} of {topic}, but do not show it yet")
         run.pause()
 
 
@@ -156,8 +162,8 @@ def _require_same_topic(run: HandoverRun) -> None:
     handover = run.handover
     found = run.ports.brokers.topics([handover.topic]).get(handover.topic)
     if found is None or found.topic_id != handover.topic_id:
-        now = "there is none" if found is None else f"it is {found.topic_id}"
-        raise UnknownTopicError(f"topic {handover.topic} with id {handover.topic_id} is handed over; by now {now}")
+        now = "there is no topic of this name any more" if found is None else f"its id is {found.topic_id} now"
+        raise UnknownTopicError(f"topic {handover.topic} is handed over under id {handover.topic_id}, but {now}")
 
 
 def _shows(configs: Mapping[str, BrokerConfig], changes: Mapping[str, str | None]) -> bool:

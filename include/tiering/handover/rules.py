@@ -1,15 +1,17 @@
-"""Decisions of a handover, without I/O: its steps and states, what follows, what can be undone, what it means that
-somebody switches by hand; and what a broker deletes from its own disk as local retention is lowered.
+"""Decisions of a handover, without I/O.
+
+They are its steps and states, the next step, what can be undone, what follows if remote storage is enabled by hand,
+and what a broker deletes from its own disk as local retention is lowered.
 
     preconditions -> guards -> copy -> gate -> approval -> fence -> recheck -> publish
         -> switch -> watch -> take-over -> retention -> local-retention -> (done)
 
-Up to `recheck` nothing has left the platform but configs whose old values are kept. From the first published record on
-the brokers' metadata topic knows our segments, and forgets none of their offsets; from the switch on the broker is who
-copies and expires.
+Up to `recheck` the only effect outside the platform is changed configs, whose old values are stored. From the first
+published record on the brokers' metadata topic contains our segments, and brokers do not lower the highest offset that
+they read there. From the switch on the brokers copy and expire.
 
-What local retention lets go is decided as Kafka's local log deletion does with remote copying on: oldest first, while
-the excess is at least the segment's size, and only what is remote already.
+Which segments local retention deletes is decided like Kafka's local log deletion with remote copying enabled: the
+oldest first, while the excess is at least the segment's size, and only segments that are remote already.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from typing import Final, Protocol
 
 
 class HandoverStep(StrEnum):
-    """What is to be done next, in this order. Each is idempotent: a step that was cut off is done again."""
+    """The steps in their order. Each is idempotent: a step that was interrupted is run again."""
 
     PRECONDITIONS = "preconditions"
     OVERRIDES = "guards"
@@ -42,10 +44,10 @@ _FOLLOWING: Final = dict(pairwise(STEPS))
 
 
 class HandoverState(StrEnum):
-    """Whether a handover goes on by itself.
+    """Whether a handover continues without a person.
 
-    ACTIVE: whoever drives it goes on. STOPPED: a check refused; it goes on when a person says so. UNDOING: it goes
-    back. PARKED: it went back as far as it can, published records stay (see `undo_of`); it can begin again.
+    ACTIVE: its driver runs the next step. STOPPED: a check refused; a person resumes it. UNDOING: it is being undone.
+    PARKED: it was undone as far as possible, published records stay (see `undo_of`), and it can be resumed.
     UNDONE and DONE have ended.
     """
 
@@ -58,16 +60,17 @@ class HandoverState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
+        """Whether the handover cannot continue any more."""
         return self in (HandoverState.UNDONE, HandoverState.DONE)
 
     @property
     def holds_overrides(self) -> bool:
-        """Whether configs of the topic may stand at values that only a handover wants."""
+        """Whether configs of the topic may have values that only a handover needs."""
         return self in (HandoverState.ACTIVE, HandoverState.STOPPED, HandoverState.UNDOING)
 
 
 class UndoAction(StrEnum):
-    """In the order in which they are done."""
+    """The actions of an undo, in the order in which they are done."""
 
     RESTORE_OVERRIDES = "put the topic's configs back to what they were"
     OWNER_TO_PLATFORM = "give the topic back to the platform, which goes on copying and expiring it"
@@ -75,7 +78,7 @@ class UndoAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What going back means. With a `reason` not everything can be undone; without `actions` nothing is done."""
+    """What an undo does. `reason` says why not everything can be undone; without `actions` nothing is done."""
 
     actions: tuple[UndoAction, ...]
     ends_as: HandoverState | None
@@ -85,32 +88,35 @@ class Undo:
 PUBLISHED: Final = (
     "records of its segments are in __remote_log_metadata, and brokers never lower the highest offset that they read"
     " there: were the segments deleted, a later remote.storage.enable=true would not upload these offsets again and"
-    " local retention would delete their only copy. So they stay, nobody copies or expires the topic, and"
-    " ./tiering handover TOPIC --resume goes on"
+    " local retention would delete their only copy. So the segments stay, the topic is neither copied nor expired, and"
+    " ./tiering handover TOPIC --resume continues"
 )
 SWITCHED: Final = (
-    "remote.storage.enable is true: the brokers copy and expire the topic. Kafka goes back in one way only,"
+    "remote.storage.enable is true: the brokers copy and expire the topic. Kafka has one way back only,"
     " remote.storage.enable=false with remote.log.delete.on.disable=true: it deletes all remote segments and raises the"
     " log start to the earliest local offset, so it loses nothing only while earliest and earliest-local are equal. To"
-    " stop new uploads alone: remote.log.copy.disable=true. ./tiering handover TOPIC --resume restores the retention"
+    " stop only new uploads: remote.log.copy.disable=true. ./tiering handover TOPIC --resume restores the retention"
 )
 
 
 def following(step: HandoverStep) -> HandoverStep | None:
-    """The next step; None after the last, which ends the handover."""
+    """Return the next step; None after the last one, which ends the handover."""
     return _FOLLOWING.get(step)
 
 
 def is_before(step: HandoverStep, other: HandoverStep) -> bool:
+    """Return whether `step` comes before `other` in the order of steps."""
     return STEPS.index(step) < STEPS.index(other)
 
 
 def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
-    """How far a handover can go back.
+    """Return how far a handover can be undone.
 
-    `is_fenced`: the topic is nobody's. Its step does not tell: one that was fenced off may be back at the gate.
-    `is_published`: a record of one of its segments may be in the metadata topic. `is_enabled`: the brokers say that
-    remote.storage.enable is true for the topic.
+    Args:
+        is_fenced: whether the owner of the topic is `handing-over`. The step does not show it: a handover that was
+            fenced may have returned to the quality check.
+        is_published: whether a record of one of its segments may be in the metadata topic.
+        is_enabled: whether remote.storage.enable is true for the topic on the brokers.
     """
     if is_enabled:
         return Undo((), None, SWITCHED)
@@ -123,54 +129,76 @@ def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedByHand:
-    """Somebody set remote.storage.enable=true before the handover did. `goes_to` is the step that follows."""
+    """remote.storage.enable=true was set before the handover did it. `goes_to` is the step that follows."""
 
     goes_to: HandoverStep
     meaning: str
 
 
 def switched_by_hand(step: HandoverStep, *, is_published: bool) -> SwitchedByHand | None:
-    """What it means that remote storage is seen enabled at `step`; None where the handover itself enables it.
+    """Return what follows if remote storage is enabled at `step`; None from the step on that enables it.
 
-    From then on the topic is the brokers': nothing more is copied or published, and what the overrides hold back is
-    released as after a switch of ours, once the brokers know what is remote.
+    From then on the brokers own the topic: nothing more is copied or published. The overrides are removed as after a
+    switch by the handover, once the brokers report what is remote.
     """
     if not is_before(step, HandoverStep.SWITCH):
         return None
     if is_published:
         return SwitchedByHand(
             HandoverStep.WATCH,
-            "the brokers serve what was published until then and upload the rest themselves; our copies of the rest"
-            " have no reader any more",
+            "the brokers serve what was published until then and upload the rest themselves; the platform's copies of"
+            " the rest are not read any more",
         )
     return SwitchedByHand(
         HandoverStep.WATCH,
-        "nothing was published: the brokers know none of our copies and upload the whole topic themselves, all at once",
+        "nothing was published: the brokers have no metadata of the platform's copies and upload the whole topic"
+        " themselves, all at once",
     )
 
 
 class LocalSegment(Protocol):
-    """What is asked of a segment on a broker's disk. Offsets are inclusive."""
+    """The properties of a segment on a broker's disk that these rules use. Offsets are inclusive."""
 
     @property
-    def base_offset(self) -> int: ...
+    def base_offset(self) -> int:
+        """First offset."""
+        ...
+
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> int:
+        """Last offset (inclusive)."""
+        ...
+
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Size of the log file."""
+        ...
+
     @property
-    def max_timestamp_ms(self) -> int: ...
+    def max_timestamp_ms(self) -> int:
+        """Largest timestamp of its records."""
+        ...
+
     @property
-    def active(self) -> bool: ...
+    def active(self) -> bool:
+        """Whether the broker still appends to it."""
+        ...
 
 
 def local_bytes(segments: Sequence[LocalSegment]) -> int:
-    """The active segment included."""
+    """Return the bytes of all segments, including the active one."""
     return sum(segment.size_bytes for segment in segments)
 
 
 def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int, now_ms: int) -> int:
-    """About how much stays under both limits, each -1 for none."""
+    """Return roughly how many bytes stay under both limits.
+
+    Args:
+        segments: all local segments in the order of offsets.
+        limit_ms: local retention by time; -1 for none.
+        limit_bytes: local retention by size; -1 for none.
+        now_ms: the present time.
+    """
     kept = [
         segment
         for segment in segments
@@ -181,7 +209,7 @@ def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: i
 
 
 def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
-    """Falling levels from below `has_bytes` down to `wants_bytes` (inclusive), evenly; none if nothing is to go."""
+    """Return evenly falling levels from below `has_bytes` down to `wants_bytes` (inclusive); none if it is no less."""
     if wants_bytes >= has_bytes:
         return []
     gap = has_bytes - wants_bytes
@@ -190,7 +218,13 @@ def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
 
 
 def next_local_start(segments: Sequence[LocalSegment], level: int, latest_tiered: int | None) -> int | None:
-    """First local offset once the broker has deleted what `level` lets go of what is tiered; None if nothing goes."""
+    """Return the first local offset after the broker has applied local retention; None if it deletes nothing.
+
+    Args:
+        segments: all local segments in the order of offsets.
+        level: local retention in bytes.
+        latest_tiered: highest offset (inclusive) that is remote; None without any.
+    """
     excess, start = local_bytes(segments) - level, None
     for segment in segments:
         if segment.active or excess < segment.size_bytes or latest_tiered is None or segment.end_offset > latest_tiered:

@@ -1,12 +1,13 @@
-"""Make the checks of a step: ask brokers, log directories, metadata and the metadata topic at one moment, evaluate
-them, and store what the checks said. `check_preconditions` is the first step, and nothing but this: may this topic be
-handed over at all? It changes nothing.
+"""Run the checks of a step: gather evidence, evaluate it, and store the results.
 
-step        done when it is reached                  a crash right after it leaves       cleaned up by
-gathered    everybody was asked                      nothing                             -
-checked     the controller would take the configs    nothing                             -
-            that the topic has at the end
-recorded    what the checks said is stored           the answers                         the next try replaces them
+Evidence comes from brokers, log directories, segment metadata and the metadata topic. `check_preconditions` is the
+whole first step: it decides whether this topic may be handed over, and changes nothing.
+
+    step        done when it is reached                  a crash right after it leaves       cleaned up by
+    gathered    all sources were read                    nothing                             -
+    checked     the controller would accept the configs  nothing                             -
+                that the topic has at the end
+    recorded    the results of the checks are stored     the results                         the next try replaces them
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,11 +46,11 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 
 def check_preconditions(run: HandoverRun) -> StepResult:
-    """Ask everybody, and refuse with names and numbers.
+    """Run the checks of the first step, and have the controller validate the final configs.
 
     Raises:
-        BrokersRefusedError: brokers do not take remote storage with these values of local and total retention, which
-            they compare from the switch on only. Else it would be the last step that is refused.
+        BrokersRefusedError: brokers do not accept remote storage with these values of local and total retention. They
+            compare them only if remote storage is on, so without this check only the last step would be refused.
     """
     result = evaluate_checks(run, HandoverStep.PRECONDITIONS, evidence_of(run))
     if result.end is StepEnd.DONE:
@@ -58,7 +59,7 @@ def check_preconditions(run: HandoverRun) -> StepResult:
 
 
 def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
-    """What the topic had, with what was asked for. None: unset."""
+    """Return the topic's configs at the end: its old values with the requested ones over them. None: unset."""
     handover = run.handover
     overrides = run.ports.handovers.overrides(handover.handover_id)
     at_the_end = {override.key: override.old_value for override in overrides if not override.restored}
@@ -70,20 +71,20 @@ def _configs_at_the_end(run: HandoverRun) -> dict[str, str | None]:
 
 
 def evidence_of(run: HandoverRun) -> HandoverEvidence:
-    """Of this handover, as everything is now."""
+    """Return the present evidence of this handover."""
     handover = run.handover
     return gather(run.ports, handover.topic, handover.topic_id, handover)
 
 
 def evaluate_checks(run: HandoverRun, step: HandoverStep, evidence: HandoverEvidence) -> StepResult:
-    """Make the checks of a step, keep what they said, and tell what follows from it."""
+    """Evaluate the checks of a step, store their results, and return what follows from them."""
     results = results_of(CHECKS, step, evidence)
     run.ports.handovers.record_checks(run.drive, step, results)
     return concluded(results)
 
 
 def concluded(results: Sequence[CheckResult]) -> StepResult:
-    """Refused: STOP. Something that may pass by itself: WAIT."""
+    """Return STOP if a check refused, WAIT if one waits, else DONE."""
     outcome = worst(results)
     if outcome is CheckOutcome.REFUSED:
         return StepResult(StepEnd.STOP, _sentence(results, outcome))
@@ -102,7 +103,7 @@ def _sentence(results: Sequence[CheckResult], outcome: CheckOutcome) -> str:
 
 _LIST_OFFSETS: Final = 2
 _LATEST_TIERED_VERSION: Final = 9
-"""The first version of ListOffsets that knows the latest tiered offset (KIP-1005, Kafka 3.9)."""
+"""The first version of ListOffsets that returns the latest tiered offset (KIP-1005, Kafka 3.9)."""
 _RATE_SEGMENTS: Final = 10
 _BROKER_DEFAULTS: Final = {
     "retention.bytes": (("log.retention.bytes", 1),),
@@ -117,10 +118,11 @@ _BROKER_DEFAULTS: Final = {
 
 
 def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover | None = None) -> HandoverEvidence:
-    """Evidence about the topic; with a handover, beside what it stored.
+    """Gather the evidence about the topic; with a handover, including what it has stored.
 
     Raises:
-        BrokersError, MetadataTopicUnavailableError: nothing, or not everything, could be asked.
+        BrokersError: the brokers do not answer every request.
+        MetadataTopicUnavailableError: the metadata topic cannot be read.
     """
     topics = ports.brokers.topics([topic, METADATA_TOPIC])
     now = topics.get(topic)
@@ -148,8 +150,8 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         configs=configs,
         old_configs=old_configs,
         partitions=tuple(
-            _partition(ports.metadata, one, known, offsets, replicas, problems, now_ms)
-            for one, known in zip(ids, partitions, strict=True)
+            _partition(ports.metadata, partition, known, offsets, replicas, problems, now_ms)
+            for partition, known in zip(ids, partitions, strict=True)
         ),
         metadata_topic=ports.metadata_scan.evidence(
             ports.metadata_topic, ports.publications, _configs(topics.get(METADATA_TOPIC)), ids
@@ -157,7 +159,7 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
         store=ports.store,
         disks=tuple(BrokerDiskSpace(node.broker_id, ports.actions.free_bytes(node.broker_id)) for node in nodes),
         leases=tuple(_leases(ports, ids, handover)),
-        frozen={one.topic_id_partition.partition: _frozen(one) for one in seed},
+        frozen={seeded.topic_id_partition.partition: _frozen(seeded) for seeded in seed},
         now_ms=now_ms,
         hold_seconds=ports.limits.hold_seconds,
         local_target_bytes=_local_target(handover, old_configs),
@@ -165,8 +167,9 @@ def gather(ports: HandoverPorts, topic: str, topic_id: Uuid, handover: Handover 
 
 
 def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_start_offset: int) -> list[SegmentRow]:
-    """FINISHED segments that reach into the broker's log, in the order in which they became it; what was archived below
-    its log start stays the platform's.
+    """Return the FINISHED segments that overlap the broker's log, ordered by their end offset.
+
+    Segments below its log start are not handed over: they stay with the platform.
     """
     rows = metadata.list_segments(partition)
     finished = [row for row in rows if row.metadata.is_finished and row.origin is SegmentOrigin.PLATFORM]
@@ -175,7 +178,7 @@ def seed_rows(metadata: RemoteLogMetadata, partition: TopicIdPartition, log_star
 
 
 def is_enabled(ports: HandoverPorts, topic: str) -> bool:
-    """Whether the brokers say that remote storage is on for the topic. Raises BrokersError."""
+    """Return whether remote storage is on for the topic according to the brokers. Raises BrokersError."""
     config = ports.brokers.topic_configs(topic).get("remote.storage.enable")
     return config is not None and (config.value or "").lower() == "true"
 
@@ -188,20 +191,20 @@ def _broker(node: BrokerNode, configs: Mapping[str, BrokerConfig]) -> BrokerCapa
     def value(key: str) -> str | None:
         return configs[key].value or None if key in configs else None
 
-    speaks = node.api_versions.get(_LIST_OFFSETS, (0, _LATEST_TIERED_VERSION))
+    supported = node.api_versions.get(_LIST_OFFSETS, (0, _LATEST_TIERED_VERSION))
     return BrokerCapabilities(
         broker_id=node.broker_id,
         remote_storage_system=(value("remote.log.storage.system.enable") or "").lower() == "true",
         storage_manager_class=value("remote.log.storage.manager.class.name"),
         storage_directory=value("rsm.config.dir"),
-        lists_remote_offsets=speaks[1] >= _LATEST_TIERED_VERSION,
+        lists_remote_offsets=supported[1] >= _LATEST_TIERED_VERSION,
     )
 
 
 def _old_configs(
     configs: Mapping[str, str], overrides: Sequence[RetentionOverride], broker: Mapping[str, BrokerConfig]
 ) -> dict[str, str]:
-    """What holds once the retention overrides are restored: a value of the topic's own, or the brokers' default."""
+    """Return the configs in force after the overrides are restored: the topic's own value, or the brokers' default."""
     old = dict(configs)
     for override in overrides:
         if override.restored:
@@ -214,7 +217,7 @@ def _old_configs(
 
 
 def _local_target(handover: Handover | None, old_configs: Mapping[str, str]) -> int:
-    """What was asked for, else what the topic had; -1 where neither is a limit."""
+    """Return the requested local.retention.bytes, else the topic's old one; -1 where neither is a limit."""
     wanted = None if handover is None else handover.wanted.local_retention_bytes
     if wanted is not None:
         return wanted
@@ -252,23 +255,23 @@ def _partition(
 ) -> HandoverPartition:
     replica = replicas.get(partition.partition)
     try:
-        said = answer.of(partition)
+        leader = answer.of(partition)
     except BrokersError as error:
         return HandoverPartition(partition.partition, None, None, (), str(error))
-    rows = seed_rows(metadata, partition, said.earliest)
+    rows = seed_rows(metadata, partition, leader.earliest)
     end = max((row.metadata.end_offset for row in rows), default=None)
     return HandoverPartition(
         partition.partition,
         LeaderOffsets(
-            leader=said.leader,
-            leader_epoch=said.leader_epoch,
+            leader=leader.leader,
+            leader_epoch=leader.leader_epoch,
             in_sync_replicas=len(known.isr),
-            earliest=said.earliest,
-            latest_tiered=said.latest_tiered,
-            last_stable_offset=said.last_stable_offset,
-            high_watermark=said.high_watermark,
+            earliest=leader.earliest,
+            latest_tiered=leader.latest_tiered,
+            last_stable_offset=leader.last_stable_offset,
+            high_watermark=leader.high_watermark,
         ),
-        None if replica is None else _leader(replica, end, said.earliest, now_ms),
+        None if replica is None else _leader(replica, end, leader.earliest, now_ms),
         tuple(_seeded(metadata, row) for row in rows),
         "" if replica is not None else "; ".join(problems),
         _histories(metadata, partition, rows),
@@ -276,7 +279,7 @@ def _partition(
 
 
 def _histories(metadata: RemoteLogMetadata, partition: TopicIdPartition, rows: Sequence[SegmentRow]) -> str:
-    """Of which history what reaches into the broker's log is, where that is not clear or not one."""
+    """Return a sentence if segments that overlap the broker's log do not all belong to the source's history."""
     divergences = metadata.divergences(partition)
     undecided = open_divergence(divergences)
     if undecided is not None:
@@ -304,26 +307,34 @@ def _leader(replica: Replica, seed_end: int | None, earliest: int, now_ms: int) 
         leader_epochs=replica.leader_epochs,
         active_base=replica.log_end_offset if active is None else active.base_offset,
         recovery_point=replica.recovery_point,
-        waiting=tuple((one.base_offset, None if one.reason is None else str(one.reason)) for one in waiting),
+        waiting=tuple(
+            (segment.base_offset, None if segment.reason is None else str(segment.reason)) for segment in waiting
+        ),
         bytes_per_second=bytes_per_second(replica.segments, now_ms),
     )
 
 
 def bytes_per_second(segments: Sequence[LogSegment], now_ms: int) -> float:
-    """How fast producers fill a log, whose segments are given in order: what came behind the first of the last ones,
-    over the time from that one's last record up to now. So a burst counts the less the longer nothing follows it.
+    """Return the rate at which producers append to a log.
 
-    0 where timestamps do not tell: without two segments, or of records without any. Those of producers whose clocks are
-    ahead end the span later than now.
+    It is the bytes after the first of the last ten segments, divided by the time from that segment's last record until
+    now. So the longer nothing follows a burst, the less the burst counts.
+
+    Args:
+        segments: all segments in the order of offsets, the active one included.
+        now_ms: the present time. If the clocks of producers are ahead, the last timestamp is used instead.
+
+    Returns:
+        Bytes per second; 0 with fewer than two segments, or without timestamps.
     """
     last = segments[-_RATE_SEGMENTS:]
-    dated = [number for number, one in enumerate(last) if one.max_timestamp_ms >= 0]
+    dated = [number for number, segment in enumerate(last) if segment.max_timestamp_ms >= 0]
     if not dated or dated[0] == len(last) - 1:
         return 0.0
     first = dated[0]
     end_ms = max(now_ms, *(last[number].max_timestamp_ms for number in dated))
     span_ms = end_ms - last[first].max_timestamp_ms
-    return sum(one.size_bytes for one in last[first + 1 :]) * 1000 / span_ms if span_ms > 0 else 0.0
+    return sum(segment.size_bytes for segment in last[first + 1 :]) * 1000 / span_ms if span_ms > 0 else 0.0
 
 
 def _leases(ports: HandoverPorts, partitions: Sequence[TopicIdPartition], handover: Handover | None) -> list[str]:

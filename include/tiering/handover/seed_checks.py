@@ -1,8 +1,8 @@
-"""Checks of what is seeded, partition by partition.
+"""Checks of the seeded segments, partition by partition.
 
-Before it leaves the platform: against what brokers and the leader's disk say; against what the metadata topic knows of
-the topic already, and what was decided at the fence. After the switch: the brokers know what was seeded, and nothing
-went.
+Before the publication they compare the segments with the brokers, with the leader's disk, with what the metadata topic
+has about the topic already, and with what the step `fence` decided. After the switch they check that the brokers know
+the seeded segments and deleted nothing.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,18 @@ _MOST_NAMED: Final = 3
 
 
 def _seeded(evidence: HandoverEvidence) -> Iterator[tuple[HandoverPartition, tuple[SeededSegment, ...]]]:
-    """Partitions with something seeded, its segments by offset."""
+    """Yield partitions that have seeded segments, with these segments by offset."""
     for partition in evidence.partitions:
         if partition.seed:
             yield partition, partition.seed
 
 
 def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
-    """A partition of which nothing is remote loses nothing; behind the fence nobody could copy it any more."""
+    """Check that seeding starts at the log start.
+
+    A partition without remote segments loses nothing at the switch. From the step `fence` on this is only a note, as
+    the platform cannot copy any more.
+    """
     is_fenced = evidence.owner is TopicOwner.HANDING_OVER
     for partition in evidence.partitions:
         if partition.offsets is None or partition.replica is None:
@@ -60,14 +64,14 @@ def _begins_at_log_start(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _no_gap(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         for before, after in pairwise(seed):
             if after.metadata.start_offset > before.metadata.end_offset + 1:
                 yield Remark(
                     f"offsets {before.metadata.end_offset + 1}..{after.metadata.start_offset - 1} are not remote",
-                    "the broker's local retention would delete their only copy: a partition with a hole stays an"
-                    " archive, or its log start is raised above the hole (kafka-delete-records)",
-                    one.partition,
+                    "the broker's local retention would delete their only copy. A partition with a gap cannot be handed"
+                    " over, unless its log start is raised above the gap (kafka-delete-records)",
+                    partition.partition,
                 )
 
 
@@ -75,7 +79,7 @@ def _reaches_active(evidence: HandoverEvidence) -> Iterator[Remark]:
     for partition in evidence.partitions:
         for first, reason in partition.replica.waiting if partition.replica is not None else ():
             yield Remark(
-                f"the rolled segment at {first} is not remote: {reason or 'it was rolled since'}",
+                f"the rolled segment at {first} is not remote: {reason or 'it was rolled after the last copy'}",
                 "the broker copies it after the switch",
                 partition.partition,
                 CheckOutcome.NOTE,
@@ -83,40 +87,41 @@ def _reaches_active(evidence: HandoverEvidence) -> Iterator[Remark]:
 
 
 def _below_stable(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, _ in _seeded(evidence):
-        if one.offsets is None or one.seed_end is None:
+    for partition, _ in _seeded(evidence):
+        if partition.offsets is None or partition.seed_end is None:
             continue
-        stable = min(one.offsets.high_watermark, one.offsets.last_stable_offset)
-        if one.seed_end >= stable:
+        stable = min(partition.offsets.high_watermark, partition.offsets.last_stable_offset)
+        if partition.seed_end >= stable:
             yield Remark(
-                f"seeded up to {one.seed_end}, the high watermark is {one.offsets.high_watermark} and the last stable"
-                f" offset {one.offsets.last_stable_offset}",
-                "a leader change could cut these offsets off, or they never became stable: find out what was copied"
-                " (./tiering verify --depth deep)",
-                one.partition,
+                f"seeded up to {partition.seed_end}, the high watermark is {partition.offsets.high_watermark} and the"
+                f" last stable offset {partition.offsets.last_stable_offset}",
+                "a leader change could truncate these offsets, or their transaction has not ended: check what was"
+                " copied (./tiering verify --depth deep)",
+                partition.partition,
             )
 
 
 def _flushed(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, _ in _seeded(evidence):
-        if one.replica is None or one.offsets is None or one.seed_end is None:
+    for partition, _ in _seeded(evidence):
+        if partition.replica is None or partition.offsets is None or partition.seed_end is None:
             continue
-        if one.seed_end >= one.replica.recovery_point and one.offsets.in_sync_replicas < 2:
+        if partition.seed_end >= partition.replica.recovery_point and partition.offsets.in_sync_replicas < 2:
             yield Remark(
-                f"seeded up to {one.seed_end}, flushed to disk is what lies below {one.replica.recovery_point}",
-                "brokers write the checkpoint once a minute: again then",
-                one.partition,
+                f"seeded up to {partition.seed_end}, only offsets below {partition.replica.recovery_point} are flushed"
+                " to disk",
+                "brokers write the checkpoint once a minute: repeat after that",
+                partition.partition,
                 CheckOutcome.WAITING,
             )
 
 
 def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(evidence):
-        if one.replica is None or one.offsets is None:
+    for partition, seed in _seeded(evidence):
+        if partition.replica is None or partition.offsets is None:
             continue
-        history = one.replica.leader_epochs
+        history = partition.replica.leader_epochs
         for segment in seed:
-            known_from = max(segment.metadata.start_offset, one.offsets.earliest)
+            known_from = max(segment.metadata.start_offset, partition.offsets.earliest)
             wanted = history.range(known_from, segment.metadata.end_offset + 1)
             found = segment.metadata.segment_leader_epochs
             if known_from > segment.metadata.start_offset:
@@ -125,50 +130,52 @@ def _epochs(evidence: HandoverEvidence) -> Iterator[Remark]:
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has leader epochs {list(map(tuple, found))}, the leader's"
                     f" checkpoint says {list(map(tuple, wanted))}",
-                    "these records were replaced by another leader's, or copied from a follower: a consumer would not"
-                    " find them. The partition cannot be handed over with this copy",
-                    one.partition,
+                    "these records were replaced by those of another leader, or copied from a follower: a consumer"
+                    " would not find them. The partition cannot be handed over with this copy",
+                    partition.partition,
                 )
 
 
 def _passed_verification(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         refused = [segment for segment in seed if segment.verdict is not Verdict.PASSED]
         for segment in refused[:_MOST_NAMED]:
             broken = "; ".join(segment.broken) or f"its verdict is {segment.verdict}"
             yield Remark(
                 f"segment {segment.metadata.start_offset} ({segment.metadata.remote_log_segment_id.id}): {broken}",
-                "a failed one: ./tiering copy --topic TOPIC copies it anew; --resume verifies what has no verdict",
-                one.partition,
+                "./tiering copy --topic TOPIC copies a failed segment again; --resume verifies segments without a"
+                " verdict",
+                partition.partition,
             )
         if len(refused) > _MOST_NAMED:
-            yield Remark(f"and {len(refused) - _MOST_NAMED} segments more", partition=one.partition)
+            yield Remark(f"and {len(refused) - _MOST_NAMED} more segments", partition=partition.partition)
 
 
 def _fits(evidence: HandoverEvidence) -> Iterator[Remark]:
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         for segment in seed:
             span = segment.metadata.end_offset - segment.metadata.start_offset
             if span > _MOST_OFFSETS:
                 yield Remark(
-                    f"segment {segment.metadata.start_offset} spans {span} offsets, indexes hold {_MOST_OFFSETS}",
+                    f"segment {segment.metadata.start_offset} spans {span} offsets, indexes have at most"
+                    f" {_MOST_OFFSETS}",
                     "copy the broker's own segments, not merged ones",
-                    one.partition,
+                    partition.partition,
                 )
 
 
 def _timestamps(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.limit("retention.ms", evidence.old_configs) == UNLIMITED:
         return
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         for segment in seed:
             if segment.metadata.max_timestamp_ms <= 0:
                 yield Remark(
                     f"segment {segment.metadata.start_offset} has the largest timestamp"
                     f" {segment.metadata.max_timestamp_ms}",
-                    "the broker's expiration would delete it as soon as retention.ms is back: set retention.ms=-1, or"
-                    " let it expire first",
-                    one.partition,
+                    "the broker would delete it as soon as retention.ms is restored: set retention.ms=-1, or let it"
+                    " expire first",
+                    partition.partition,
                 )
 
 
@@ -176,14 +183,14 @@ def _within_retention(evidence: HandoverEvidence) -> Iterator[Remark]:
     retention_ms = evidence.limit("retention.ms", evidence.old_configs)
     if retention_ms == UNLIMITED:
         return
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         past = [s.metadata for s in seed if 0 < s.metadata.max_timestamp_ms < evidence.now_ms - retention_ms]
         if past:
             yield Remark(
                 f"{len(past)} segments, offsets {past[0].start_offset}..{past[-1].end_offset}, are past retention.ms"
                 f" {retention_ms}",
-                "the broker deletes them when retention.ms is back, as it would have without a handover",
-                one.partition,
+                "the broker deletes them when retention.ms is restored, as it would have without a handover",
+                partition.partition,
                 CheckOutcome.NOTE,
             )
 
@@ -192,24 +199,23 @@ def _restarts(evidence: HandoverEvidence) -> Iterator[Remark]:
     limit = evidence.limit("retention.bytes", evidence.old_configs)
     if limit == UNLIMITED:
         return
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         remote_bytes = sum(segment.metadata.segment_size_bytes for segment in seed)
         target = evidence.local_target_bytes
         local_bytes = remote_bytes if target < 0 else min(remote_bytes, target)
         if remote_bytes + local_bytes > limit:
             yield Remark(
-                f"{remote_bytes} bytes remote and up to {local_bytes} of them local as well exceed retention.bytes"
-                f" {limit}",
-                "brokers before 4.3.2 count both in the moments after a start, and delete what exceeds: hand over with"
-                " a small --local-retention-bytes, and restart no broker before it is through (docs/handover.md)",
-                one.partition,
+                f"{remote_bytes} remote bytes, up to {local_bytes} of them also local, exceed retention.bytes {limit}",
+                "brokers before 4.3.2 count both shortly after they start, and delete what exceeds it: hand over with a"
+                " small --local-retention-bytes, and restart no broker before the handover is done (docs/handover.md)",
+                partition.partition,
                 CheckOutcome.NOTE,
             )
 
 
 def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
     wanted = evidence.store.wants_custom_metadata
-    for one, seed in _seeded(evidence):
+    for partition, seed in _seeded(evidence):
         for segment in seed:
             if (segment.metadata.custom_metadata is not None) is not wanted:
                 has = "no" if wanted else f"{len(segment.metadata.custom_metadata or b'')} bytes of"
@@ -217,7 +223,7 @@ def _custom_metadata(evidence: HandoverEvidence) -> Iterator[Remark]:
                     f"segment {segment.metadata.start_offset} has {has} custom metadata,"
                     f" the plugin of layout {evidence.store.layout} {'reads some' if wanted else 'writes none'}",
                     "copy it with the layout settings that the brokers' plugin has",
-                    one.partition,
+                    partition.partition,
                 )
 
 
@@ -276,38 +282,38 @@ _ALWAYS: Final = frozenset({HandoverStep.PRECONDITIONS, HandoverStep.QUALITY_CHE
 
 def _published_once(evidence: HandoverEvidence) -> Iterator[Remark]:
     published = evidence.metadata_topic.published if evidence.metadata_topic is not None else ()
-    for one in published:
-        if not one.is_ours:
+    for known in published:
+        if not known.is_ours:
             yield Remark(
-                f"__remote_log_metadata has segment {one.segment_id}, offsets {one.start_offset}..{one.end_offset},"
-                " that this platform did not write",
-                "a broker, or another tool, tiers this topic: what it began would be mixed with ours",
-                one.partition,
+                f"__remote_log_metadata has segment {known.segment_id}, offsets"
+                f" {known.start_offset}..{known.end_offset}, that this platform did not write",
+                "a broker, or another tool, tiers this topic: its segments would be mixed with the platform's",
+                known.partition,
             )
     ends: dict[int, int] = {}
-    for one in evidence.metadata_topic.removed if evidence.metadata_topic is not None else ():
-        ends[one.partition] = max(one.end_offset, ends.get(one.partition, -1))
+    for gone in evidence.metadata_topic.removed if evidence.metadata_topic is not None else ():
+        ends[gone.partition] = max(gone.end_offset, ends.get(gone.partition, -1))
     for number, end in sorted(ends.items()):
         yield Remark(
-            f"offsets up to {end} were tiered by somebody else, and deleted again",
-            "brokers remember them: they would take local segments up to there for tiered, and delete them. Such a"
-            " partition stays an archive",
+            f"offsets up to {end} were tiered by a broker or another tool, and deleted again",
+            "brokers keep the highest offset that they read: they would treat local segments up to there as tiered,"
+            " and delete them. Such a partition cannot be handed over",
             number,
         )
     for partition in evidence.partitions:
         seeded_ids = {segment.metadata.remote_log_segment_id.id for segment in partition.seed}
         replaced = {
-            one.start_offset: one
-            for one in published
-            if one.is_ours and one.partition == partition.partition and one.segment_id not in seeded_ids
+            known.start_offset: known
+            for known in published
+            if known.is_ours and known.partition == partition.partition and known.segment_id not in seeded_ids
         }
         for segment in partition.seed:
-            known = replaced.get(segment.metadata.start_offset)
-            if known is not None:
+            before = replaced.get(segment.metadata.start_offset)
+            if before is not None:
                 yield Remark(
-                    f"offset {known.start_offset} was published as {known.segment_id}, seeded is"
+                    f"offset {before.start_offset} was published in segment {before.segment_id}, the seeded segment is"
                     f" {segment.metadata.remote_log_segment_id.id}",
-                    "a second segment for published offsets would hide the first one for ever",
+                    "a second segment for published offsets would hide the first one permanently",
                     partition.partition,
                 )
 
@@ -319,8 +325,8 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
             continue
         if frozen is None:
             yield Remark(
-                "nothing was decided about it: its leader did not answer then, or the partition is new",
-                "it is decided about now",
+                "no offsets were decided for it: its leader did not answer at that time, or the partition is new",
+                "they are decided now",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -328,7 +334,7 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
         if partition.offsets.earliest != frozen.log_start_offset:
             yield Remark(
                 f"the broker's log start moved from {frozen.log_start_offset} to {partition.offsets.earliest}",
-                "somebody deleted records (kafka-delete-records): --resume looks at everything again",
+                "records were deleted (kafka-delete-records): --resume repeats all checks",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
@@ -336,15 +342,15 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"leader {frozen.leader} in epoch {frozen.leader_epoch} became {partition.offsets.leader} in"
                 f" {partition.offsets.leader_epoch}",
-                "the new leader's log is looked at in its place",
+                "the checks are repeated with the log of the new leader",
                 partition.partition,
                 CheckOutcome.WAITING,
             )
         end = partition.seed_end if partition.seed_end is not None else frozen.start_offset - 1
         if end != frozen.end_offset:
             yield Remark(
-                f"seeded up to {end}, decided was {frozen.end_offset}",
-                "somebody copied or deleted meanwhile: --undo, then begin again",
+                f"seeded up to {end}, but {frozen.end_offset} was decided",
+                "segments were copied or deleted since: --undo, then begin again",
                 partition.partition,
             )
 
@@ -354,8 +360,8 @@ def _one_history(evidence: HandoverEvidence) -> Iterator[Remark]:
         if partition.histories:
             yield Remark(
                 partition.histories,
-                "brokers would be given records of two histories: decide (./tiering skip --follow-source-from), then"
-                " wait until the broker's log start has passed what was archived of the other one",
+                "brokers would receive records of two histories: decide (./tiering skip --follow-source-from), then"
+                " wait until the broker's log start has passed the archived offsets of the other history",
                 partition.partition,
             )
 
@@ -369,7 +375,7 @@ HISTORY_CHECKS: Final = (
 
 _WATCH: Final = frozenset({HandoverStep.WATCH})
 _LIMITING: Final = _WATCH | {HandoverStep.RETENTION}
-"""A limited retention comes next."""
+"""The steps that run until retention is limited again."""
 _AFTER: Final = _WATCH | {HandoverStep.LOCAL_RETENTION}
 
 
@@ -384,8 +390,8 @@ def _earliest(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"the broker's log start rose from {frozen.log_start_offset} to {partition.offsets.earliest}",
                 "RECORDS ARE GONE FOR CONSUMERS, though their objects may still be in the store. Leave the overrides as"
-                " they are, look for 'due to' in the broker's log, and see docs/runbook.md. Once somebody has,"
-                " --resume goes on from the log start of now",
+                " they are, search the broker's log for 'due to', and see docs/runbook.md. After that, --resume"
+                " continues from the present log start",
                 partition.partition,
             )
 
@@ -397,34 +403,36 @@ def _covered(evidence: HandoverEvidence) -> Iterator[Remark]:
             continue
         if partition.offsets is None:
             yield Remark(
-                partition.problem or "its leader gives no offsets", "", partition.partition, CheckOutcome.WAITING
+                partition.problem or "its leader reports no offsets", "", partition.partition, CheckOutcome.WAITING
             )
         elif frozen.end_offset >= partition.offsets.earliest:
             found = partition.offsets.latest_tiered
-            # An unclean election may leave a leader whose log ends below what is remote.
+            # After an unclean election the leader's log may end below the highest remote offset.
             if found is None or found < min(frozen.end_offset, partition.offsets.high_watermark - 1):
                 yield Remark(
                     f"latest tiered is {'none' if found is None else found}, seeded up to {frozen.end_offset}",
-                    "brokers replay __remote_log_metadata first; if it lasts, look for RemoteLogMetadata in their logs",
+                    "brokers read __remote_log_metadata first; if it lasts, search their logs for RemoteLogMetadata",
                     partition.partition,
                     CheckOutcome.WAITING,
                 )
 
 
 def _known_to_brokers(evidence: HandoverEvidence) -> Iterator[Remark]:
-    """Of what was switched on before we published it: brokers know how far they are once something is tiered."""
+    """Check partitions that were switched on before a publication: brokers report progress once a segment is tiered."""
     for partition in evidence.partitions:
         if partition.partition in evidence.frozen or partition.replica is None or partition.offsets is None:
             continue
         if partition.replica.active_base > partition.offsets.earliest and partition.offsets.latest_tiered is None:
-            yield Remark("nothing is tiered yet", "the brokers upload it", partition.partition, CheckOutcome.WAITING)
+            yield Remark(
+                "nothing is tiered yet", "wait until the brokers upload it", partition.partition, CheckOutcome.WAITING
+            )
 
 
 def _enabled(evidence: HandoverEvidence) -> Iterator[Remark]:
     if not evidence.is_true("remote.storage.enable"):
         yield Remark(
             "remote.storage.enable is false again",
-            "somebody took the switch back: see in docs/handover.md what that deletes. --undo puts the configs back;"
+            "it was switched off from outside: docs/handover.md says what that deletes. --undo restores the configs;"
             " --resume after it begins again with what is published",
         )
 
@@ -435,7 +443,7 @@ def _no_second_copy(evidence: HandoverEvidence) -> Iterator[Remark]:
         if frozen is not None and not known.is_ours and known.start_offset <= frozen.end_offset:
             yield Remark(
                 f"a broker uploaded offsets {known.start_offset}..{known.end_offset} again as {known.segment_id}",
-                "both copies are whole; one is superfluous. Tell us: it should not happen",
+                "both copies are complete, one is superfluous. This is a bug of the platform: please report it",
                 known.partition,
                 CheckOutcome.NOTE,
             )

@@ -1,4 +1,4 @@
-"""Handovers of topics to their brokers: begin, carry on, approve, undo, look; with their metrics."""
+"""Handovers of topics to their brokers: begin, carry on, approve, undo and inspect them; and their metrics."""
 
 import os
 import secrets
@@ -29,11 +29,15 @@ _PROCESS: Final = secrets.token_hex(4)
 
 
 class HandoverService:
-    """Hands topics over step by step. Needs `cluster.bootstrap_servers`.
+    """Hand topics over to their brokers step by step. Needs the setting `cluster.bootstrap_servers`.
 
     Args:
-        ports: all that the steps touch; raises SettingError without bootstrap servers.
+        handovers: the stored handovers of this cluster.
+        ports: builds what the steps work with; raises SettingError without bootstrap servers.
+        brokers: connects to the brokers, which are the source for topic ids.
         require_free_broker_id: raises SettingError if a broker has the publisher's broker id.
+        ownership: which database writes to the store.
+        random_bytes: returns that many random bytes, for new handover ids.
     """
 
     def __init__(
@@ -54,16 +58,25 @@ class HandoverService:
         self._random_bytes = random_bytes
 
     def topic_to_hand_over(self, topic: str) -> Uuid:
-        """Its id, by the brokers. Raises UnknownTopicError."""
+        """Return the id that the brokers have for this topic name.
+
+        Raises:
+            UnknownTopicError: the brokers have no topic of this name.
+        """
         return known_topic(self._brokers(), topic).topic_id
 
     def begin(self, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
-        """Begin a new one.
+        """Begin a new handover at the first step. No step is run yet.
+
+        Args:
+            topic: name of the topic; its id is the brokers'.
+            wanted: local retention at the end.
+            author: name that is stored with the handover and in the event.
 
         Raises:
-            StateConflictError: one is on its way already.
+            StateConflictError: a handover of this topic has not ended.
             SettingError: a broker has the publisher's broker id.
-            ForeignStoreError: the store is not this database's.
+            ForeignStoreError: the store belongs to another database.
         """
         self._ownership.claim()
         self._require_free_broker_id()
@@ -77,10 +90,11 @@ class HandoverService:
         return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
 
     def latest_of(self, topic: str) -> Handover | None:
-        """The open one of this name, or else the newest of the topic that has this name now.
+        """Return the open handover of a topic of this name; without one, the newest of the topic that has it now.
 
-        Two are open if the topic was created again between the question for its id and the record of its handover:
-        that of the topic of now comes first, so that it can end and the other one after it.
+        Two handovers of one name are open if the topic was deleted and created again after its id was read and before
+        its handover was stored. Then the handover of the present topic is returned until it has ended, the other one
+        after that.
         """
         named = [open_handover for open_handover in self._handovers.open_handovers() if open_handover.topic == topic]
         if not named:
@@ -91,7 +105,7 @@ class HandoverService:
             topic_id = self.topic_to_hand_over(topic)
         except UnknownTopicError:
             topic_id = None
-        return max(named, key=lambda one: (one.topic_id == topic_id, one.began_at_ms))
+        return max(named, key=lambda candidate: (candidate.topic_id == topic_id, candidate.began_at_ms))
 
     def carry_on(
         self,
@@ -103,8 +117,19 @@ class HandoverService:
         on_step: Callable[[Handover], None] = ignore,
         on_message: Callable[[str], None] = ignore,
     ) -> Handover:
-        """See `drive.carry_on`. Raises LeaseLostError: another process drives it; ForeignStoreError: the
-        store is not this database's.
+        """Run steps until the handover ends, waits or stops; see `drive.carry_on`.
+
+        Args:
+            handover_id: the handover.
+            until: the last step to run (inclusive); without it, all of them.
+            resume: whether a STOPPED or PARKED handover goes on.
+            driver: name of the driver; without it, that of this process.
+            on_step: called before each step.
+            on_message: called with each progress message.
+
+        Raises:
+            LeaseLostError: another process drives it.
+            ForeignStoreError: the store belongs to another database.
         """
         self._ownership.require()
         return carry_on(
@@ -118,25 +143,33 @@ class HandoverService:
         )
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
-        """Agree to exactly this plan. Raises StateConflictError: it has another one."""
+        """Approve exactly this plan. Approving the same plan again changes nothing.
+
+        Raises:
+            StateConflictError: the handover has another plan, or none.
+        """
         self._ownership.claim()
         return self._handovers.approve(handover_id, plan_hash, author=author)
 
     def undo(self, handover_id: Uuid, *, on_message: Callable[[str], None] = ignore) -> Undo:
-        """See `drive.possible_undo`. Raises StateConflictError: nothing can be undone any more."""
+        """Undo the handover as far as possible; see `drive.undo`. Returns what was undone.
+
+        Raises:
+            StateConflictError: nothing can be undone any more.
+        """
         return undo_handover(self._ports(), handover_id, _this_process(), on_message=on_message)
 
     def possible_undo(self, handover: Handover) -> Undo:
-        """What an undo would do now. Changes nothing."""
+        """Return what an undo would do now. Changes nothing."""
         return possible_undo(self._ports(), handover)
 
     def evidence(self, topic: str, handover: Handover | None = None) -> HandoverEvidence:
-        """All that the checks look at, as it is now. Changes nothing."""
+        """Return the present values of everything that the checks evaluate. Changes nothing."""
         topic_id = self.topic_to_hand_over(topic) if handover is None else handover.topic_id
         return gather(self._ports(), topic, topic_id, handover)
 
     def forgotten(self) -> Sequence[ForgottenHandover]:
-        """Those that hold a topic's retention or copies back while nobody carries them on; also a metric."""
+        """Return open handovers that make no progress while retention or copies are suspended; set their metrics."""
         under_way = self._handovers.open_handovers()
         forgotten = forgotten_handovers(under_way, self._handovers.now_ms())
         publish_handovers(process_recorder(), [(one.state, one.step) for one in under_way], len(forgotten))
@@ -144,17 +177,21 @@ class HandoverService:
 
 
 def _this_process() -> str:
-    """Of two containers that have the same name and process id each is another driver."""
+    """Return a driver name that differs between containers even if their host names and process ids are equal."""
     return f"{socket.gethostname()}:{os.getpid()}:{_PROCESS}"
 
 
 def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
-    """Raises PublicationRefusedError while a handover of the topic is before its publication."""
+    """Refuse a publication of the topic while its handover has not reached the step that publishes.
+
+    Raises:
+        PublicationRefusedError: an open handover of the topic is at an earlier step.
+    """
     handover = handovers.latest(topic.topic_id)
     if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
         return
     raise PublicationRefusedError(
-        f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes behind"
+        f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes after"
         f" {HandoverStep.RECHECK}: ./tiering handover {topic.topic} --resume"
     )
 
@@ -163,13 +200,13 @@ HANDOVERS: Final = Metric(
     "tiering_handovers",
     MetricKind.GAUGE,
     ("state", "step"),
-    "Handovers that have not ended, by state and by the step that is to be done next.",
+    "Handovers that have not ended, by state and by the next step.",
 )
 HANDOVERS_FORGOTTEN: Final = Metric(
     "tiering_handovers_forgotten",
     MetricKind.GAUGE,
     (),
-    "Handovers that hold a topic's retention or its copies back while nobody carries them on.",
+    "Handovers that make no progress while they suspend the retention or the copies of their topic.",
 )
 
 HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
@@ -178,7 +215,7 @@ HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
 def publish_handovers(
     recorder: PrometheusRecorder, open_ones: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
 ) -> None:
-    """All that there are; a combination that is gone is gone from the metric too."""
+    """Set the metrics of handovers; combinations of state and step that no handover has any more are removed."""
     counted = Counter((str(state), str(step)) for state, step in open_ones)
     values: dict[tuple[str, ...], float] = {labels: float(number) for labels, number in counted.items()}
     recorder.show(HANDOVERS, values)

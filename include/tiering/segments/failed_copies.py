@@ -59,7 +59,7 @@ class FailedCopy:
 class Loss:
     """A failed segment that no new copy replaces: its offsets (inclusive), and why, for a person.
 
-    `in_source`: the source has it as it was, but what was copied anew failed again.
+    `in_source`: the source has it as it was, but what was copied again failed again.
     """
 
     segment_id: RemoteLogSegmentId

@@ -226,7 +226,7 @@ class AbandonedCopySettings(DynamicSection):
 
 
 class SupersededSettings(DynamicSection):
-    """What happens to a segment that failed the quality gate and was copied anew, and how often one is."""
+    """What happens to a segment that failed the quality gate and was copied again, and how often one is."""
 
     prefix = "tiering.superseded"
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from include.tiering.configs.config_store import TopicRetention
-from include.tiering.copying.next_segments import left_out, next_segments
+from include.tiering.copying.next_segments import next_segments, past_retention_segments
 from include.tiering.copying.plan_copy import KEPT, leading_eligible
 from include.tiering.errors import RemoteResourceNotFoundError, RemoteStorageError
 from include.tiering.kafka.log_dirs.contract import IneligibleReason, LogSegment, Replica, ScanError, ScanReport
@@ -100,7 +100,9 @@ def compare_tiers(
             continue
         highest = metadata.highest_copied_offset(replica.topic_id_partition)
         rolled = next_segments(replica, highest, metadata)
-        past_retention = left_out(replica, leading_eligible(rolled), highest, metadata, retentions, now_ms)
+        past_retention = past_retention_segments(
+            replica, leading_eligible(rolled), highest, metadata, retentions, now_ms
+        )
         lags.append(_lag(replica.topic_id_partition, rolled[len(past_retention) :], now_ms))
         duplicates.append(DuplicateBytes(replica.topic_id_partition, _duplicate_bytes(replica, highest, metadata)))
     return TierComparison(tuple(lags), tuple(duplicates), report.errors, out_of_sight)

@@ -86,7 +86,7 @@ class Closing:
         return ownership.is_behind(side) or ownership.is_refused(side)
 
     def _verified(self) -> bool:
-        """All that passed is right; what is not is copied anew, or its partition stands still."""
+        """All that passed is right; what is not is copied again, or its partition stands still."""
         world = self._world
         self._runs.verify(None, missing_is_real=self._is_missing_real())
         if not self._until_idle(_ENDS):

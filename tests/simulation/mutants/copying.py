@@ -17,12 +17,16 @@ from include.tiering.kafka.log_dirs import rules
 from include.tiering.kafka.log_dirs.contract import IneligibleReason
 from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentState, Uuid
 from include.tiering.segments import sql, sql_changes, sql_partition_state
-from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, refused, said
+from tests.simulation.mutants.mutant import Instead, Mutant, Mutants, Patch, found_one, nothing, refused, said
+
+COPYING = Mutants()
+
 
 _sends = SegmentCopier._send_and_finish
 _begins = SegmentCopier._new_attempt
 
 
+@COPYING.breaks("skip-recheck", "the source is checked again after sending", "the rule is ignored")
 def _without_recheck() -> list[Patch]:
     def instead(self: Any, attempt: Any, opened: Any, checked: Any, **rest: Any) -> Any:
         return _sends(self, attempt, Instead(opened, recheck=nothing), checked, **rest)
@@ -30,10 +34,12 @@ def _without_recheck() -> list[Patch]:
     return [(SegmentCopier, "_send_and_finish", instead)]
 
 
+@COPYING.breaks("no-verify", "FINISHED after the store proved what it has", "the store's checksum is not checked")
 def _finished_before_verify() -> list[Patch]:
     return [(copy_segment, "require_stored", nothing)]
 
 
+@COPYING.breaks("finished-first", "FINISHED is the last step", "FINISHED before the objects are sent")
 def _finished_before_sent() -> list[Patch]:
     def instead(self: Any, attempt: Any, opened: Any, checked: Any, *, fence: Any, supersedes: Any, **rest: Any) -> Any:
         states = copy_segment.RemoteLogSegmentState  # type: ignore[attr-defined]
@@ -46,10 +52,12 @@ def _finished_before_sent() -> list[Patch]:
     return [(SegmentCopier, "_send_and_finish", instead)]
 
 
+@COPYING.breaks("no-owner", "the owner is checked before FINISHED", "the check is left out")
 def _owner_not_asked() -> list[Patch]:
     return [(SegmentCopier, "require_ours", nothing)]
 
 
+@COPYING.breaks("reuse-id", "a segment id belongs to one attempt", "each attempt at a segment has the same id")
 def _id_of_the_segment() -> list[Patch]:
     def instead(self: Any, replica_id: Any, opened: Any, checked: Any) -> Any:
         attempt = _begins(self, replica_id, opened, checked)
@@ -60,6 +68,7 @@ def _id_of_the_segment() -> list[Patch]:
     return [(SegmentCopier, "_new_attempt", instead)]
 
 
+@COPYING.breaks("started-late", "STARTED before the first byte", "the row is written when everything is sent")
 def _started_after_sending() -> list[Patch]:
     """Objects first, their row afterwards."""
 
@@ -87,6 +96,7 @@ def _started_after_sending() -> list[Patch]:
 _copies = SegmentCopier.copy
 
 
+@COPYING.breaks("forget-highest", "FINISHED ascends", "expired segments are copied again")
 def _highest_of_what_is_there() -> list[Patch]:
     """The highest copied offset falls when segments expire."""
 
@@ -102,6 +112,7 @@ def _highest_of_what_is_there() -> list[Patch]:
     return [(place, "highest_finished_offset", instead) for place in (sql, sql_changes, sql_partition_state)]
 
 
+@COPYING.breaks("gaps", "no silent gap", "neither plan nor copy checks for missing offsets")
 def _gap_allowed() -> list[Patch]:
     return [(copy_segment, "require_planned", nothing), (plan_copy, "_refusal", lambda *_args: None)]
 
@@ -115,6 +126,7 @@ def _without(*reasons: IneligibleReason) -> list[Patch]:
     return [(rules, "_segment_checks", instead)]
 
 
+@COPYING.breaks("any-replica", "only the leader's replica is read", "the last replica is read")
 def _any_replica() -> list[Patch]:
     def instead(replicas: Any, _cluster_metadata: Any) -> Any:
         last = len(replicas) - 1
@@ -123,6 +135,7 @@ def _any_replica() -> list[Patch]:
     return [(evaluate_replicas, "refusals", instead)]
 
 
+@COPYING.breaks("no-divergence", "a log divergence holds the copy back", "no check for a divergence", found_one)
 def _divergences_ignored() -> list[Patch]:
     real = copy_checks.divergence_offset
 
@@ -132,11 +145,15 @@ def _divergences_ignored() -> list[Patch]:
     return [(copy_checks, "divergence_offset", instead)]
 
 
+@COPYING.breaks("stale-plan", "a copy also checks for a divergence", "only plans check", refused)
 def _divergences_of_the_plan() -> list[Patch]:
     """Not even what the right one records, which alone would keep the copy from being FINISHED."""
     return [(copy_segment, "require_no_divergence", nothing)]
 
 
+@COPYING.breaks(
+    "late-divergence", "a divergence is named at once", "only once there is a segment to copy after it", found_one
+)
 def _late_divergences() -> list[Patch]:
     real = plan_copy.held_by_divergence  # type: ignore[attr-defined]
 
@@ -149,6 +166,11 @@ def _late_divergences() -> list[Patch]:
     return [(plan_copy, "held_by_divergence", instead)]
 
 
+@COPYING.breaks(
+    "forget-divergence",
+    "a divergence that was recorded holds its partition back",
+    "the recorded divergence is not read",
+)
 def _divergences_forgotten() -> list[Patch]:
     return [
         (plan, "undecided_divergence", nothing),
@@ -157,10 +179,12 @@ def _divergences_forgotten() -> list[Patch]:
     ]
 
 
+@COPYING.breaks("unrecorded", "a visible divergence is recorded", "the rule is ignored")
 def _divergences_unrecorded() -> list[Patch]:
     return [(copy_checks.SourceDivergence, "record", nothing)]
 
 
+@COPYING.breaks("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", said(True))
 def _lost_answers() -> list[Patch]:
     """An attempt whose FINISHED was stored and never answered is taken for abandoned."""
     real = SegmentCopier._is_finished
@@ -172,10 +196,14 @@ def _lost_answers() -> list[Patch]:
     return [(SegmentCopier, "_is_finished", instead)]
 
 
+@COPYING.breaks("abandoned-copies-stay", "the next holder removes abandoned copies", "the rule is ignored")
 def _abandoned_copies_stay() -> list[Patch]:
     return [(AbandonedCopies, "settle", lambda *_args, **_named: None)]
 
 
+@COPYING.breaks(
+    "row-before-objects", "a row is deleted after its objects", "an abandoned attempt's row is deleted first"
+)
 def _rows_first() -> list[Patch]:
     """An abandoned attempt loses its row before its objects."""
     real = SegmentCopier.abandon
@@ -191,6 +219,7 @@ def _rows_first() -> list[Patch]:
     return [(SegmentCopier, "abandon", instead)]
 
 
+@COPYING.breaks("objects-before-row", "DELETE_STARTED before the first object is deleted", "objects are deleted first")
 def _objects_first() -> list[Patch]:
     """An abandoned attempt loses its objects while its row says STARTED."""
     real = SegmentCopier.abandon
@@ -202,10 +231,12 @@ def _objects_first() -> list[Patch]:
     return [(SegmentCopier, "abandon", instead)]
 
 
+@COPYING.breaks("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED")
 def _both_stay() -> list[Patch]:
     return [(sql_changes.SegmentChanges, "_supersede", nothing)]
 
 
+@COPYING.breaks("no-stop", "a failed segment stops its partition", "the rule is ignored")
 def _never_stopped() -> list[Patch]:
     return [
         (sql_changes, "refresh_stop", nothing),
@@ -214,41 +245,19 @@ def _never_stopped() -> list[Patch]:
     ]
 
 
+@COPYING.breaks(
+    "any-offsets", "a new copy has the offsets of the failed segment", "it takes any segment that begins there"
+)
 def _any_offsets() -> list[Patch]:
     """What takes the place of a failed segment need not be what failed."""
     return [
         (copy_segment, "require_replaceable", nothing),
         (sql_changes, "require_supersedable", nothing),
-        (plan_replacements, "_as_it_was", lambda replica, failed: replica.segment_at(failed.start_offset)),
+        (plan_replacements, "_same_segment", lambda replica, failed: replica.segment_at(failed.start_offset)),
     ]
 
 
-COPYING = (
-    Mutant("skip-recheck", "the source is checked again after sending", "the rule is ignored", _without_recheck),
-    Mutant(
-        "no-verify",
-        "FINISHED after the store proved what it has",
-        "the store's checksum is not checked",
-        _finished_before_verify,
-    ),
-    Mutant(
-        "finished-first", "FINISHED is the last step", "FINISHED before the objects are sent", _finished_before_sent
-    ),
-    Mutant("no-owner", "the owner is checked before FINISHED", "the check is left out", _owner_not_asked),
-    Mutant(
-        "reuse-id",
-        "a segment id belongs to one attempt",
-        "each attempt at a segment has the same id",
-        _id_of_the_segment,
-    ),
-    Mutant(
-        "started-late",
-        "STARTED before the first byte",
-        "the row is written when everything is sent",
-        _started_after_sending,
-    ),
-    Mutant("forget-highest", "FINISHED ascends", "expired segments are copied again", _highest_of_what_is_there),
-    Mutant("gaps", "no silent gap", "neither plan nor copy checks for missing offsets", _gap_allowed),
+COPYING += [
     Mutant(
         "above-high-watermark",
         "nothing at or above the high watermark",
@@ -261,54 +270,4 @@ COPYING = (
         "the bound is not checked",
         lambda: _without(IneligibleReason.ABOVE_LAST_STABLE_OFFSET),
     ),
-    Mutant("any-replica", "only the leader's replica is read", "the last replica is read", _any_replica),
-    Mutant(
-        "no-divergence",
-        "a log divergence holds the copy back",
-        "no check for a divergence",
-        _divergences_ignored,
-        found_one,
-    ),
-    Mutant(
-        "late-divergence",
-        "a divergence is named at once",
-        "only once there is a segment to copy after it",
-        _late_divergences,
-        found_one,
-    ),
-    Mutant("stale-plan", "a copy also checks for a divergence", "only plans check", _divergences_of_the_plan, refused),
-    Mutant(
-        "forget-divergence",
-        "a divergence that was recorded holds its partition back",
-        "the recorded divergence is not read",
-        _divergences_forgotten,
-    ),
-    Mutant("unrecorded", "a visible divergence is recorded", "the rule is ignored", _divergences_unrecorded),
-    Mutant("lost-answer", "FINISHED stays FINISHED", "a lost answer counts as a failure", _lost_answers, said(True)),
-    Mutant("both-stay", "a new copy takes the place of a failed one", "both stay FINISHED", _both_stay),
-    Mutant("no-stop", "a failed segment stops its partition", "the rule is ignored", _never_stopped),
-    Mutant(
-        "any-offsets",
-        "a new copy has the offsets of the failed segment",
-        "it takes any segment that begins there",
-        _any_offsets,
-    ),
-    Mutant(
-        "abandoned-copies-stay",
-        "the next holder removes abandoned copies",
-        "the rule is ignored",
-        _abandoned_copies_stay,
-    ),
-    Mutant(
-        "row-before-objects",
-        "a row is deleted after its objects",
-        "an abandoned attempt's row is deleted first",
-        _rows_first,
-    ),
-    Mutant(
-        "objects-before-row",
-        "DELETE_STARTED before the first object is deleted",
-        "objects are deleted first",
-        _objects_first,
-    ),
-)
+]

@@ -12,7 +12,10 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments import sql_rows
 from include.tiering.segments.topics import TopicWatch
-from tests.simulation.mutants.mutant import Call, Instead, Mutant, Patch, otherwise, said, unasked
+from tests.simulation.mutants.mutant import Call, Instead, Mutant, Mutants, Patch, otherwise, said, unasked
+
+EXPIRING = Mutants()
+
 
 _begins = SegmentDeleter.begin
 _deletes = SegmentDeleter.delete
@@ -20,6 +23,7 @@ _plans = plan.decide_deletions  # type: ignore[attr-defined]
 _covers_it = ReplacementCheck.require_covered
 
 
+@EXPIRING.breaks("log-start-late", "the log start is raised before a deletion begins", "the rule is ignored")
 def _log_start_late() -> list[Patch]:
     """Never raised before segments go."""
 
@@ -30,6 +34,9 @@ def _log_start_late() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
+@EXPIRING.breaks(
+    "expire-objects-first", "DELETE_STARTED before the first object is deleted", "objects are deleted first"
+)
 def _objects_first() -> list[Patch]:
     def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         self.storage.delete_log_segments([segment for _, segment in group])
@@ -38,6 +45,7 @@ def _objects_first() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
+@EXPIRING.breaks("failures-ignored", "a row stays while its objects stay", "rows are deleted although objects stay")
 def _failures_ignored() -> list[Patch]:
     def delete(self: Any, lease: Any, group: Any, **rest: Any) -> Any:
         blind = Instead(self.storage, delete_log_segments=lambda found: self.storage.delete_log_segments(found) and ())
@@ -46,6 +54,7 @@ def _failures_ignored() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
+@EXPIRING.breaks("objects-stay", "a row is deleted after its objects", "the objects are left")
 def _objects_stay() -> list[Patch]:
     """Rows say that all is gone."""
 
@@ -56,11 +65,13 @@ def _objects_stay() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
+@EXPIRING.breaks("forget-begun", "begun deletions are continued", "they are ignored")
 def _begun_ones_forgotten() -> list[Patch]:
     """Deletions that a dead batch began are not taken up."""
     return [(rules, "_unfinished_deletes", lambda *_: iter(()))]
 
 
+@EXPIRING.breaks("no-state-check", "a deletion is compare-and-set", "it continues in any state")
 def _found_again() -> list[Patch]:
     """A deletion that met another state goes on all the same."""
 
@@ -71,6 +82,7 @@ def _found_again() -> list[Patch]:
     return [(SegmentDeleter, "delete", delete)]
 
 
+@EXPIRING.breaks("no-delete-rate", "deletions keep to their rate", "the check is left out")
 def _no_rate() -> list[Patch]:
     real = DeleteBatch._expire
 
@@ -81,6 +93,7 @@ def _no_rate() -> list[Patch]:
     return [(DeleteBatch, "_expire", instead)]
 
 
+@EXPIRING.breaks("owner-first", "the owner is checked after the wait", "it is checked before the wait")
 def _owner_before_the_wait() -> list[Patch]:
     """The owner is asked, then the rate is waited for."""
     real = DeleteBatch._expire
@@ -107,14 +120,17 @@ def _owner_before_the_wait() -> list[Patch]:
     return [(DeleteBatch, "_expire", instead)]
 
 
+@EXPIRING.breaks("no-deletion-limit", "nothing is deleted before the deletion limit allows it", "every run is released")
 def _no_deletion_limit() -> list[Patch]:
     return [(DeletionRun, "is_released", property(lambda _self: True))]
 
 
+@EXPIRING.breaks("foreign-topics", "nothing of another owner is deleted", "the owner is not checked")
 def _not_our_topics() -> list[Patch]:
     return [(SegmentDeleter, "is_ours", lambda *_args: True)]
 
 
+@EXPIRING.breaks("age-zero", "retention.ms is kept", "every segment counts as past it")
 def _retention_is_age_zero() -> list[Patch]:
     """The cut-off is the clock."""
 
@@ -124,6 +140,7 @@ def _retention_is_age_zero() -> list[Patch]:
     return [(rules, "_cut_off_ms", cut_off)]
 
 
+@EXPIRING.breaks("size-rounds-up", "retention.bytes are kept", "one more segment is deleted")
 def _size_rounds_up() -> list[Patch]:
     """A segment goes although what stays is then less than what retention.bytes keeps."""
     real = rules._Scan._by_size
@@ -145,6 +162,7 @@ def _covers(call: Call) -> bool:
     return len(call.result) > 1
 
 
+@EXPIRING.breaks("old-leaders", "an old leader's bytes are no local size", "the rule is ignored", otherwise)
 def _bytes_of_old_leaders() -> list[Patch]:
     """Whoever leads by the metadata is believed, whatever another replica knows."""
 
@@ -155,6 +173,9 @@ def _bytes_of_old_leaders() -> list[Patch]:
     return [(plan, "_believed", instead)]
 
 
+@EXPIRING.breaks(
+    "below-log-start", "a segment that contains the log start is no local size", "the rule is ignored", otherwise
+)
 def _bytes_below_log_starts() -> list[Patch]:
     """A segment into which a log start fell counts whole."""
 
@@ -165,6 +186,7 @@ def _bytes_below_log_starts() -> list[Patch]:
     return [(plan, "local_only_bytes", instead)]
 
 
+@EXPIRING.breaks("abandoned-is-size", "only FINISHED bytes are size", "begun copies count as well")
 def _abandoned_is_size() -> list[Patch]:
     """Bytes of copies that never ended count towards retention.bytes."""
 
@@ -176,6 +198,7 @@ def _abandoned_is_size() -> list[Patch]:
     return [(rules._Scan, "_excess", instead)]
 
 
+@EXPIRING.breaks("short-history", "epochs are merged over time", "only the last cache is used")
 def _shortened_history() -> list[Patch]:
     """What a broker's epoch cache says now is all that there ever was."""
 
@@ -185,6 +208,7 @@ def _shortened_history() -> list[Patch]:
     return [(sql_rows, "merged", instead)]
 
 
+@EXPIRING.breaks("brokers-log-start", "the broker's log start deletes nothing", "it is used as the platform's")
 def _brokers_log_start() -> list[Patch]:
     """The broker's log start is ours: what it forgot goes. No batch asks again, which would find out."""
     real: Any = plan.ExpirationPlanner._input
@@ -200,6 +224,7 @@ def _brokers_log_start() -> list[Patch]:
     ]
 
 
+@EXPIRING.breaks("absence-is-proof", "a topic's deletion needs positive evidence", "absence is enough")
 def _absence_is_proof() -> list[Patch]:
     """A topic that the metadata does not show was deleted, and it shows none."""
     records, stands = TopicWatch.record, TopicWatch.lifecycle_states
@@ -252,43 +277,12 @@ def _of_somebody(call: Call) -> bool:
     return bool(getattr(call.args[0], "under_live_work", ()))
 
 
+@EXPIRING.breaks("no-hold", "superseded segments are held for a day", "it is deleted at once", said(True))
 def _never_held() -> list[Patch]:
     return [(rules, "_is_held", lambda *_: False)]
 
 
-EXPIRING = (
-    Mutant(
-        "log-start-late", "the log start is raised before a deletion begins", "the rule is ignored", _log_start_late
-    ),
-    Mutant(
-        "expire-objects-first",
-        "DELETE_STARTED before the first object is deleted",
-        "objects are deleted first",
-        _objects_first,
-    ),
-    Mutant(
-        "failures-ignored",
-        "a row stays while its objects stay",
-        "rows are deleted although objects stay",
-        _failures_ignored,
-    ),
-    Mutant("objects-stay", "a row is deleted after its objects", "the objects are left", _objects_stay),
-    Mutant("forget-begun", "begun deletions are continued", "they are ignored", _begun_ones_forgotten),
-    Mutant("no-state-check", "a deletion is compare-and-set", "it continues in any state", _found_again),
-    Mutant("no-hold", "superseded segments are held for a day", "it is deleted at once", _never_held, said(True)),
-    Mutant("no-delete-rate", "deletions keep to their rate", "the check is left out", _no_rate),
-    Mutant(
-        "owner-first", "the owner is checked after the wait", "it is checked before the wait", _owner_before_the_wait
-    ),
-    Mutant(
-        "no-deletion-limit",
-        "nothing is deleted before the deletion limit allows it",
-        "every run is released",
-        _no_deletion_limit,
-    ),
-    Mutant("foreign-topics", "nothing of another owner is deleted", "the owner is not checked", _not_our_topics),
-    Mutant("age-zero", "retention.ms is kept", "every segment counts as past it", _retention_is_age_zero),
-    Mutant("size-rounds-up", "retention.bytes are kept", "one more segment is deleted", _size_rounds_up),
+EXPIRING += [
     Mutant(
         "covered-too",
         "bytes of segments that are deleted along are counted",
@@ -297,33 +291,10 @@ EXPIRING = (
         _covers,
     ),
     Mutant(
-        "old-leaders",
-        "an old leader's bytes are no local size",
-        "the rule is ignored",
-        _bytes_of_old_leaders,
-        otherwise,
-    ),
-    Mutant(
-        "below-log-start",
-        "a segment that contains the log start is no local size",
-        "the rule is ignored",
-        _bytes_below_log_starts,
-        otherwise,
-    ),
-    Mutant("abandoned-is-size", "only FINISHED bytes are size", "begun copies count as well", _abandoned_is_size),
-    Mutant("short-history", "epochs are merged over time", "only the last cache is used", _shortened_history),
-    Mutant(
-        "brokers-log-start",
-        "the broker's log start deletes nothing",
-        "it is used as the platform's",
-        _brokers_log_start,
-    ),
-    Mutant("absence-is-proof", "a topic's deletion needs positive evidence", "absence is enough", _absence_is_proof),
-    Mutant(
         "no-live-work",
         "a copy under a live lease is not abandoned",
         "every copy is abandoned at once",
         _copies_taken_for_abandoned,
         _of_somebody,
     ),
-)
+]

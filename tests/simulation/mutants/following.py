@@ -15,7 +15,10 @@ from include.tiering.model.histories import OffsetRange, newest_history, open_di
 from include.tiering.segments import sql_changes, sql_divergences
 from include.tiering.segments.sql_divergences import SqlDivergences
 from include.tiering.segments.sql_partition_state import SqlPartitionState
-from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing, otherwise, refused
+from tests.simulation.mutants.mutant import Call, Mutant, Mutants, Patch, nothing, otherwise, refused
+
+FOLLOWING = Mutants()
+
 
 _records = SqlDivergences.record_divergence
 _skips = SqlPartitionState.skip_offsets
@@ -23,10 +26,16 @@ _goes_on = plan_copy.next_segments  # type: ignore[attr-defined]
 _plans_skip = copy_service.plan_skip  # type: ignore[attr-defined]
 
 
+@FOLLOWING.breaks(
+    "never-back", "after a decision copies begin where the source is followed", "they go on behind what was copied"
+)
 def _never_back() -> list[Patch]:
     return [(sql_divergences, "_go_back", nothing)]
 
 
+@FOLLOWING.breaks(
+    "left-is-remote", "segments that a decision left are not compared with a source", "the rule is ignored"
+)
 def _left_is_remote() -> list[Patch]:
     def instead(segment: Any, _history: int, _divergences: Any) -> OffsetRange:
         return OffsetRange(segment.start_offset, segment.end_offset)
@@ -34,10 +43,14 @@ def _left_is_remote() -> list[Patch]:
     return [(copy_checks, "part_of_history", instead)]
 
 
+@FOLLOWING.breaks("compacted-unseen", "a plan names offsets that were compacted away", "only the copy notices")
 def _compacted_unseen() -> list[Patch]:
     return [(copy_planner, "with_compacted", lambda report, *_: report)]
 
 
+@FOLLOWING.breaks(
+    "behind-compacted", "copying after compacted segments needs a decision", "a plan goes on by itself", otherwise
+)
 def _behind_compacted() -> list[Patch]:
     def instead(replica: Any, highest: int | None, _metadata: Any) -> list[Any]:
         pending = uncopied(replica.segments, highest, replica.log_start_offset)
@@ -46,6 +59,12 @@ def _behind_compacted() -> list[Patch]:
     return [(plan_copy, "next_segments", instead)]
 
 
+@FOLLOWING.breaks(
+    "end-of-before",
+    "a copy begins at the archive's end at the time of STARTED",
+    "where it ended when the batch began",
+    refused,
+)
 def _end_of_before() -> list[Patch]:
     return [(copy_segment, "require_same_end", nothing)]
 
@@ -122,39 +141,7 @@ def _may_be_first(call: Call) -> bool:
     return bool(call.kwargs.get("may_be_first"))
 
 
-FOLLOWING = (
-    Mutant(
-        "never-back",
-        "after a decision copies begin where the source is followed",
-        "they go on behind what was copied",
-        _never_back,
-    ),
-    Mutant(
-        "left-is-remote",
-        "segments that a decision left are not compared with a source",
-        "the rule is ignored",
-        _left_is_remote,
-    ),
-    Mutant(
-        "compacted-unseen",
-        "a plan names offsets that were compacted away",
-        "only the copy notices",
-        _compacted_unseen,
-    ),
-    Mutant(
-        "behind-compacted",
-        "copying after compacted segments needs a decision",
-        "a plan goes on by itself",
-        _behind_compacted,
-        otherwise,
-    ),
-    Mutant(
-        "end-of-before",
-        "a copy begins at the archive's end at the time of STARTED",
-        "where it ended when the batch began",
-        _end_of_before,
-        refused,
-    ),
+FOLLOWING += [
     Mutant(
         "recorded-late",
         "a divergence seen before a decision is not recorded after it",
@@ -190,4 +177,4 @@ FOLLOWING = (
         _never_first,
         _may_be_first,
     ),
-)
+]

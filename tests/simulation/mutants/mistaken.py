@@ -35,6 +35,7 @@ from tests.simulation.mutants.mutant import (
     Call,
     Instead,
     Mutant,
+    Mutants,
     Patch,
     found_one,
     nothing,
@@ -44,6 +45,9 @@ from tests.simulation.mutants.mutant import (
     unasked,
 )
 
+MISTAKEN = Mutants()
+
+
 _sends = SegmentCopier._send_and_finish
 _asks = DeleteBatch._still_planned
 _limits = expiration_service.apply_deletion_limits  # type: ignore[attr-defined]
@@ -51,6 +55,12 @@ _requires = AcceptedMarkers.require
 _completes = StoreClaim.complete
 
 
+@MISTAKEN.breaks(
+    "name-by-metadata",
+    "a name that two topics have had belongs to neither while the cluster cannot be queried",
+    "our own metadata are not asked",
+    otherwise,
+)
 def _name_by_metadata_alone() -> list[Patch]:
     """What our own metadata say of the name is not asked."""
 
@@ -60,18 +70,34 @@ def _name_by_metadata_alone() -> list[Patch]:
     return [(topics, "_name_taken_because", instead)]
 
 
+@MISTAKEN.breaks(
+    "migrate-anywhere", "migrate creates no marker where a store is known", "it does, where nothing is", said(True)
+)
 def _segments_forgotten() -> list[Patch]:
     return [(StoreIdentities, "has_segments", lambda _self: False)]
 
 
+@MISTAKEN.breaks(
+    "missing-is-lost",
+    "a store that seems to have lost everything stops the verification",
+    "what is missing fails",
+    found_one,
+)
 def _all_is_lost() -> list[Patch]:
     return [(MissingSegments, "_doubt", nothing)]
 
 
+@MISTAKEN.breaks(
+    "no-witness",
+    "a segment is copied again only if another one is found in the store",
+    "the rule is ignored",
+    found_one,
+)
 def _no_witness() -> list[Patch]:
     return [(StoreWitness, "doubt", nothing)]
 
 
+@MISTAKEN.breaks("marker-of-before", "the marker is read after the last object", "what it said before is enough")
 def _marker_of_before() -> list[Patch]:
     def instead(self: Any, *args: Any, **rest: Any) -> Any:
         return _sends(replace(self, storage=Instead(self.storage, check_marker=nothing)), *args, **rest)
@@ -79,6 +105,7 @@ def _marker_of_before() -> list[Patch]:
     return [(SegmentCopier, "_send_and_finish", instead)]
 
 
+@MISTAKEN.breaks("any-place", "keys are at the place that the marker names", "where the settings say", refused)
 def _any_place() -> list[Patch]:
     def require(self: Any, found: Any, _place: Any) -> None:
         _requires(self, found, None)
@@ -93,6 +120,7 @@ def _any_place() -> list[Patch]:
     ]
 
 
+@MISTAKEN.breaks("superseded-for-nothing", "the deletion limit counts every byte", "not those that were superseded")
 def _superseded_for_nothing() -> list[Patch]:
     """Their bytes are not counted."""
 
@@ -124,10 +152,17 @@ def _superseded_for_nothing() -> list[Patch]:
     return [(expiration_service, "apply_deletion_limits", instead)]
 
 
+@MISTAKEN.breaks(
+    "replacement-believed",
+    "superseded objects are deleted only after a check of the new copy",
+    "they are assumed to be there",
+    refused,
+)
 def _replacement_believed() -> list[Patch]:
     return [(ReplacementCheck, "require", nothing)]
 
 
+@MISTAKEN.breaks("whole-is-abandoned", "a whole copy that was not finished is finished, or stays", "it is deleted")
 def _whole_is_abandoned() -> list[Patch]:
     """An abandoned copy is deleted by the next holder, whatever there is of it."""
 
@@ -138,22 +173,34 @@ def _whole_is_abandoned() -> list[Patch]:
     return [(AbandonedCopies, "settle", instead)]
 
 
+@MISTAKEN.breaks(
+    "any-bytes",
+    "an abandoned copy is finished if the source has the same bytes",
+    "if it has a segment there",
+    said(False),
+)
 def _any_bytes_are_the_same() -> list[Patch]:
     return [(abandoned_copies, "_is_same", lambda *_args: True)]
 
 
+@MISTAKEN.breaks("parts-are-whole", "only a whole abandoned copy is finished", "all are", found_one)
 def _parts_are_whole() -> list[Patch]:
     return [(WholeCopy, "fault", lambda *_args: None)]
 
 
+@MISTAKEN.breaks(
+    "abandoned-is-nothing", "an abandoned copy expires when its offsets are elsewhere", "whenever it is old", refused
+)
 def _abandoned_is_nothing() -> list[Patch]:
     return [(ReplacementCheck, "require_covered", nothing)]
 
 
+@MISTAKEN.breaks("never-raised", "each run that plans raises the generation", "none does")
 def _never_raised() -> list[Patch]:
     return [(StoreClaim, "raise_generation", lambda self: self.generations.accepted().current)]
 
 
+@MISTAKEN.breaks("any-generation", "a database that is behind is refused", "the store's id is enough", otherwise)
 def _any_generation() -> list[Patch]:
     def accepts(self: Any, found: Any) -> bool:
         return found is not None and found.is_of_the_same_store(self.current)
@@ -161,6 +208,7 @@ def _any_generation() -> list[Patch]:
     return [(AcceptedMarkers, "accepts", accepts)]
 
 
+@MISTAKEN.breaks("nobody-helps", "the next run completes a pending generation", "it is left")
 def _without_help() -> list[Patch]:
     """What another process of the same database began is not gone on with."""
 
@@ -192,18 +240,29 @@ def _keeps_some(call: Call) -> bool:
     return call.error is not None or call.result != call.args[2]
 
 
+@MISTAKEN.breaks(
+    "pauses-unseen", "a batch plans again when it comes out of a pause", "it goes on", lambda call: call.result != 0
+)
 def _pauses_unseen() -> list[Patch]:
     return [(CancellationToken, "pauses", property(lambda _self: 0))]
 
 
+@MISTAKEN.breaks(
+    "each-topic-alone",
+    "deletions of all topics together need an approval",
+    "each is looked at alone",
+    lambda call: bool(call.result),
+)
 def _each_topic_alone() -> list[Patch]:
     return [(deletion_limits, "excesses_in_all", lambda *_args: {})]
 
 
+@MISTAKEN.breaks("any-clock", "a clock that others contradict deletes nothing", "it is believed", refused)
 def _any_clock() -> list[Patch]:
     return [(database_clock, "require_sound", nothing)]
 
 
+@MISTAKEN.breaks("endless-leases", "a lease that ends later than it may last is not live", "it is one")
 def _leases_without_bound() -> list[Patch]:
     """Live is what is not over. Statements that are kept otherwise are built anew."""
 
@@ -225,96 +284,7 @@ def _named_some(call: Call) -> bool:
     return bool(call.result[1])
 
 
-MISTAKEN = (
-    Mutant(
-        "name-by-metadata",
-        "a name that two topics have had belongs to neither while the cluster cannot be queried",
-        "our own metadata are not asked",
-        _name_by_metadata_alone,
-        otherwise,
-    ),
-    Mutant(
-        "migrate-anywhere",
-        "migrate creates no marker where a store is known",
-        "it does, where nothing is",
-        _segments_forgotten,
-        said(True),
-    ),
-    Mutant(
-        "missing-is-lost",
-        "a store that seems to have lost everything stops the verification",
-        "what is missing fails",
-        _all_is_lost,
-        found_one,
-    ),
-    Mutant(
-        "no-witness",
-        "a segment is copied again only if another one is found in the store",
-        "the rule is ignored",
-        _no_witness,
-        found_one,
-    ),
-    Mutant(
-        "marker-of-before",
-        "the marker is read after the last object",
-        "what it said before is enough",
-        _marker_of_before,
-    ),
-    Mutant("any-place", "keys are at the place that the marker names", "where the settings say", _any_place, refused),
-    Mutant(
-        "superseded-for-nothing",
-        "the deletion limit counts every byte",
-        "not those that were superseded",
-        _superseded_for_nothing,
-    ),
-    Mutant(
-        "replacement-believed",
-        "superseded objects are deleted only after a check of the new copy",
-        "they are assumed to be there",
-        _replacement_believed,
-        refused,
-    ),
-    Mutant(
-        "whole-is-abandoned",
-        "a whole copy that was not finished is finished, or stays",
-        "it is deleted",
-        _whole_is_abandoned,
-    ),
-    Mutant(
-        "any-bytes",
-        "an abandoned copy is finished if the source has the same bytes",
-        "if it has a segment there",
-        _any_bytes_are_the_same,
-        said(False),
-    ),
-    Mutant(
-        "parts-are-whole",
-        "only a whole abandoned copy is finished",
-        "all are",
-        _parts_are_whole,
-        found_one,
-    ),
-    Mutant(
-        "abandoned-is-nothing",
-        "an abandoned copy expires when its offsets are elsewhere",
-        "whenever it is old",
-        _abandoned_is_nothing,
-        refused,
-    ),
-    Mutant("never-raised", "each run that plans raises the generation", "none does", _never_raised),
-    Mutant(
-        "any-generation",
-        "a database that is behind is refused",
-        "the store's id is enough",
-        _any_generation,
-        otherwise,
-    ),
-    Mutant(
-        "nobody-helps",
-        "the next run completes a pending generation",
-        "it is left",
-        _without_help,
-    ),
+MISTAKEN += [
     Mutant(
         "taken-without-asking",
         "a batch plans again when it takes a partition",
@@ -323,31 +293,10 @@ MISTAKEN = (
         _keeps_some,
     ),
     Mutant(
-        "pauses-unseen",
-        "a batch plans again when it comes out of a pause",
-        "it goes on",
-        _pauses_unseen,
-        lambda call: call.result != 0,
-    ),
-    Mutant(
-        "each-topic-alone",
-        "deletions of all topics together need an approval",
-        "each is looked at alone",
-        _each_topic_alone,
-        lambda call: bool(call.result),
-    ),
-    Mutant("any-clock", "a clock that others contradict deletes nothing", "it is believed", _any_clock, refused),
-    Mutant(
-        "endless-leases",
-        "a lease that ends later than it may last is not live",
-        "it is one",
-        _leases_without_bound,
-    ),
-    Mutant(
         "all-files-count",
         "a local file with an impossible size counts as 0",
         "it counts whole",
         _all_files_count,
         _named_some,
     ),
-)
+]

@@ -116,6 +116,21 @@ class Mutant:
         return watching
 
 
+class Mutants(list[Mutant]):
+    """The mutants of one subject, in the order of their definition."""
+
+    def breaks(
+        self, name: str, rule: str, broken: str, bites: Bites = always
+    ) -> Callable[[Callable[[], list[Patch]]], Callable[[], list[Patch]]]:
+        """Make a mutant of the function that returns its patches."""
+
+        def add(patches: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+            self.append(Mutant(name, rule, broken, patches, bites))
+            return patches
+
+        return add
+
+
 class Instead:
     """An object of which some methods are replaced."""
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from sqlalchemy import true
 
 from include.tiering.database.transactions import FenceHolder, writing
-from include.tiering.handover import contract, drive, overrides, publish_and_switch, run_checks
+from include.tiering.handover import contract, drive, publish_and_switch, retention_overrides, run_checks
 from include.tiering.handover.ports import DONE, REMOTE_STORAGE
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.store import SqlHandoverStore
@@ -17,12 +17,17 @@ from include.tiering.runs import sql_batches, sql_deletion_runs
 from include.tiering.runs import store as work_store
 from include.tiering.runs.batch import BatchHeartbeat, CancellationToken
 from include.tiering.segments import sql, sql_changes, sql_partition_state, sql_rows
-from tests.simulation.mutants.mutant import Call, Mutant, Patch, nothing
+from tests.simulation.mutants.mutant import Call, Mutant, Mutants, Patch, nothing
 from tests.simulation.world.database import database
+
+OWNING = Mutants()
+HANDING_OVER = Mutants()
+
 
 # Mutants of leases, fences, cancellation tokens, pauses and the store's marker.
 
 
+@OWNING.breaks("no-fence", "a change with an old token is refused", "any token is accepted")
 def _fences_ignored() -> list[Patch]:
     def held(_connection: Any, _cluster_id: str, _fence: Any) -> FenceHolder:
         return FenceHolder("run", "batch")
@@ -31,6 +36,7 @@ def _fences_ignored() -> list[Patch]:
     return [(place, "hold_fence", held) for place in places if hasattr(place, "hold_fence")]
 
 
+@OWNING.breaks("steal-leases", "a live lease belongs to one holder", "a claim takes a live lease")
 def _live_leases_taken() -> list[Patch]:
     """Statements that are kept otherwise are built anew."""
     kept = ((sql_batches, "_take"), (work_store, "_next_claimable"), (work_store, "_waiting_longer"))
@@ -38,6 +44,7 @@ def _live_leases_taken() -> list[Patch]:
     return [*anew, (sql_batches, "is_free", lambda *_: true())]
 
 
+@OWNING.breaks("same-token", "tokens ascend with every claim", "each claim gets token 1")
 def _tokens_restart() -> list[Patch]:
     """Each claim gets the token that the newest one has."""
     real = sql_batches.take
@@ -55,14 +62,17 @@ def _tokens_restart() -> list[Patch]:
     return [(work_store, "take", same_token)]
 
 
+@OWNING.breaks("endless-lease", "an expired lease ends the sending", "the lease never expires")
 def _lease_never_runs_out() -> list[Patch]:
     return [(CancellationToken, "lease_valid_until", nothing)]
 
 
+@OWNING.breaks("no-pause", "a pause stops the sending", "the pause is ignored")
 def _pause_not_seen() -> list[Patch]:
     return [(CancellationToken, "set_paused", nothing)]
 
 
+@OWNING.breaks("no-renewal", "a lease is renewed in the database", "only the host's clock is used")
 def _leases_not_renewed() -> list[Patch]:
     def beat(self: Any) -> None:
         self._hold_from(self._clock.monotonic())
@@ -70,14 +80,17 @@ def _leases_not_renewed() -> list[Patch]:
     return [(BatchHeartbeat, "_renew", beat)]
 
 
+@OWNING.breaks("no-marker", "a foreign bucket is left alone", "the marker is not read")
 def _marker_not_asked() -> list[Patch]:
     return [(GuardedStorage, "check_marker", nothing)]
 
 
+@OWNING.breaks("counters-grow", "counters equal a recount", "segments that leave a state stay counted")
 def _counters_only_grow() -> list[Patch]:
     return [(sql_changes, "count_out", nothing), (sql, "count_out", nothing)]
 
 
+@OWNING.breaks("count-started", "only FINISHED counts as size", "STARTED counts as well")
 def _started_counts() -> list[Patch]:
     """What is only begun counts as if it were FINISHED."""
     real = sql_rows._added_up
@@ -110,6 +123,9 @@ def _power_may_fail(_call: Call) -> bool:
     return database().power_fails
 
 
+@OWNING.breaks(
+    "all-uploads", "uploads of other writers are left alone", "all uploads under the partition's prefix are deleted"
+)
 def _all_uploads_aborted() -> list[Patch]:
     """Whatever lies open in the partition's place is taken for what the segment left."""
 
@@ -122,20 +138,7 @@ def _all_uploads_aborted() -> list[Patch]:
     return [(SegmentStorage, "_abort_uploads", instead)]
 
 
-OWNING = (
-    Mutant("no-fence", "a change with an old token is refused", "any token is accepted", _fences_ignored),
-    Mutant("steal-leases", "a live lease belongs to one holder", "a claim takes a live lease", _live_leases_taken),
-    Mutant("same-token", "tokens ascend with every claim", "each claim gets token 1", _tokens_restart),
-    Mutant("endless-lease", "an expired lease ends the sending", "the lease never expires", _lease_never_runs_out),
-    Mutant("no-renewal", "a lease is renewed in the database", "only the host's clock is used", _leases_not_renewed),
-    Mutant("no-pause", "a pause stops the sending", "the pause is ignored", _pause_not_seen),
-    Mutant("no-marker", "a foreign bucket is left alone", "the marker is not read", _marker_not_asked),
-    Mutant(
-        "all-uploads",
-        "uploads of other writers are left alone",
-        "all uploads under the partition's prefix are deleted",
-        _all_uploads_aborted,
-    ),
+OWNING += [
     Mutant(
         "hasty-finished",
         "FINISHED is on disk",
@@ -157,11 +160,7 @@ OWNING = (
         lambda: _does_not_wait("raise_log_start"),
         _power_may_fail,
     ),
-    Mutant(
-        "counters-grow", "counters equal a recount", "segments that leave a state stay counted", _counters_only_grow
-    ),
-    Mutant("count-started", "only FINISHED counts as size", "STARTED counts as well", _started_counts),
-)
+]
 
 
 # Mutants of handovers.
@@ -178,10 +177,12 @@ def _order(**after: HandoverStep) -> list[Patch]:
     return [(drive, "following", instead)]
 
 
+@HANDING_OVER.breaks("guards-late", "a handover overrides retention before it copies", "it copies first")
 def _overrides_after_copy() -> list[Patch]:
     return _order(PRECONDITIONS=HandoverStep.COPY, COPY=HandoverStep.OVERRIDES, OVERRIDES=HandoverStep.QUALITY_CHECK)
 
 
+@HANDING_OVER.breaks("switch-unpublished", "only complete partitions are switched on", "nothing need be published")
 def _unpublished() -> list[Patch]:
     return _order(RECHECK=HandoverStep.SWITCH)
 
@@ -196,14 +197,19 @@ def _unwatched(*steps: HandoverStep) -> list[Patch]:
     return [(publish_and_switch, "_wait_for_brokers", instead)]
 
 
+@HANDING_OVER.breaks(
+    "retention-early", "retention is restored when the brokers know what is remote", "it is restored at once"
+)
 def _never_watched() -> list[Patch]:
     return _unwatched(HandoverStep.WATCH, HandoverStep.RETENTION)
 
 
+@HANDING_OVER.breaks("old-leaders-knew", "the current leaders know what is remote", "earlier leaders count as well")
 def _watched_once() -> list[Patch]:
     return _unwatched(HandoverStep.RETENTION)
 
 
+@HANDING_OVER.breaks("guards-unstored", "old values are stored before retention is overridden", "the rule is ignored")
 def _unstored() -> list[Patch]:
     def instead(_self: Any, _drive: Any, overrides: Any) -> Any:
         return overrides
@@ -211,6 +217,7 @@ def _unstored() -> list[Patch]:
     return [(SqlHandoverStore, "save_overrides", instead)]
 
 
+@HANDING_OVER.breaks("guards-unset", "restored values are the old values", "the default is restored")
 def _unset() -> list[Patch]:
     """What was held back is set back to the default."""
 
@@ -218,12 +225,15 @@ def _unset() -> list[Patch]:
         found = run.ports.handovers.overrides(run.drive.handover_id)
         left = [one.key for one in found if not one.restored and one.key in keys]
         if left:
-            overrides.change_configs(run, run.handover.topic, dict.fromkeys(left))
+            retention_overrides.change_configs(run, run.handover.topic, dict.fromkeys(left))
             run.ports.handovers.overrides_restored(run.drive, left)
 
     return [(drive, "restore_overrides", instead), (publish_and_switch, "restore_overrides", instead)]
 
 
+@HANDING_OVER.breaks(
+    "first-value-stays", "restored values are the most recent ones", "the first stored value is restored"
+)
 def _first_value_stays() -> list[Patch]:
     """What somebody sets meanwhile is not stored."""
     real = SqlHandoverStore.save_overrides
@@ -235,10 +245,12 @@ def _first_value_stays() -> list[Patch]:
     return [(SqlHandoverStore, "save_overrides", instead)]
 
 
+@HANDING_OVER.breaks("undo-keeps-guards", "an undo restores overridden configs", "the rule is ignored")
 def _kept_by_undo() -> list[Patch]:
     return [(drive, "restore_overrides", nothing)]
 
 
+@HANDING_OVER.breaks("switch-unguarded", "the switch is made under retention overrides", "they are not checked")
 def _switched_without_overrides() -> list[Patch]:
     """Nobody looks at the retention overrides once they are set, and the switch is a request of its own."""
     real = run_checks.results_of  # type: ignore[attr-defined]
@@ -247,7 +259,7 @@ def _switched_without_overrides() -> list[Patch]:
         return real([one for one in checks if not one.name.endswith("-is-guarded")], *args)
 
     def alone(run: Any, topic: str, changes: Any) -> None:
-        overrides.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
+        retention_overrides.change_configs(run, topic, {REMOTE_STORAGE: changes[REMOTE_STORAGE]})
 
     return [
         (publish_and_switch, "_is_limited", lambda *_: False),
@@ -256,41 +268,11 @@ def _switched_without_overrides() -> list[Patch]:
     ]
 
 
+@HANDING_OVER.breaks("by-hand-unnoticed", "a switch by hand is followed", "it is not noticed")
 def _unnoticed() -> list[Patch]:
     return [(drive, "notice_switch", nothing), (publish_and_switch, "notice_switch", nothing)]
 
 
+@HANDING_OVER.breaks("watchdog-asleep", "retention overrides are never forgotten", "the watch reports nothing")
 def _asleep() -> list[Patch]:
     return [(contract, "_forgotten", nothing)]
-
-
-HANDING_OVER = (
-    Mutant("guards-late", "a handover overrides retention before it copies", "it copies first", _overrides_after_copy),
-    Mutant("guards-unstored", "old values are stored before retention is overridden", "the rule is ignored", _unstored),
-    Mutant("guards-unset", "restored values are the old values", "the default is restored", _unset),
-    Mutant(
-        "first-value-stays",
-        "restored values are the most recent ones",
-        "the first stored value is restored",
-        _first_value_stays,
-    ),
-    Mutant("undo-keeps-guards", "an undo restores overridden configs", "the rule is ignored", _kept_by_undo),
-    Mutant("switch-unpublished", "only complete partitions are switched on", "nothing need be published", _unpublished),
-    Mutant(
-        "switch-unguarded",
-        "the switch is made under retention overrides",
-        "they are not checked",
-        _switched_without_overrides,
-    ),
-    Mutant(
-        "retention-early",
-        "retention is restored when the brokers know what is remote",
-        "it is restored at once",
-        _never_watched,
-    ),
-    Mutant(
-        "old-leaders-knew", "the current leaders know what is remote", "earlier leaders count as well", _watched_once
-    ),
-    Mutant("by-hand-unnoticed", "a switch by hand is followed", "it is not noticed", _unnoticed),
-    Mutant("watchdog-asleep", "retention overrides are never forgotten", "the watch reports nothing", _asleep),
-)

@@ -11,7 +11,10 @@ from include.tiering.metadata_sync.publish import Publisher, ReadBack
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.ownership import Fence, LeaseRole, PartitionLease, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentState
-from tests.simulation.mutants.mutant import Instead, Mutant, Patch, found_one, nothing, otherwise
+from tests.simulation.mutants.mutant import Instead, Mutants, Patch, found_one, nothing, otherwise
+
+PUBLISHING = Mutants()
+
 
 _plans = plan_publication.plan_publication
 _adds = plan_publication._additions
@@ -20,6 +23,7 @@ _reads = publish.read_back
 _claims = SqlPublicationStore.claim
 
 
+@PUBLISHING.breaks("publish-finished-first", "STARTED before FINISHED in the topic", "FINISHED first")
 def _finished_first() -> list[Patch]:
     def instead(segment: Any) -> Any:
         yield PublicationStep(segment, RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
@@ -28,10 +32,14 @@ def _finished_first() -> list[Patch]:
     return [(plan_publication, "_addition", instead)]
 
 
+@PUBLISHING.breaks(
+    "publish-unpassed", "published segments passed the quality check", "verdicts are not checked", found_one
+)
 def _unpassed_too() -> list[Patch]:
     return [(plan_publication, "_why_not", nothing)]
 
 
+@PUBLISHING.breaks("publish-descending", "published segments ascend", "the newest segment first", otherwise)
 def _descending() -> list[Patch]:
     def instead(*args: Any) -> Any:
         added, withheld = _adds(*args)
@@ -40,6 +48,9 @@ def _descending() -> list[Patch]:
     return [(plan_publication, "_additions", instead)]
 
 
+@PUBLISHING.breaks(
+    "publish-anew", "a pending record is sent with the same bytes", "it is dropped, and a new one is made"
+)
 def _another_record() -> list[Patch]:
     """What is pending is forgotten, and said in other words."""
 
@@ -56,6 +67,7 @@ def _another_record() -> list[Patch]:
     return [(Publisher, "_without_stale_intent", instead), (publish, "read_back", blind)]
 
 
+@PUBLISHING.breaks("publish-without-lease", "a partition has one publisher", "no lease is required")
 def _no_lease() -> list[Patch]:
     """Who has none is given a token as if."""
 
@@ -78,6 +90,9 @@ def _no_lease() -> list[Patch]:
     ]
 
 
+@PUBLISHING.breaks(
+    "publish-any-owner", "only topics that are being handed over are published", "the owner is not checked"
+)
 def _any_owner() -> list[Patch]:
     def instead(self: Any, *args: Any, **rest: Any) -> Any:
         ours = Instead(self.registry, owner=lambda *_: TopicOwner.HANDING_OVER)
@@ -86,6 +101,7 @@ def _any_owner() -> list[Patch]:
     return [(Publisher, "publish", instead), (SqlPublicationStore, "_require_owner", nothing)]
 
 
+@PUBLISHING.breaks("publish-believed", "sent records are read back", "they are assumed to be there")
 def _believed() -> list[Patch]:
     """What was written down is taken for sent."""
 
@@ -98,6 +114,7 @@ def _believed() -> list[Patch]:
     return [(publish, "read_back", instead)]
 
 
+@PUBLISHING.breaks("publish-poison", "no record stops a broker", "a segment begins as FINISHED")
 def _poison() -> list[Patch]:
     """A segment begins in the state that it has, and nobody looks at the bytes."""
     real = plan_publication._record
@@ -110,6 +127,7 @@ def _poison() -> list[Patch]:
     return [(plan_publication, "_record", instead), (plan_publication, "require_sound", nothing)]
 
 
+@PUBLISHING.breaks("publish-above-log-start", "publishing begins at the log start", "it begins anywhere")
 def _above_log_start() -> list[Patch]:
     """Whatever comes first is published first."""
 
@@ -121,32 +139,3 @@ def _above_log_start() -> list[Patch]:
         return _plans(partition, journal, rows, log_start_offset=first)
 
     return [(publish, "plan_publication", instead)]
-
-
-PUBLISHING = (
-    Mutant("publish-finished-first", "STARTED before FINISHED in the topic", "FINISHED first", _finished_first),
-    Mutant(
-        "publish-unpassed",
-        "published segments passed the quality check",
-        "verdicts are not checked",
-        _unpassed_too,
-        found_one,
-    ),
-    Mutant("publish-descending", "published segments ascend", "the newest segment first", _descending, otherwise),
-    Mutant(
-        "publish-anew",
-        "a pending record is sent with the same bytes",
-        "it is dropped, and a new one is made",
-        _another_record,
-    ),
-    Mutant("publish-without-lease", "a partition has one publisher", "no lease is required", _no_lease),
-    Mutant(
-        "publish-any-owner",
-        "only topics that are being handed over are published",
-        "the owner is not checked",
-        _any_owner,
-    ),
-    Mutant("publish-believed", "sent records are read back", "they are assumed to be there", _believed),
-    Mutant("publish-poison", "no record stops a broker", "a segment begins as FINISHED", _poison),
-    Mutant("publish-above-log-start", "publishing begins at the log start", "it begins anywhere", _above_log_start),
-)

@@ -18,6 +18,7 @@ from include.tiering.verification.record_verdicts import Subject
 from tests.simulation.mutants.mutant import (
     Call,
     Mutant,
+    Mutants,
     Patch,
     nothing,
     otherwise,
@@ -26,18 +27,28 @@ from tests.simulation.mutants.mutant import (
     said_yes,
 )
 
+VERIFYING = Mutants()
+
+
 _removes = StoredOrphans.remove
 
 
+@VERIFYING.breaks("all-pass", "a segment that passes is what was written", "every segment passes")
 def _all_pass() -> list[Patch]:
     return [(QualityResult, "fails", property(lambda _self: False))]
 
 
+@VERIFYING.breaks(
+    "clears-unread", "of two verifications a failure takes precedence", "the last verification counts", otherwise
+)
 def _clears_unread() -> list[Patch]:
     """Whoever clears does not ask what others found since."""
     return [(Verification, "clears", lambda self, result, _at_ms: result.rule not in self.unevaluated)]
 
 
+@VERIFYING.breaks(
+    "fails-what-goes", "a segment that is being deleted does not fail", "the rule is ignored", said(False)
+)
 def _fails_what_goes() -> list[Patch]:
     return [(sql_verdicts, "_is_finished", lambda row: row is not None)]
 
@@ -59,10 +70,12 @@ def _some_follow_nothing(call: Call) -> bool:
     return any(subject.previous is None for subject in call.result[1:])
 
 
+@VERIFYING.breaks("audit-young", "an audit leaves young objects alone", "the rule is ignored", said_yes)
 def _no_age_guard() -> list[Patch]:
     return [(plan_removals, "_too_young", nothing), (AuditMoment, "is_young", lambda *_: False)]
 
 
+@VERIFYING.breaks("audit-complete", "a complete copy is offered, not removed", "it counts as an orphan")
 def _complete_copies_too() -> list[Patch]:
     def instead(_attempt: Any, stored: Any, context: Any) -> Any:
         return rules._orphans(stored, "nobody knows it", context)
@@ -70,6 +83,12 @@ def _complete_copies_too() -> list[Patch]:
     return [(rules, "_complete", instead)]
 
 
+@VERIFYING.breaks(
+    "audit-brokers",
+    "topics that the cluster says brokers tier are the brokers'",
+    "the database's owner is used",
+    said(True),
+)
 def _recorded_owners_alone() -> list[Patch]:
     real = SeenOwners._is_broker_tiered
 
@@ -80,6 +99,7 @@ def _recorded_owners_alone() -> list[Patch]:
     return [(SeenOwners, "_is_broker_tiered", instead)]
 
 
+@VERIFYING.breaks("audit-marker", "a removal checks the marker of the bucket", "the rule is ignored", refused)
 def _marker_not_heeded() -> list[Patch]:
     def instead(self: Any, orphans: Any) -> Any:
         def read() -> None:
@@ -91,6 +111,7 @@ def _marker_not_heeded() -> list[Patch]:
     return [(StoredOrphans, "remove", instead)]
 
 
+@VERIFYING.breaks("audit-known", "an audit removes nothing that is in the metadata", "the metadata is not read")
 def _rows_not_asked() -> list[Patch]:
     """What is not a complete copy is an orphan, and marked for deletion whatever the metadata says."""
 
@@ -107,22 +128,7 @@ def _rows_not_asked() -> list[Patch]:
     ]
 
 
-VERIFYING = (
-    Mutant("all-pass", "a segment that passes is what was written", "every segment passes", _all_pass),
-    Mutant(
-        "clears-unread",
-        "of two verifications a failure takes precedence",
-        "the last verification counts",
-        _clears_unread,
-        otherwise,
-    ),
-    Mutant(
-        "fails-what-goes",
-        "a segment that is being deleted does not fail",
-        "the rule is ignored",
-        _fails_what_goes,
-        said(False),
-    ),
+VERIFYING += [
     Mutant(
         "all-must-follow",
         "a segment below the log start has to continue nothing",
@@ -130,27 +136,4 @@ VERIFYING = (
         _all_must_follow,
         _some_follow_nothing,
     ),
-    Mutant("audit-young", "an audit leaves young objects alone", "the rule is ignored", _no_age_guard, said_yes),
-    Mutant(
-        "audit-complete",
-        "a complete copy is offered, not removed",
-        "it counts as an orphan",
-        _complete_copies_too,
-    ),
-    Mutant(
-        "audit-brokers",
-        "topics that the cluster says brokers tier are the brokers'",
-        "the database's owner is used",
-        _recorded_owners_alone,
-        said(True),
-    ),
-    Mutant(
-        "audit-marker", "a removal checks the marker of the bucket", "the rule is ignored", _marker_not_heeded, refused
-    ),
-    Mutant(
-        "audit-known",
-        "an audit removes nothing that is in the metadata",
-        "the metadata is not read",
-        _rows_not_asked,
-    ),
-)
+]

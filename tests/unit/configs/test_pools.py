@@ -85,7 +85,7 @@ def test_a_resize_changes_nothing_else(server: AirflowApiServer, airflow_pools: 
 def test_a_name_cannot_leave_its_place_in_the_path(server: AirflowApiServer, airflow_pools: AirflowPools) -> None:
     with pytest.raises(AirflowApiError):
         airflow_pools.resize("../dags?x=1", 2)
-    assert server.seen[-1][1] == "/api/v2/airflow_pools/..%2Fdags%3Fx%3D1"
+    assert server.seen[-1][1] == "/api/v2/pools/..%2Fdags%3Fx%3D1"
 
 
 @pytest.mark.parametrize(("exposed", "known"), [(None, None), ("4", 4), ("four", None)])
@@ -134,7 +134,7 @@ def test_an_edit_that_is_not_understood_names_nobody(
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{}", '{"airflow_pools": 1}', '{"airflow_pools": [{}]}', '{"airflow_pools": [{"name": "x"}, 5]}']
+    "text", ["[]", "{}", '{"pools": 1}', '{"pools": [{}]}', '{"pools": [{"name": "x"}, 5]}']
 )
 def test_an_answer_that_is_not_airflows_is_a_typed_error(text: str) -> None:
     with serving(MisleadingServer(200, text)) as server, pytest.raises(AirflowApiError):

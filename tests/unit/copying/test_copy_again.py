@@ -189,7 +189,7 @@ def test_a_new_copy_that_fails_as_well_waits_for_a_person(world, orders):
     grow(world, orders, 40)
     plan = world.planned("again")
     assert (plan.partitions, [held.reason for held in plan.held_back]) == ((), [HeldBack.FAILED_AGAIN])
-    assert "copied anew once, and it failed again: Q102" in plan.held_back[0].detail
+    assert "copied again once, and it failed again: Q102" in plan.held_back[0].detail
     assert world.metadata.segment(second).metadata.is_finished
 
 

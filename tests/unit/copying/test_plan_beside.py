@@ -173,7 +173,7 @@ def test_what_waits_for_another_reason_is_not_looked_into() -> None:
 
 @pytest.mark.parametrize(("end", "asked"), [(99, [0]), (98, [])])
 def test_the_source_of_what_failed_is_looked_into_too(end: int, asked: list[int]) -> None:
-    """Else it would be planned to be copied anew for ever, and never could be."""
+    """Else it would be planned to be copied again for ever, and never could be."""
     made = source(None, None, None)
     copies = [FailedCopy(segment_of(made.topic_id_partition, 1, 0, end, {0: 0}, state=FINISHED), "Q102")]
     reasons = [COMPACTED if asked else None, None, None]

@@ -152,7 +152,7 @@ def test_what_failed_again_waits_for_a_person(superseded: int, max_attempts: int
     if not planned:
         (loss,) = found.held_back.lost
         assert (found.held_back.reason, loss.in_source) == (HeldBack.FAILED_AGAIN, True)
-        tried = "copied anew once, and it failed again" if superseded else "nothing is to be copied anew"
+        tried = "copied again once, and it failed again" if superseded else "nothing is to be copied again"
         assert loss.why == f"{tried}: Q102: other bytes; the source still has them"
 
 

@@ -284,7 +284,7 @@ def test_copies_that_replace_what_is_known_from_where_it_differs_on() -> None:
 
 
 def test_copies_that_begin_behind_what_differs() -> None:
-    """Its adoptable carries the history of its leader epochs, so one adoptable at the end tells."""
+    """Its copy carries the history of its leader epochs, so one copy at the end tells."""
     assert seen(LATER[2:], LeaderEpochs.of([(0, 0), (6, 35)])) == divergence(35, 69, SeenBy.ADOPTION)
     assert seen(LATER[1:], LeaderEpochs.of([(0, 0), (6, 35)])) == divergence(35, 69, SeenBy.ADOPTION)
 

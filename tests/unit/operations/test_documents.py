@@ -381,7 +381,7 @@ def test_a_loss_and_a_new_copy_are_members_of_the_plan() -> None:
         }
     ]
     titles = [table.title for table in present_plan(plan).tables()]
-    assert titles == ["to copy", "copied anew, as they failed the quality gate", "waiting"]
+    assert titles == ["to copy", "copied again, as they failed the quality gate", "waiting"]
 
 
 def test_fetch() -> None:

@@ -173,7 +173,7 @@ class MetadataReplica:
                 # A damaged length looks like a torn tail.
                 end = self._cursor.position if self._cursor else 0
                 raise CorruptFileError(
-                    file.path, f"ends at offset {self.log_end_offset}, its index knows {indexed}", end
+                    file.path, f"ends at offset {self.log_end_offset}, but its index has {indexed}", end
                 )
 
     def _apply(self, path: str, position: int, header: BatchHeader, batch: memoryview) -> None:

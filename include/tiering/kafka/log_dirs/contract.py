@@ -1,8 +1,8 @@
-"""Where rolled segments come from.
+"""The contract of a segment source: where rolled segments are read from.
 
 A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
-copy (`open_segment`). Nothing outside the adapter assumes files. A source is read only: never lock, write, rename or
-delete. What vanishes or changes while it is read is an outcome (a `SourceError`), not a crash.
+copy (`open_segment`). Only the adapter assumes that segments are files. A source is read-only: it never locks, writes,
+renames or deletes. A file that vanishes or changes while it is read is an expected result, reported as a `SourceError`.
 """
 
 import socket
@@ -21,19 +21,22 @@ from include.tiering.presentation import Document, Table
 
 
 class BoundsQuality(StrEnum):
-    """EXACT: the broker said so. LOWER: a safe lower bound (checkpoints lag)."""
+    """How precise the offsets of a replica are.
+
+    EXACT: the leader returned them. LOWER: lower bounds from checkpoints, which lag behind the broker.
+    """
 
     EXACT = "exact"
     LOWER = "lower"
 
 
 class IneligibleReason(Reason):
-    """Why a segment may not be copied (design rule: one reason each, the first that applies).
+    """Why a segment may not be copied. A segment has one reason: the first that applies.
 
-    COMPACTED is about a topic. COMPACTED_SEGMENT is about one segment of a topic whose cleanup.policy is `delete` now:
-    the broker's log cleaner took offsets, or all, out of it while the policy was another. It is as the broker wants it,
-    and no corruption; what it held cannot be copied any more. Segments behind it are evaluated by themselves.
-    Where waiting cannot help, the segment will not become eligible as it is.
+    COMPACTED concerns a topic. COMPACTED_SEGMENT concerns one segment of a topic whose cleanup.policy is `delete` now:
+    the broker's log cleaner removed some or all of its offsets while the policy was different. This is not corruption,
+    but the removed records can no longer be copied. Later segments are evaluated independently of it.
+    A reason that is not retriable does not pass by waiting: the segment stays ineligible as it is.
     """
 
     INTERNAL_TOPIC = "internal-topic", "internal topic", True
@@ -46,26 +49,26 @@ class IneligibleReason(Reason):
     AMBIGUOUS_REPLICA = "ambiguous-replica", "two directories hold this partition"
     BEING_DELETED = "being-deleted", "replica is being deleted or is stray", True
     BEING_MOVED = "being-moved", "replica is being moved to another directory", True
-    OFFSETS_UNKNOWN = "offsets-unknown", "its leader does not say how far it is replicated", True
+    OFFSETS_UNKNOWN = "offsets-unknown", "the leader's offsets are not known", True
     STALE_LOG_DIR = "stale-log-dir", "log directory does not agree with the leader", True
     HIGH_WATERMARK_ABOVE_LOG_END = (
         "high-watermark-above-log-end",
-        "high watermark above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
         True,
     )
     RECOVERY_POINT_ABOVE_LOG_END = (
         "recovery-point-above-log-end",
-        "recovery point above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        "recovery point above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
         True,
     )
     LOG_START_ABOVE_LOG_END = (
         "log-start-above-log-end",
-        "log start offset above the log's end: the checkpoint is of another log of this name, or the log lost its end",
+        "log start offset above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
         True,
     )
     CHECKPOINT_OLDER_THAN_LOG = (
         "checkpoint-older-than-log",
-        "checkpoint older than the log: it is of another log of this name",
+        "checkpoint older than the log: it belongs to another log of this name",
         True,
     )
     ACTIVE = "active", "active segment", True
@@ -84,7 +87,7 @@ class IneligibleReason(Reason):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaId:
-    """One replica of one partition: which broker, which of its log directories."""
+    """Identify one replica of one partition by its broker and the log directory on that broker."""
 
     topic_id_partition: TopicIdPartition
     broker_id: int
@@ -95,7 +98,7 @@ class ReplicaId:
 
     @property
     def order(self) -> tuple[str, int, int, str, bytes]:
-        """By topic, partition, broker, directory."""
+        """Return the sort key: topic, partition, broker, directory, topic id."""
         partition = self.topic_id_partition
         return (partition.topic, partition.partition, self.broker_id, self.directory_id, partition.topic_id.value)
 
@@ -107,7 +110,8 @@ class LogSegment:
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
     (base - 1 if it is empty). `size_bytes` is the valid length of the `.log` (an active segment may be preallocated).
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
-    `reason` is None exactly if the segment is eligible. `is_corrupt`: it is damaged, whatever `reason` says.
+    `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, also if another
+    reason applies first.
     """
 
     base_offset: int
@@ -122,16 +126,18 @@ class LogSegment:
 
     @property
     def eligible(self) -> bool:
+        """Whether the segment may be copied."""
         return self.reason is None
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica as seen now. All bounds are exclusive ends: the first offset NOT covered.
+    """The current state of one replica.
 
-    `chosen` marks the one replica that a copy may read (the leader's); only its segments can be eligible.
-    `segment_bytes` is what a segment of the topic may have, None if that is not known. `was_compacted`: the topic is or
-    was compacted, so segments may lack offsets without being damaged.
+    `log_end_offset`, `high_watermark`, `last_stable_offset` and `recovery_point` are exclusive ends;
+    `log_start_offset` is inclusive. `chosen` marks the replica that a copy may read (the leader's); only its segments
+    can be eligible. `segment_bytes` is the topic's segment.bytes, None if unknown. `was_compacted`: the topic is
+    or was compacted, so its segments may lack offsets without being damaged.
     """
 
     replica_id: ReplicaId
@@ -151,16 +157,20 @@ class Replica:
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
+        """The partition of the replica."""
         return self.replica_id.topic_id_partition
 
     def segment_at(self, base_offset: int) -> LogSegment | None:
+        """Return the segment with this base offset; None if there is none."""
         return next((s for s in self.segments if s.base_offset == base_offset), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ScanError:
-    """One item that could not be read: `error` is the class name of a TieringError. `partition` is the one whose
-    directory it lies in, as `topic-number`; empty for any other thing in a log directory, None for all of one.
+    """One item that could not be read.
+
+    `error` is the class name of a TieringError. `partition` is `topic-number` of the partition directory that contains
+    the item. It is empty for any other item of a log directory, and None if the whole log directory is concerned.
     """
 
     path: str
@@ -174,8 +184,8 @@ class ScanError:
 class ScanReport:
     """Replicas ordered by topic, partition, broker.
 
-    `errors` are what may keep something from being copied: of directories, then of replicas. `notes` have the same form
-    and keep nothing: damage of replicas that no copy reads, since another one leads, and of topics that are never
+    `errors` may prevent copies: first those of log directories, then those of replicas. `notes` have the same form and
+    prevent no copy: damage of replicas that no copy reads because another replica leads, and of topics that are never
     copied.
     """
 
@@ -187,10 +197,11 @@ class ScanReport:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTransaction:
-    """One that is open below a replica's high watermark: nothing at or above `first_offset` is stable.
+    """A transaction that is open below a replica's high watermark: no offset from `first_offset` on is stable.
 
-    `since_ms` is when it began: by its coordinator's clock where that was asked, else the timestamp of a batch as its
-    producer set it; -1 if that is not found any more. `transactional_id` is None where nobody could be asked.
+    `since_ms` is its start: by its coordinator's clock if the coordinator returned it, otherwise the timestamp that the
+    producer set on its first batch; -1 if that batch no longer exists. `transactional_id` is None without a
+    connection to brokers.
     """
 
     producer_id: int
@@ -201,7 +212,10 @@ class UnfinishedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SourceFingerprint:
-    """What must be equal for two reads to mean the same bytes. `files` holds (name, device, inode, size, mtime ns)."""
+    """Identify the bytes of one read: equal fingerprints of two reads mean that both read the same bytes.
+
+    `files` holds (name, device, inode, size in bytes, mtime in ns).
+    """
 
     broker_id: int
     directory_id: str
@@ -211,16 +225,16 @@ class SourceFingerprint:
     files: tuple[tuple[str, int, int, int, int], ...]
 
     def as_text(self) -> str:
-        """Equal texts mean equal fingerprints."""
+        """Return a text that is equal exactly for equal fingerprints."""
         epochs = [tuple(entry) for entry in self.leader_epochs]
         return repr((self.broker_id, self.directory_id, str(self.topic_id), self.leader_epoch, epochs, self.files))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The result of the check pass: every batch was read and its CRC-32C holds.
+    """The result of a check that read every batch and found each CRC-32C correct.
 
-    `first_offset` and `last_offset` (inclusive) are those of the batches, which cover the whole segment.
+    `first_offset` and `last_offset` (both inclusive) are those of the batches, which cover the whole segment.
     """
 
     data: LogSegmentData
@@ -232,78 +246,105 @@ class CheckedSegment:
 
 
 class OpenSegment(Protocol):
-    """All files of one rolled segment, opened together and kept open, so that a delete cannot take them away."""
+    """All files of one rolled segment, opened together and kept open: a deletion leaves them readable."""
 
     @property
-    def segment(self) -> LogSegment: ...
+    def segment(self) -> LogSegment:
+        """Return the segment as it was listed before it was opened."""
+        ...
 
     @property
-    def fingerprint(self) -> SourceFingerprint: ...
+    def fingerprint(self) -> SourceFingerprint:
+        """Return the fingerprint of the opened files."""
+        ...
 
     def check(self) -> CheckedSegment:
-        """Read every batch once: lengths, magic, CRC-32C, offsets without a hole, epochs, no byte left over.
+        """Read every batch once, and check lengths, magic, CRC-32C, gapless offsets, leader epochs and trailing bytes.
 
         Raises:
-            CorruptFileError: with file and position of the first rule that broke.
-            CompactedSegmentError: it is sound, but offsets of it were compacted away.
-            SourceChangedError: a file shrank meanwhile.
+            CorruptFileError: a check failed; the error has the file and position of the first failure.
+            CompactedSegmentError: the segment is undamaged, but the log cleaner removed offsets from it.
+            SourceChangedError: a file became shorter while it was read.
         """
         ...
 
     def recheck(self) -> None:
-        """Prove that the replica is still the one that was opened: same files (inode, size), successor exists, same
-        topic id, leader, leader epoch and epoch entries up to the end, log start not above the segment, topic still
-        ours, no corruption found meanwhile.
+        """Check that the replica has not changed since it was opened.
+
+        Compared are the files (inode, size), the successor, the topic id, the leader, the leader epoch, the epoch
+        entries up to the segment's end, and the reason not to copy the topic. The log start must not be above the
+        segment, and `check` must have found no corruption.
 
         Raises:
-            SourceChangedError: naming what changed, old and new.
-            SourceVanishedError: the segment or its directory is gone.
+            SourceChangedError: something changed; the message has the old and the new value.
+            SourceVanishedError: the segment or its directory no longer exists.
         """
         ...
 
 
 class LogSource(Protocol):
-    """A set of replicas of one cluster."""
+    """Replicas of one cluster. All methods only read, so each of them may be repeated."""
 
     def scan(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """All replicas, or those of topics that match one of the `topics` patterns (shell style, `*`).
+        """List replicas with their segments.
 
-        Cheap: names, sizes, indexes, checkpoints, open tails. `deep` also reads every batch. A damaged item becomes
-        a `ScanError` and the scan goes on.
+        A damaged item becomes a `ScanError`, and the scan continues.
+
+        Args:
+            topics: shell-style patterns (`*`) of topic names; None means all topics.
+            deep: read every batch. Otherwise only names, sizes, indexes, checkpoints and the ends of active segments
+                are read.
+
+        Raises:
+            BrokersUnavailableError: the source uses brokers, and they do not answer.
         """
         ...
 
     def replica(self, replica_id: ReplicaId) -> Replica:
-        """This replica as it is now.
+        """Return the current state of one replica.
 
         Raises:
-            SourceVanishedError: it is gone, or the partition directory belongs to another topic id.
+            SourceVanishedError: it no longer exists, or its partition directory belongs to another topic id.
             SourceError: it cannot be read.
         """
         ...
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        """Why sizes of these segments of a replica cannot be what their batches take, in words, by base offset: the
-        file is sparse, or goes on behind its last batch. Looks at the end of each; those that are right are left out.
+        """Find segments whose file size cannot be the size of their batches.
+
+        Such a file is sparse, or has bytes after its last batch. Only the end of each file is read.
+
+        Returns:
+            An explanation by base offset; segments with a plausible size are absent.
 
         Raises:
             SourceVanishedError: as for `replica`.
-            SourceError: it cannot be read.
+            SourceError: the replica cannot be read.
         """
         ...
 
     def leading_compacted(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
-        """The first of these rolled segments, up to one that holds all its offsets or is damaged, by their headers.
-        Raises as `size_doubts`.
+        """Return the leading segments that lack offsets according to their batch headers.
+
+        Args:
+            replica_id: the replica.
+            segments: rolled segments in offset order.
+
+        Returns:
+            The segments before the first one that holds all of its offsets or is damaged.
+
+        Raises:
+            SourceVanishedError: as for `replica`.
+            SourceError: the replica cannot be read.
         """
         ...
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
-        """What keeps the last stable offset of this replica down, lowest first offset first.
+        """Return the open transactions that limit the last stable offset of a replica, by ascending first offset.
 
         Raises:
             SourceVanishedError: as for `replica`.
-            SourceError: it cannot be read.
+            SourceError: the replica cannot be read.
         """
         ...
 
@@ -311,19 +352,27 @@ class LogSource(Protocol):
         """Open all files of the rolled segment that starts at `base_offset`.
 
         Raises:
-            SourceVanishedError: no such segment.
-            SourceUnreadableError: with the host and the path, if it cannot be opened here.
+            SourceVanishedError: there is no such segment.
+            SourceChangedError: the segment is the active one, or its size is not the listed size.
+            SourceUnreadableError: it cannot be opened on this host; the message has the host and the path.
         """
         ...
 
 
 def matches(topic: str, patterns: Collection[str] | None) -> bool:
-    """True if one of the patterns matches; None means all topics, an empty collection none."""
+    """Return whether a shell-style pattern matches; None means all topics, an empty collection none."""
     return patterns is None or any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def scan_error(error: SourceError | ClusterMetadataError, default_path: str, partition: str | None = None) -> ScanError:
-    """Cluster metadata has no path of its own, but the file that broke it has. `partition`: see `ScanError`."""
+    """Convert an error into a `ScanError`.
+
+    Args:
+        error: the error. A ClusterMetadataError has no path; the path of the file that caused it is used if there is
+            one.
+        default_path: the path to report otherwise.
+        partition: see `ScanError`.
+    """
     source = error if isinstance(error, SourceError) else error.__cause__
     if isinstance(source, SourceError):
         path, message = printable(source.path), printable(source.message)
@@ -332,6 +381,7 @@ def scan_error(error: SourceError | ClusterMetadataError, default_path: str, par
 
 
 def with_host(error: SourceUnreadableError) -> SourceUnreadableError:
+    """Return the error with the name of this host in its message."""
     host = f"on host {socket.gethostname()}"
     if error.message.endswith(host):
         return error
@@ -339,11 +389,12 @@ def with_host(error: SourceUnreadableError) -> SourceUnreadableError:
 
 
 def error_document(error: ScanError) -> Document:
+    """Return the JSON document of an error."""
     return {"path": error.path, "position": error.position, "error": error.error, "message": error.message}
 
 
 def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """No table if there is no error."""
+    """Return the table of the errors; empty if there are none."""
     if not errors:
         return ()
     rows = tuple((error.path, "" if error.position is None else str(error.position), error.message) for error in errors)
@@ -351,12 +402,12 @@ def error_table(errors: tuple[ScanError, ...]) -> tuple[Table, ...]:
 
 
 def notes_member(notes: tuple[ScanError, ...]) -> Document:
-    """What is wrong where nothing will be read; no member if there is nothing."""
+    """Return the JSON member for damage that prevents no copy; empty if there is none."""
     return {"notes": [error_document(note) for note in notes]} if notes else {}
 
 
 def note_table(notes: tuple[ScanError, ...]) -> tuple[Table, ...]:
-    """What is wrong where nothing will be read; no table if there is nothing."""
+    """Return the table of damage that prevents no copy; empty if there is none."""
     if not notes:
         return ()
     rows = tuple((note.path, "" if note.position is None else str(note.position), note.message) for note in notes)

@@ -1,33 +1,33 @@
-"""A replica as its files tell it, and which offsets bound it. Pure.
+"""A replica as its files describe it, and the offsets that bound it. Pure.
 
-**Names.** There is no cluster metadata yet, and no choice between replicas. Nothing is read of a directory whose name
-is not the one that its topic id has. A topic is never renamed, so the id in `partition.metadata` and the directory's
-name say the same. Where they do not, one of them is wrong: the records would be archived under another topic's id, or
-behind what is archived of it. Of a directory that is being deleted or moved the broker cuts a long name off, and it is
-never read: its name proves nothing.
+**Names.** The values of this module are made before replicas are compared with cluster metadata. A directory is not
+read for a copy if its name is not the name of the topic id in its `partition.metadata`. A topic is never renamed, so
+the id and the directory's name belong together. If they do not, one of them is wrong, and the records would be archived
+under another topic's id, or after the records that are already archived of it. Brokers shorten long names of
+directories that are being deleted or moved. Such directories are never read, and their names are not compared.
 
-**Bounds** are the offsets of the checkpoints that are the replica's own, and what its leader says. Brokers write
-offsets down under the names of partitions, every few seconds (high watermarks) to every minute, and read nothing back
-while they run. Where a topic was deleted and created again, the name has another log, and until the next checkpoint the
-offset of the older one: it may lie above all that the new log has replicated, and above its end.
+**Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
+partition name, every few seconds (high watermarks) to every minute, and do not read them while they run. If a topic was
+deleted and created again, its name denotes a new log, but until the next checkpoint the file has the offset of the old
+log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
 
-An offset is not this log's, and so unknown, where
-- it lies above the end of the log: then it is of another log, or the log lost its end;
-- its checkpoint was written before the log was begun, which is when `partition.metadata` was written. A broker makes
+An offset belongs to another log, so that the offset of this log is unknown, if
+- it lies above the end of the log; the alternative is that the end of the log is missing;
+- its checkpoint was written before the log was created, which is when `partition.metadata` was written. A broker writes
   that file once, before the first record, and both files are on one file system, with one clock.
 
 Brokers collect the offsets some time before they write them. So a checkpoint that is hardly newer than the log is
-believed only where no directory of an older log of the name lies beside it; brokers keep those for a while.
+used only if the log directory holds no directory of an older log of this name; brokers keep those for a while.
 
-Where a `.log` is older than `partition.metadata`, the files have the times of a copy (a restored backup, a checkout),
-or the log is older than topic ids: times say nothing.
+If a `.log` is older than `partition.metadata`, the files have the times of a copy (a restored backup, a checkout),
+or the log is older than topic ids. Then file times are not used.
 
-Beside that stand the leader's own offsets: exact bounds, or why nothing may be read. The brokers are asked before the
-directory is read. So a directory of the leader holds at least what the leader said was replicated, and knows no leader
-epoch that began after it spoke; one that does not is old, a copy, or another broker's.
+With a connection to brokers, the leader's offsets are the exact bounds, or the replica is refused. The leader is asked
+before its directory is read. So its directory holds at least the offsets up to the high watermark that the leader
+returned, and no leader epoch above the leader's. Otherwise the directory is old, a copy, or another broker's.
 
-Where nobody is asked, the bounds are what checkpoints show, if those are the log's own. The directories of followers
-beside the leader's say whether that one is old: no follower has a high watermark above the end of its leader's log.
+Without a connection, the bounds are those of the checkpoints, if they belong to the log. Directories of followers show
+whether the leader's directory is old: no follower has a high watermark above the end of its leader's log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,10 +53,10 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """One `.log`, [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
+    """One `.log` with the offsets [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
 
-    `first_missing_offset`: rolled, and no batch of it holds this offset; known of a file without a batch, and where
-    every batch was read. A log cleaner leaves such files; of a log that was never cleaned it is damage.
+    `first_missing_offset` is the first offset of a rolled segment that no batch holds. It is set for files without a
+    batch, and if every batch was read. A log cleaner leaves such files; in a log that was never cleaned it is damage.
     """
 
     base_offset: int
@@ -72,24 +72,25 @@ class FoundSegment:
 
     @property
     def what_is_missing(self) -> str:
-        """In words, where nothing was compacted; empty if nothing is."""
+        """Describe the missing offset of a log that was never compacted; empty if no offset is missing."""
         if self.first_missing_offset is None:
             return ""
         if not self.size_bytes:
             return "a rolled segment without a batch"
         what = what_is_missing(self.first_missing_offset, self.base_offset, self.next_base_offset - 1)
-        return f"{what}: a file is gone, or it was compacted"
+        return f"{what}: a file is missing, or the segment was compacted"
 
 
 def what_is_missing(first_missing_offset: int, base_offset: int, end_offset: int) -> str:
-    """`end_offset` is inclusive."""
-    return f"offset {first_missing_offset} is in no batch, though the segment is to hold {base_offset}..{end_offset}"
+    """Describe a missing offset; `end_offset` is inclusive."""
+    return f"offset {first_missing_offset} is in no batch, but the segment must hold {base_offset}..{end_offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why the bounds of a replica are not known from its checkpoints. `what` has the numbers, for a person; empty where
-    an error of the replica has them.
+    """Why the checkpoints do not provide the bounds of a replica.
+
+    `what` is a sentence with the numbers; empty if an error of the replica has them.
     """
 
     reason: IneligibleReason
@@ -98,13 +99,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class FoundReplica:
-    """Segments ascend. Bounds are exclusive ends and lower bounds; `log_start_offset` is inclusive.
+    """A replica as it was read. Segments ascend. Bounds are exclusive ends and lower bounds.
 
-    `checkpointed_log_start` is what the broker's checkpoint says, None = nothing: of a topic that the broker tiers this
-    lies below the first local segment. `cleaned`: the broker's log cleaner has worked on it.
+    `log_start_offset` is inclusive. `checkpointed_log_start` is the log start in the broker's checkpoint, None without
+    an entry. If the broker tiers the topic, it lies below the first local segment. `cleaned`: the log cleaner has a
+    checkpoint for the partition.
 
-    `doubt`: an offset that a checkpoint has is not this log's, so the bounds are the least possible. `errors`: what is
-    wrong with single files of it.
+    `doubt` is set if an offset in a checkpoint is not an offset of this log; the bounds are then the lowest possible.
+    `errors` are those of single files.
     """
 
     identity: DirIdentity
@@ -129,13 +131,13 @@ class FoundReplica:
 
     @property
     def last_epoch(self) -> int:
-        """-1 if there is no leader epoch."""
+        """The last leader epoch; -1 without one."""
         return self.leader_epochs.entries[-1].epoch if self.leader_epochs.entries else -1
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadReplica:
-    """A directory whose name is a partition's, and why nothing is known of it."""
+    """A partition directory that could not be read, and the error."""
 
     identity: DirIdentity
     name: PartitionDirectoryName
@@ -143,16 +145,17 @@ class UnreadReplica:
 
 
 RecordedName = Callable[[Uuid], str | None]
-"""The name with which a topic id was recorded when something of it was archived; None of one that never was."""
+"""Returns the topic name that was stored for a topic id when its first segment was archived; None without one."""
 
 
 def nothing_recorded(_topic_id: Uuid) -> None:
-    """Where nothing was ever archived."""
+    """Return None: no topic was archived."""
 
 
 def recorded_if_there(recorded: RecordedName) -> RecordedName:
-    """For one scan, which needs no database: each topic is asked for once, nothing is compared where nobody answers.
-    Whoever opens a segment asks again, and needs one.
+    """Cache names for one scan, and return None while the database is unavailable.
+
+    A scan does not need the database. A copy does: it reads the name again when it opens a segment.
     """
 
     @cache
@@ -166,8 +169,9 @@ def recorded_if_there(recorded: RecordedName) -> RecordedName:
 
 
 def kept(recorded: RecordedName) -> RecordedName:
-    """For a process that opens many segments: a topic is never renamed, so the name that was recorded is asked for
-    once. What has none is asked for again: it may be recorded meanwhile.
+    """Cache stored names for a process that opens many segments, because a topic is never renamed.
+
+    An id without a name is read again, because its name may be stored later.
     """
     names: dict[Uuid, str] = {}
 
@@ -182,14 +186,14 @@ def kept(recorded: RecordedName) -> RecordedName:
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """The name that a topic id has, and `by` whose word."""
+    """The name of a topic id, and in `by` the source of the name, for messages."""
 
     name: str
     by: str
 
 
 def known_name(topic_id: Uuid, topic: TopicMetadata | None, recorded: RecordedName) -> KnownName | None:
-    """As the cluster says, or if it does not know the id (`topic` None), as it was recorded."""
+    """Return the name from the cluster metadata, or without metadata (`topic` is None) the stored name."""
     if topic is not None:
         return KnownName(topic.topic, "the cluster calls")
     name = recorded(topic_id)
@@ -197,36 +201,37 @@ def known_name(topic_id: Uuid, topic: TopicMetadata | None, recorded: RecordedNa
 
 
 def find_misnamed(replicas: Sequence[FoundReplica], known: KnownName | None) -> list[FoundReplica]:
-    """Those of one topic id that have another name than is known of it. If none is known, all of them where they
-    differ: one is wrong, and nothing says which.
+    """Return the replicas of one topic id whose directory has another name than the known one.
+
+    Without a known name all of them are returned if their names differ, because any of them may be wrong.
     """
-    names = {one.topic_id_partition.topic for one in replicas if one.state is DirectoryState.LIVE}
+    names = {replica.topic_id_partition.topic for replica in replicas if replica.state is DirectoryState.LIVE}
     if known is not None:
         return [replica for replica in replicas if replica.topic_id_partition.topic != known.name]
     return list(replicas) if len(names) > 1 else []
 
 
 def misnamed_error(replica: FoundReplica, known: KnownName | None) -> ScanError:
-    """Names the file that holds the id."""
+    """Return an error with the path of the file that holds the id."""
     topic_id = replica.topic_id_partition.topic_id
-    who = "directories of two names have" if known is None else f"{known.by} {known.name}"
-    message = f"{IneligibleReason.TOPIC_CONTRADICTED}: its topic id is {topic_id}, which {who}"
+    holder = "directories of two names have" if known is None else f"{known.by} {known.name}"
+    message = f"{IneligibleReason.TOPIC_CONTRADICTED}: its topic id is {topic_id}, which {holder}"
     path = f"{replica.identity.path}/{replica.directory_name}/{PARTITION_METADATA}"
     return ScanError(printable(path), None, "CorruptFileError", printable(message), str(replica.topic_id_partition))
 
 
 _NS_PER_MS: Final = 1_000_000
 _SURELY_AFTER_NS: Final = 1_000_000_000
-"""A checkpoint that is newer than the log by more than this was collected after the log was begun."""
+"""A checkpoint that is newer than the log by more than this was collected after the log was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOrigin:
-    """When a log was begun, as its files say.
+    """When a log was created, according to its files.
 
-    `begun_ns` is the time of `partition.metadata`. `times_are_kept`: the files have the times that the broker gave
-    them, as far as can be seen. `has_predecessor`: whether the directory of an older log of this name lies beside it;
-    asked only where times do not decide.
+    `begun_ns` is the modification time of `partition.metadata`. `times_are_kept`: the files probably have the times
+    that the broker gave them. `has_predecessor` returns whether the log directory holds the directory of an older log
+    of this name; it is called only if times do not decide.
     """
 
     begun_ns: int
@@ -234,7 +239,7 @@ class LogOrigin:
     has_predecessor: Callable[[], bool]
 
     def is_newer_than(self, checkpoint: Checkpoint) -> bool:
-        """Whether the checkpoint speaks of what had this name before."""
+        """Return whether the checkpoint has the offset of an older log of this name."""
         if not self.times_are_kept:
             return False
         if checkpoint.written_ns < self.begun_ns:
@@ -243,11 +248,11 @@ class LogOrigin:
 
 
 def times_are_kept(begun_ns: int, written_ms: Iterable[int]) -> bool:
-    """Whether `partition.metadata` is older than the records: brokers write it first, copies often last.
+    """Return whether `partition.metadata` is older than the records: brokers write it first, copies often last.
 
     Args:
-        begun_ns: the time of `partition.metadata`.
-        written_ms: the times of all `.log` files that are not empty.
+        begun_ns: the modification time of `partition.metadata`.
+        written_ms: the modification times of all `.log` files that are not empty.
     """
     times, begun_ms = list(written_ms), begun_ns // _NS_PER_MS
     return not times or (min(times) >= begun_ms and max(times) > begun_ms)
@@ -255,14 +260,14 @@ def times_are_kept(begun_ns: int, written_ms: Iterable[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """What the checkpoints say of this log: None = nothing, or nothing that is to be believed, as `doubt` says."""
+    """The offsets in the checkpoints that belong to this log; None without an entry, or if it must not be used (`doubt`)."""
 
     high_watermark: int | None
     log_start: int | None
     recovery_point: int | None
     doubt: Doubt | None
     above_log_end: int | None
-    """The highest of those that lie above the end of the log."""
+    """The highest checkpointed offset that lies above the end of the log."""
 
 
 _CHECKPOINTS: Final = (
@@ -275,11 +280,13 @@ _CHECKPOINTS: Final = (
 def checkpointed_offsets(
     checkpoints: Checkpoints, partition: tuple[str, int], origin: LogOrigin, log_end: int | None
 ) -> CheckpointedOffsets:
-    """What is believed of the checkpoints.
+    """Select the checkpointed offsets that belong to the log.
 
     Args:
+        checkpoints: the checkpoints of the log directory.
         partition: topic and number.
-        log_end: the log end offset (exclusive); None = not known, as the active segment is damaged.
+        origin: when the log was created.
+        log_end: the log end offset (exclusive); None if it is not known because the active segment is damaged.
     """
     known: list[int | None] = []
     doubts: list[Doubt] = []
@@ -307,14 +314,14 @@ def checkpointed_offsets(
 
 def _older(what: str, file: str, offset: int) -> str:
     return (
-        f"{file} has {what} {offset} under this name, but was written before the log was begun: it is of another log"
-        " of this name; the next checkpoint says"
+        f"{file} has {what} {offset} for this name, but was written before the log was created: the offset belongs to"
+        " another log of this name; the next checkpoint will have the offset of this log"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedReplica:
-    """A replica with the bounds that count; `refusal` and `finding` say why they cannot be had, if so."""
+    """A replica with its final bounds; `refusal` and `finding` say why it has none."""
 
     found: FoundReplica
     bounds: BoundsQuality = BoundsQuality.LOWER
@@ -328,13 +335,16 @@ def bounded(
     answer: OffsetsAnswer | None,
     replicas: Sequence[FoundReplica] = (),
 ) -> BoundedReplica:
-    """The leader's replica with exact bounds; another's, and every one if nobody is asked, as it was found. Without a
-    leader there is nothing to bound it by.
+    """Give the leader's replica the offsets that the leader returned.
+
+    Replicas of followers keep the bounds of their checkpoints, and so does every replica without a connection to
+    brokers. With a connection, a partition without a leader is refused.
 
     Args:
-        partition_metadata: of its partition; None = unknown.
-        answer: of the brokers, asked before the replica was read; None = nobody is asked.
-        replicas: all that were found of the partition.
+        found: the replica.
+        partition_metadata: the metadata of its partition; None if unknown.
+        answer: the leaders' offsets, requested before the replica was read; None without a connection.
+        replicas: all replicas that were found of the partition.
     """
     if answer is None:
         return _by_directories(found, partition_metadata, replicas)
@@ -348,29 +358,30 @@ def bounded(
         return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=finding)
     if partition_metadata.leader != found.identity.broker_id:
         return BoundedReplica(found)
-    said = answer.offsets.get(partition)
-    if said is None:
-        refusal = answer.refused.get(partition, "it was not asked: it appeared meanwhile")
+    offsets = answer.offsets.get(partition)
+    if offsets is None:
+        refusal = answer.refused.get(partition, "it appeared after the leaders' offsets were requested")
         return BoundedReplica(found, refusal=IneligibleReason.OFFSETS_UNKNOWN, finding=str(refusal))
-    if (said.leader, said.leader_epoch) != (partition_metadata.leader, partition_metadata.leader_epoch):
+    if (offsets.leader, offsets.leader_epoch) != (partition_metadata.leader, partition_metadata.leader_epoch):
         return BoundedReplica(
             found,
             refusal=IneligibleReason.OFFSETS_UNKNOWN,
             finding=f"its leader was broker {partition_metadata.leader} in epoch {partition_metadata.leader_epoch}, "
-            f"then broker {said.leader} in epoch {said.leader_epoch}",
+            f"then broker {offsets.leader} in epoch {offsets.leader_epoch}",
         )
-    disagreement = _disagreement(found, said)
+    disagreement = _disagreement(found, offsets)
     if disagreement:
         return BoundedReplica(found, refusal=IneligibleReason.STALE_LOG_DIR, finding=disagreement)
-    return BoundedReplica(_exact(found, said), BoundsQuality.EXACT)
+    return BoundedReplica(_exact(found, offsets), BoundsQuality.EXACT)
 
 
 def ahead_of_leader(
     found: FoundReplica, partition_metadata: PartitionMetadata | None, replicas: Iterable[FoundReplica]
 ) -> FoundReplica | None:
-    """The follower that knows a high watermark above the end of this log, which is the leader's; None if none does.
+    """Return the follower with the highest high watermark above the end of the leader's log `found`; None without one.
 
-    A follower of an earlier leader epoch than the log's last one says nothing: an unclean election may have cut it.
+    Followers whose last leader epoch is older than that of `found` are ignored: an unclean election may have removed
+    their records.
     """
     if partition_metadata is None or partition_metadata.leader != found.identity.broker_id:
         return None
@@ -387,7 +398,7 @@ def ahead_of_leader(
 
 
 def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
-    """One for each replica that cannot be bounded, unless its own errors say why."""
+    """Return one error for each refused replica, unless the errors of its files give the reason."""
     return [
         ScanError(
             printable(f"{replica.found.identity.path}/{replica.found.directory_name}"),
@@ -411,30 +422,30 @@ def _by_directories(
         return BoundedReplica(found)
     finding = (
         f"its log ends at {found.log_end_offset}, but broker {ahead.identity.broker_id}, a follower in epoch"
-        f" {ahead.last_epoch}, knows that {ahead.high_watermark} is replicated: an old copy of the leader's directory,"
-        " or its log lost its end"
+        f" {ahead.last_epoch}, has the high watermark {ahead.high_watermark}: an old copy of the leader's directory,"
+        " or the end of its log is missing"
     )
     return BoundedReplica(found, refusal=IneligibleReason.STALE_LOG_DIR, finding=finding)
 
 
-def _exact(found: FoundReplica, said: PartitionOffsets) -> FoundReplica:
-    """The log start may have risen since the leader spoke; it never falls."""
+def _exact(found: FoundReplica, offsets: PartitionOffsets) -> FoundReplica:
+    """Use the leader's offsets. The log start may have risen since the leader returned it; it never falls."""
     return replace(
         found,
-        log_start_offset=max(said.earliest, found.log_start_offset),
-        checkpointed_log_start=max(said.earliest, found.checkpointed_log_start or 0),
-        high_watermark=said.high_watermark,
-        last_stable_offset=said.last_stable_offset,
+        log_start_offset=max(offsets.earliest, found.log_start_offset),
+        checkpointed_log_start=max(offsets.earliest, found.checkpointed_log_start or 0),
+        high_watermark=offsets.high_watermark,
+        last_stable_offset=offsets.last_stable_offset,
     )
 
 
-def _disagreement(found: FoundReplica, said: PartitionOffsets) -> str:
-    who = f"broker {said.leader}, which leads it in epoch {said.leader_epoch},"
-    if found.log_end_offset < said.high_watermark:
+def _disagreement(found: FoundReplica, offsets: PartitionOffsets) -> str:
+    leader = f"broker {offsets.leader}, which leads it in epoch {offsets.leader_epoch},"
+    if found.log_end_offset < offsets.high_watermark:
         return (
-            f"its log ends at {found.log_end_offset}, but {who} has replicated up to {said.high_watermark}: "
-            "an old copy of the directory, or another one than the broker uses"
+            f"its log ends at {found.log_end_offset}, but {leader} has replicated up to {offsets.high_watermark}: "
+            "an old copy of the directory, or not the directory that the broker uses"
         )
-    if found.last_epoch > said.leader_epoch:
-        return f"it knows leader epoch {found.last_epoch}, but {who} does not: another history than the cluster's"
+    if found.last_epoch > offsets.leader_epoch:
+        return f"it has leader epoch {found.last_epoch}, but {leader} does not: its log diverges from the cluster's"
     return ""

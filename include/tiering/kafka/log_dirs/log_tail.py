@@ -1,13 +1,13 @@
-"""The tail of a log: where it ends, how far it is stable, and which transactions keep that down.
+"""The tail of a log: its end, its last stable offset, and the transactions that limit the last stable offset.
 
-The end of the active segment is found cheaply where its index can be believed. The last entry of the offset index leads
-near the end. It is believed only if a batch begins where it points, not above the offset that it says, and the log
-reaches that offset; from there on every batch is checked as recovery does. Else, and for a deep look, all batches are
-checked from the first on.
+The end of the active segment is found from the last entry of its offset index, if that entry is plausible: a batch must
+begin at its position, with a base offset not above the entry's offset, and the log must reach that offset. From there
+on every batch is checked, as a broker's log recovery does. Otherwise, and for a deep read, all batches of the segment
+are checked.
 
-The last stable offset says how far no transaction is open, as seen below a high watermark. The newest sound producer
-snapshot at or below the high watermark says which transactions are open there; the headers of the batches behind it say
-what became of them. A snapshot above the high watermark would hide transactions whose marker is not replicated yet.
+The last stable offset is computed below a high watermark. The newest readable producer snapshot at or below the high
+watermark lists the transactions that are open there; the headers of the later batches show which of them ended. A
+snapshot above the high watermark would hide transactions whose markers are not replicated yet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +36,10 @@ _TAIL_BLOCK_BYTES: Final = 32 * KIB
 
 @dataclass(frozen=True, slots=True)
 class ActiveEnd:
-    """Where the active segment ends, and the last offset that its offset index knows (None: no entry).
+    """The end of the active segment, and the offset of the last entry of its offset index (None without entries).
 
-    An index that knows more than the log has says that the log lost something: the index is read before the size of
-    the log, and brokers write it after the log. `end.batch_count` counts all batches only after a deep look.
+    An entry at or above the log's end means that the log lost records, because the index is read before the size of the
+    log, and brokers write the index after the log. `end.batch_count` counts all batches only after a deep read.
     """
 
     end: LogEnd
@@ -47,7 +47,7 @@ class ActiveEnd:
 
 
 def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool) -> ActiveEnd:
-    """The end of the active segment that starts at `base_offset`. A missing or broken index only costs time.
+    """Find the end of the active segment that starts at `base_offset`. A missing or broken index only costs time.
 
     Raises:
         OldMagicError: it begins with magic 0 or 1.
@@ -75,7 +75,7 @@ def _last_indexed_timestamp(directory: BrokerDirectory, base_offset: int) -> int
 
 
 def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition | None:
-    """The last entry of the offset index as it stands there; None without one."""
+    """Return the last entry of the offset index without checking it against the log; None without one."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
@@ -87,7 +87,7 @@ def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition
 
 
 def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEnd | None:
-    """None if the entry cannot be believed. Its offset may lie in a later batch: older brokers index whole appends."""
+    """Return None if the entry is not plausible. Its offset may lie in a later batch: older brokers index appends."""
     if not 0 <= entry.position <= log.size_bytes - HEADER_SIZE:
         return None
     try:
@@ -104,9 +104,9 @@ def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEn
 
 
 _CHEAP_REPLAY_BYTES: Final = 8 * MIB
-"""So much log is followed in a cheap look where the snapshot holds no open transaction."""
+"""Bytes of log that are read without `deep` if the snapshot has no open transaction."""
 _OPEN_REPLAY_BYTES: Final = 256 * MIB
-"""So much where it does: the markers that end them decide about rolled segments."""
+"""The same if it has one: the markers that end the transactions decide about rolled segments."""
 
 
 def find_last_stable_offset(
@@ -117,10 +117,13 @@ def find_last_stable_offset(
     deep: bool,
     on_error: Callable[[SourceError], None],
 ) -> int:
-    """At most `high_watermark` (exclusive); a lower bound if the log behind the snapshot is too long for a cheap look.
+    """Return the last stable offset, at most `high_watermark` (exclusive).
+
+    The result is a lower bound if `deep` is false and the log after the snapshot is too long. A broken snapshot is
+    reported to `on_error` and the next older one is used, as brokers do.
 
     Raises:
-        SourceError: a `.log` cannot be read. A broken snapshot is reported and the next older one taken, as brokers do.
+        SourceError: a `.log` cannot be read.
     """
     end_offset, transactions = _follow(directory, listing, high_watermark, deep, on_error)
     return min(end_offset, transactions.last_stable_offset(end_offset))
@@ -129,7 +132,7 @@ def find_last_stable_offset(
 def transactions_below(
     directory: BrokerDirectory, listing: Listing, *, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> Transactions:
-    """What a cheap look tells of the transactions below `high_watermark` (exclusive).
+    """Return the transactions below `high_watermark` (exclusive), without a deep read.
 
     Raises:
         SourceError: a `.log` cannot be read.
@@ -144,7 +147,7 @@ def _follow(
     deep: bool,
     on_error: Callable[[SourceError], None],
 ) -> tuple[int, Transactions]:
-    """How far the log was followed (exclusive, at most `high_watermark`), and the transactions up to there."""
+    """Return the end of the log that was read (exclusive, at most `high_watermark`), and the transactions below it."""
     taken_at, entries = _newest_snapshot(directory, listing, high_watermark, on_error)
     replayed = [
         log
@@ -165,7 +168,7 @@ def _follow(
 def _newest_snapshot(
     directory: BrokerDirectory, listing: Listing, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> tuple[int, Sequence[ProducerEntry]]:
-    """Offset and entries; without a snapshot, no producer is known at the log's start."""
+    """Return offset and entries of the snapshot; without one, the log's start and no entries."""
     offsets = listing.offsets[FileKind.PRODUCER_SNAPSHOT]
     for offset in sorted((offset for offset in offsets if offset <= high_watermark), reverse=True):
         try:
@@ -176,7 +179,7 @@ def _newest_snapshot(
 
 
 class _Replay:
-    """The batches in [start_offset, high_watermark), header by header. `end_offset`: how far that was possible."""
+    """Iterate over the batch headers in [start_offset, high_watermark). `end_offset` is where reading stopped."""
 
     def __init__(
         self, directory: BrokerDirectory, logs: Sequence[LogFile], start_offset: int, high_watermark: int
@@ -210,23 +213,25 @@ _MAX_INDEX_BYTES: Final = 64 * MIB
 def find_unfinished_transactions(
     directory: BrokerDirectory, listing: Listing, *, high_watermark: int
 ) -> Sequence[UnfinishedTransaction]:
-    """Those without a marker below `high_watermark` (exclusive), by first offset.
+    """Return the transactions without a marker below `high_watermark` (exclusive), by ascending first offset.
 
     Raises:
         SourceError: a `.log` cannot be read.
     """
     found = transactions_below(directory, listing, high_watermark=high_watermark, on_error=_ignore)
     return [
-        UnfinishedTransaction(one.producer_id, one.first_offset, _timestamp_at(directory, listing, one.first_offset))
-        for one in found.open
+        UnfinishedTransaction(
+            transaction.producer_id, transaction.first_offset, _timestamp_at(directory, listing, transaction.first_offset)
+        )
+        for transaction in found.open
     ]
 
 
 def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> int:
-    """Of the first record in the batch that holds `offset`; -1 if no `.log` holds it any more."""
+    """Return the timestamp of the first record in the batch that holds `offset`; -1 if no `.log` holds it any more."""
     log = max(
-        (one for one in listing.logs if one.base_offset <= offset),
-        key=lambda segment: segment.base_offset,
+        (log for log in listing.logs if log.base_offset <= offset),
+        key=lambda log: log.base_offset,
         default=None,
     )
     if log is None:
@@ -241,7 +246,7 @@ def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> 
 
 
 def _position_before(directory: BrokerDirectory, base_offset: int, offset: int, size_bytes: int) -> int:
-    """Where to begin looking: a missing or broken index only costs time."""
+    """Return the position to start reading at. A missing or broken index only costs time."""
     try:
         data = directory.read(offset_file(base_offset, FileKind.OFFSET_INDEX), _MAX_INDEX_BYTES)
         with in_file("offset index"):
@@ -252,4 +257,4 @@ def _position_before(directory: BrokerDirectory, base_offset: int, offset: int, 
 
 
 def _ignore(_error: SourceError) -> None:
-    """A broken snapshot: the next older one is taken."""
+    """Ignore a broken snapshot: the next older one is used."""

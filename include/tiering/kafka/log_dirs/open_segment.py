@@ -1,15 +1,15 @@
-"""One rolled segment of a log directory, held open for a copy, and the proof that nothing changed meanwhile.
+"""One rolled segment of a log directory, held open for a copy, and the check that it did not change during the copy.
 
-What may happen while we copy        seen by
-file deleted, renamed away           its name is gone                         SourceVanishedError
+What may happen during a copy        detected by
+file deleted, renamed away           no file of its name                      SourceVanishedError
 file replaced, truncated, rewritten  inode, size, time of the .log            SourceChangedError
-segment active again after a cut     the successor's .log is another or gone  SourceChangedError
+segment active again, log truncated  no successor .log, or a different one    SourceChangedError
 partition directory swapped, moved   device and inode behind its path         SourceChangedError, SourceVanishedError
 topic re-created under its name      partition.metadata                       SourceChangedError
 log directory replaced               meta.properties                          SourceChangedError
 leader moved, topic deleted,
 compacted or tiered by its broker    cluster metadata, refreshed              SourceChangedError
-another history up to the end        leader-epoch-checkpoint                  SourceChangedError
+log divergence below the end         leader-epoch-checkpoint                  SourceChangedError
 records deleted                      log start above the end                  SourceChangedError
 """
 
@@ -54,7 +54,7 @@ from include.tiering.model.segments import LogSegmentData
 
 @dataclass(frozen=True, slots=True)
 class OpenedReplica:
-    """Where the segment lies, and what was true when it was opened."""
+    """The location of the segment, and the state of its replica when it was opened."""
 
     log_dir: LogDirLocation
     identity: DirIdentity
@@ -68,10 +68,11 @@ class OpenLogSegment:
     """`OpenSegment` over the files of a broker.
 
     Args:
-        opened: the replica.
-        segment: the segment as the scan gave it.
-        files: its files, held open by the caller.
-        ownership_now: asks the refreshed cluster metadata; raises ClusterMetadataError if it cannot be read.
+        opened: the replica when it was opened.
+        segment: the segment as the scan returned it.
+        files: the segment's files, held open by the caller.
+        ownership_now: refreshes the cluster metadata and returns the ownership; raises ClusterMetadataError if the
+            metadata cannot be read.
     """
 
     def __init__(
@@ -116,22 +117,22 @@ class OpenLogSegment:
         except (CorruptFileError, CompactedSegmentError) as error:
             self._corruption = error
             raise
-        cluster_metadata = checked.batches
+        batches = checked.batches
         return CheckedSegment(
             data=LogSegmentData(
                 log=self._files.log,
-                log_crc32c=cluster_metadata.crc32c,
+                log_crc32c=batches.crc32c,
                 offset_index=checked.offset_index,
                 time_index=checked.time_index,
                 producer_snapshot=checked.producer_snapshot,
                 leader_epoch=checkpoints.serialize_leader_epochs(self._leader_epochs),
                 transaction_index=checked.transaction_index,
-                log_running_crc32c=cluster_metadata.running_crc32c,
+                log_running_crc32c=batches.running_crc32c,
             ),
-            first_offset=cluster_metadata.first_offset,
-            last_offset=cluster_metadata.last_offset,
+            first_offset=batches.first_offset,
+            last_offset=batches.last_offset,
             max_timestamp_ms=checked.max_timestamp_ms,
-            batch_count=cluster_metadata.batch_count,
+            batch_count=batches.batch_count,
             aborted_transactions=checked.aborted_transactions,
         )
 
@@ -142,7 +143,7 @@ class OpenLogSegment:
         what = what_is_missing(missing, self._segment.base_offset, self._segment.end_offset)
         if self._opened.replica.was_compacted:
             raise CompactedSegmentError(path, f"{what}: it was compacted away before it was copied; see ./tiering skip")
-        raise CorruptFileError(path, f"{what}: a file is gone, or it was compacted")
+        raise CorruptFileError(path, f"{what}: a file is missing, or the segment was compacted")
 
     def _checked_files(self) -> CheckedFiles:
         try:
@@ -158,7 +159,7 @@ class OpenLogSegment:
         except (SourceChangedError, SourceVanishedError):
             raise
         except SourceError as error:
-            raise SourceChangedError(error.path, f"could be read before, now: {error.message}") from error
+            raise SourceChangedError(error.path, f"was readable before, and is not now: {error.message}") from error
         except ClusterMetadataError as error:
             raise SourceChangedError(self._opened.directory.path, f"cannot be evaluated now: {error}") from error
 
@@ -184,7 +185,7 @@ class OpenLogSegment:
                 raise self._changed(what, old, new)
 
     def _recheck_directory(self) -> None:
-        """Looks the directory up by its path again, from the root on."""
+        """Open the directory by its path again, from the root on."""
         opened = self._opened
         now = identify(opened.log_dir)
         if now != opened.identity:
@@ -203,7 +204,7 @@ class OpenLogSegment:
         except SourceVanishedError:
             if file is self._files.log:
                 raise
-            raise self._changed(name, "there", "gone") from None
+            raise self._changed(name, "present", "missing") from None
         for what, old, new in (
             ("inode", (before.st_dev, before.st_ino), (now.st_dev, now.st_ino)),
             ("size", before.st_size, now.st_size),
@@ -214,8 +215,8 @@ class OpenLogSegment:
             raise self._changed(f"modification time of {name}", before.st_mtime_ns, now.st_mtime_ns)
 
     def _recheck_successor(self) -> None:
-        """A successor that is gone means that the segment may be active again."""
-        # A partition may have thousands of files: only the names of logs are parsed.
+        """Require the same successor; without a successor the segment may be active again."""
+        # A partition may have thousands of files: only the names of `.log` files are parsed.
         logs = (entry.name for entry in self._opened.directory.entries() if entry.name.endswith(LOG_SUFFIX))
         behind = [
             parsed[0] for name in logs if (parsed := parse_offset_file(name)) and parsed[0] > self._segment.base_offset
@@ -225,7 +226,10 @@ class OpenLogSegment:
             raise self._changed("base offset of the successor", before, now)
 
     def _recheck_offsets(self) -> None:
-        """The log start may rise while we copy, and cuts the history at the front; up to the end nothing else may."""
+        """Compare the leader epochs up to the segment's end.
+
+        During a copy the log start may rise, which removes entries at the front. No other change is allowed.
+        """
         end = self._segment.end_offset + 1
         now = read_leader_epochs(self._opened.directory).range(-1, end)
         if not _is_cut_of(now, self._leader_epochs):
@@ -240,7 +244,7 @@ class OpenLogSegment:
 
 
 def _is_cut_of(now: LeaderEpochs, before: LeaderEpochs) -> bool:
-    """Equal, or what is left of `before` after the log start rose."""
+    """Return whether `now` equals `before`, or the rest of it after the log start rose."""
     if now == before or not now.entries:
         return now == before
     return now == before.truncated_from_start(now.entries[0].start_offset)

@@ -1,15 +1,15 @@
-"""Which segments may be copied, as seen from their source, and which bytes count as local alone. Pure.
+"""Decide which segments may be copied and how many bytes exist only locally. Pure.
 
-Nothing at or above min(high watermark, last stable offset); never the active segment; never a compacted, internal or
-broker-tiered topic; only the leader's replica; nothing wholly below the log start or past the retention that applies;
-nothing unflushed unless other replicas hold it. A corrupt segment stops itself and everything behind it; one that was
-compacted away stops itself alone, since somebody may have decided to go on behind it.
-Whether a segment was copied before is not asked here, nor what was decided.
+Eligible are rolled segments of the leader's replica that lie below min(high watermark, last stable offset). Not
+eligible are segments of compacted, internal or broker-tiered topics, segments wholly below the log start or past the
+retention that applies, and unflushed segments that are not on other replicas. A corrupt segment blocks itself and all
+later segments. A compacted segment blocks only itself, because an operator may have decided to skip its offsets.
+Earlier copies and recorded decisions are not considered here.
 
-How many bytes of a partition are local alone is counted as far as they may decide that something remote goes. The size
-that a file system gives a file proves nothing: a damaged one may be sparse, or longer than what was written. So a
-segment counts at most what Kafka allows, and nothing if it is damaged, or if its size cannot be what its batches take.
-Less is counted than there is, and less is deleted; what did not count is named.
+Retention by size counts the bytes of a partition that exist only locally, and a higher count deletes more remote data.
+The file size alone is no evidence: a damaged file may be sparse, or longer than what was written. So a segment
+counts at most segment.bytes, and nothing if it is damaged or if its size cannot be the size of its batches. The count
+is rather too low than too high, and every segment that does not count is reported.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,15 +30,15 @@ INTERNAL_TOPICS: Final = frozenset(
     }
 )
 MIN_REPLICATED: Final = 2
-"""So many in-sync replicas, and so many demanded of every write, make up for a flush that is not proved."""
+"""With this many in-sync replicas, and as many required by min.insync.replicas, a segment need not be flushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaBounds:
-    """What the replica allows. Offsets are exclusive ends, `log_start_offset` is inclusive.
+    """The offsets and the retention that limit which segments of a replica are eligible.
 
-    `retention_cut_off_ms`: a segment whose largest timestamp is known and lies below it is past retention; None = no
-    retention applies.
+    Offsets are exclusive ends; `log_start_offset` is inclusive. A segment whose largest timestamp is known and below
+    `retention_cut_off_ms` is past retention; None means that no retention applies.
     """
 
     log_start_offset: int
@@ -51,7 +51,7 @@ class ReplicaBounds:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One segment: [base_offset, next_base_offset), and what is known of its files."""
+    """A segment to evaluate: its offsets [base_offset, next_base_offset) and the results of checking its files."""
 
     base_offset: int
     next_base_offset: int
@@ -67,14 +67,14 @@ class Candidate:
 def topic_refusal(
     topic: str, topic_metadata: TopicMetadata | None, *, removed: bool, named: bool, cleaned: bool
 ) -> IneligibleReason | None:
-    """Why no segment of a topic may be copied.
+    """Return why no segment of a topic may be copied; None if segments may be.
 
     Args:
-        topic: its name on disk.
-        topic_metadata: of the topic id on disk; None if unknown.
+        topic: the topic's name on disk.
+        topic_metadata: metadata of the topic id on disk; None if unknown.
         removed: this topic id was deleted, or its name belongs to another id now.
-        named: the user asked for the topic by name, which stands in for unknown metadata.
-        cleaned: the broker's log cleaner has a checkpoint for it; counts where no cleanup.policy is known.
+        named: the user named the topic explicitly, which allows a copy without metadata.
+        cleaned: the broker's log cleaner has a checkpoint for it; used if no cleanup.policy is known.
     """
     if topic in INTERNAL_TOPICS:
         return IneligibleReason.INTERNAL_TOPIC
@@ -92,19 +92,24 @@ def topic_refusal(
 
 
 def is_replicated(topic_metadata: TopicMetadata | None, partition: PartitionMetadata | None) -> bool:
-    """Every acknowledged write is on two brokers or more, by configuration and right now."""
+    """Return whether every acknowledged write is on two or more brokers, by min.insync.replicas and the current ISR."""
     if topic_metadata is None or partition is None:
         return False
-    demanded = topic_metadata.configs.get("min.insync.replicas", "1")
-    return demanded.isdecimal() and int(demanded) >= MIN_REPLICATED and len(partition.isr) >= MIN_REPLICATED
+    required = topic_metadata.configs.get("min.insync.replicas", "1")
+    return required.isdecimal() and int(required) >= MIN_REPLICATED and len(partition.isr) >= MIN_REPLICATED
 
 
 def segment_reasons(
     candidates: Sequence[Candidate], bounds: ReplicaBounds, refusal: IneligibleReason | None
 ) -> list[IneligibleReason | None]:
-    """One reason per candidate in offset order, None = eligible. `refusal` concerns the whole replica.
+    """Return one reason per candidate; None means eligible.
 
-    A corrupt segment wholly below the log start does not count: nobody will ask for it.
+    A corrupt segment wholly below the log start does not block later segments, because it is not copied.
+
+    Args:
+        candidates: segments in offset order.
+        bounds: the offsets and the retention of the replica.
+        refusal: the reason for all segments of the replica; None if there is none.
     """
     behind: IneligibleReason | None = None
     reasons = []
@@ -140,10 +145,15 @@ MOST_SEGMENT_BYTES: Final = 2**31 - 1
 
 
 def local_only_segments(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Segments wholly behind what was copied, the active one included.
+    """Return the segments wholly above the copied offsets, including the active segment.
 
-    One that is remote in part counts as remote, and one that a log start fell into as gone: the total is rather too
-    low, which deletes less.
+    A segment that is partly remote counts as remote, and a segment that contains the log start counts as deleted. The
+    total is then rather too low, and less is deleted.
+
+    Args:
+        replica: the replica.
+        highest_copied_offset: inclusive; None if nothing was copied.
+        log_start_offset: the log start that the platform stores, inclusive.
     """
     first = max(replica.log_start_offset, log_start_offset)
     highest = -1 if highest_copied_offset is None else highest_copied_offset
@@ -151,13 +161,13 @@ def local_only_segments(replica: Replica, highest_copied_offset: int | None, log
 
 
 def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> int:
-    """Bytes of the replica that are not remote, of each segment at most what Kafka allows."""
+    """Return the counted bytes of all local-only segments; see `local_only_segments` and `counted_bytes`."""
     segments = local_only_segments(replica, highest_copied_offset, log_start_offset)
     return sum(counted_bytes(segment, replica) for segment in segments)
 
 
 def counted_bytes(segment: LogSegment, replica: Replica) -> int:
-    """At most `segment.bytes`, where it is known, and what 32-bit positions reach."""
+    """Return the segment's size in bytes, at most segment.bytes (if known) and `MOST_SEGMENT_BYTES`."""
     allowed = MOST_SEGMENT_BYTES if replica.segment_bytes is None else replica.segment_bytes
     return min(segment.size_bytes, allowed, MOST_SEGMENT_BYTES)
 
@@ -165,16 +175,22 @@ def counted_bytes(segment: LogSegment, replica: Replica) -> int:
 def without_doubtful(
     replica: Replica, segments: Sequence[LogSegment], doubts: Mapping[int, str]
 ) -> tuple[Replica, list[str]]:
-    """The replica without those of `segments` that must not count, and a sentence for each.
+    """Remove the segments whose size must not count.
 
-    `doubts` says by base offset why the size of one cannot be right.
+    Args:
+        replica: the replica.
+        segments: the segments to consider; the corrupt ones are removed.
+        doubts: by base offset, why the size of a segment cannot be right; these segments are removed, too.
+
+    Returns:
+        The replica without these segments, and one sentence for each of them.
     """
     why = {**{segment.base_offset: "it is corrupt" for segment in segments if segment.is_corrupt}, **doubts}
     doubtful = [segment for segment in segments if segment.base_offset in why]
     sentences = [
-        f"the local segment at offset {one.base_offset} has {format_bytes(one.size_bytes)}, which count as 0:"
-        f" {why[one.base_offset]}"
-        for one in doubtful
+        f"the local segment at offset {segment.base_offset} has {format_bytes(segment.size_bytes)}, which count as 0:"
+        f" {why[segment.base_offset]}"
+        for segment in doubtful
     ]
     sure = tuple(segment for segment in replica.segments if segment.base_offset not in why)
     return replace(replica, segments=sure), sentences

@@ -1,14 +1,14 @@
-"""Checks of single segments by size and headers, before anything is decided by them.
+"""Check segments by file size and batch headers, before a decision uses them.
 
-Whether the size of a `.log` can be what its batches take, by a look at its end: a broker closes a segment behind its
-last batch and gives each byte of it to the disk. A file that is mostly a hole, or in which something follows the last
-batch, was damaged: its size says nothing about what there is. The last entry of the offset index leads near the end;
-from there on the headers are walked. Batches before it are not looked at, no record is read, and the walk is bounded:
-where it would take long the size is in doubt.
+`find_size_doubts` checks whether the size of a `.log` can be the size of its batches. A broker ends a segment at its
+last batch and writes every byte of it. A file that is mostly a hole, or that has bytes after the last batch, is
+damaged, and its size says nothing about its records. The check starts at the last entry of the offset index and reads
+the batch headers from there to the end. It reads neither earlier batches nor records, and at most `_MOST_BATCHES`
+headers; if these do not reach the end of the file, the size is reported as doubtful.
 
-Which of the next segments of a replica lack offsets, by their headers: what a log cleaner has left of them. A copy
-reads every byte before it sends one and refuses such a segment. This says the same before a copy begins, and of as many
-segments as lie behind each other, at the price of one more.
+`find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
+every byte before it sends any and refuses such a segment; this check reports all consecutive ones before a copy begins,
+and reads the headers of one segment more.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,16 +25,18 @@ from include.tiering.units import MIB
 
 _MOST_BATCHES: Final = 20_000
 _BLOCK_BYTES: Final = 512
-"""Unit of `st_blocks`, whatever the file system's own is."""
+"""Unit of `st_blocks`, independent of the file system's block size."""
 _SPARSE_BYTES: Final = MIB
 _SPARSE_SHARE: Final = 8
-"""Sparse is what has more than the first, and less than this part of its size, on no disk; compression saves less."""
+"""A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of it
+is. A file system's compression saves less than that.
+"""
 
 
 def find_size_doubts(
     identities: Iterable[DirIdentity], replica_id: ReplicaId, segments: Sequence[LogSegment]
 ) -> dict[int, str]:
-    """See `LogSource.size_doubts`; `identities` are those of all log directories that may be read."""
+    """Implement `LogSource.size_doubts`; `identities` are those of all log directories that may be read."""
     with replica_directory(identities, replica_id) as directory:
         return _doubts(directory, segments)
 
@@ -72,13 +74,13 @@ def _doubt_of_end(directory: BrokerDirectory, log: BrokerFile, segment: LogSegme
         end, last_offset = batch.position + batch.header.size_bytes, batch.header.last_offset
     if end == log.size_bytes and last_offset <= segment.end_offset:
         return None
-    return f"its batches are seen to reach byte {end} and offset {last_offset}"
+    return f"its batches end at byte {end} and offset {last_offset}"
 
 
 def find_leading_compacted(
     identities: Iterable[DirIdentity], replica_id: ReplicaId, segments: Sequence[LogSegment]
 ) -> list[LogSegment]:
-    """See `LogSource.leading_compacted`; `identities` are those of all log directories that may be read."""
+    """Implement `LogSource.leading_compacted`; `identities` are those of all log directories that may be read."""
     found: list[LogSegment] = []
     with replica_directory(identities, replica_id) as directory:
         for segment in segments:
@@ -89,8 +91,10 @@ def find_leading_compacted(
 
 
 def _lacks_offsets(directory: BrokerDirectory, segment: LogSegment) -> bool:
-    """Not said of a file whose headers cannot be followed to its end, or lead beyond it: that is damage, which a copy
-    names.
+    """Return whether offsets are missing in an undamaged segment.
+
+    If the headers do not lead exactly to the end of the file, the result is False: the file is damaged, and the check
+    of a copy reports that.
     """
     next_offset, end, is_whole = segment.base_offset, 0, True
     with directory.file(offset_file(segment.base_offset, FileKind.LOG)) as log:

@@ -161,7 +161,7 @@ def test_a_damaged_length_is_betrayed_by_the_index(log_dir: BrokerLogDir) -> Non
     _log(log_dir).write_bytes(data)
     assert MetadataLog([log_dir.path]).log_end_offset == 2
     _log(log_dir).with_suffix(".index").write_bytes(struct.pack(">ii", 2, position) + bytes(80))
-    with pytest.raises(ClusterMetadataError, match="ends at offset 2, its index knows 2"):
+    with pytest.raises(ClusterMetadataError, match="ends at offset 2, but its index has 2"):
         MetadataLog([log_dir.path]).refresh()
 
 

@@ -267,7 +267,7 @@ def test_an_active_log_that_its_index_goes_beyond(setup: Setup) -> None:
     setup.dir.all_current({"orders-0": 35})
     os.truncate(setup.path("log", 30), setup.path("log", 30).stat().st_size - 1)
     report = setup.scan(deep=False)
-    assert [error.message for error in report.errors] == ["the log ends at offset 35, its index knows 39"]
+    assert [error.message for error in report.errors] == ["the log ends at offset 35, but its index has 39"]
 
 
 def test_a_partition_without_a_log(setup: Setup) -> None:

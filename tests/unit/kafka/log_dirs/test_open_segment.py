@@ -174,7 +174,7 @@ CHANGES: list[tuple[Callable[[Setup], None], type[TieringError], str]] = [
     (_truncate, SourceChangedError, r"size of 0+10.log was \d+, now 100"),
     (_rewrite_in_place, SourceChangedError, "modification time"),
     (_replace, SourceChangedError, "inode of 0+10.log"),
-    (_delete_index, SourceChangedError, "0+10.timeindex was there, now gone"),
+    (_delete_index, SourceChangedError, "0+10.timeindex was present, now missing"),
     (_drop_successors, SourceChangedError, "successor was 20, now None"),
     (_roll_earlier, SourceChangedError, "successor was 20, now 15"),
     (_recreate_topic, SourceChangedError, "directory inode"),

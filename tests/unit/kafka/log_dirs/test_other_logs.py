@@ -99,7 +99,7 @@ def test_an_offset_above_the_end_of_the_log_is_never_cut_down_to_it(
     assert replica.recovery_point == (0 if name == RECOVERY_POINTS else 25)
     (error,) = report.errors
     assert error.path.endswith(f"orders-0/{20:020d}.log")
-    assert error.message == "the log ends at offset 25, the broker's checkpoints know 3000"
+    assert error.message == "the log ends at offset 25, but the broker's checkpoints have 3000"
     assert reasons(source(recreated.log_dir).replica(replica.replica_id)) == reasons(replica)
 
 
@@ -219,7 +219,7 @@ def test_a_directory_of_the_leader_that_ends_below_a_followers_high_watermark_is
     assert set(reasons(both.of(1))) == {IneligibleReason.STALE_LOG_DIR}
     (error,) = report.errors
     assert error.path == str(both.dirs[0].path / "orders-0")
-    assert "its log ends at 25, but broker 2, a follower in epoch 0, knows that 45 is replicated" in error.message
+    assert "its log ends at 25, but broker 2, a follower in epoch 0, has the high watermark 45" in error.message
     found = source(*both.dirs).replica(both.of(1).replica_id)
     assert set(reasons(found)) == {IneligibleReason.STALE_LOG_DIR}
 
@@ -248,7 +248,7 @@ def test_a_followers_high_watermark_of_another_log_says_nothing(tmp_path: Path) 
     assert reasons(both.of(1)) == [None, None, ACTIVE]
     assert report.errors == ()
     (note,) = report.notes
-    assert note.message == "the log ends at offset 45, the broker's checkpoints know 3000"
+    assert note.message == "the log ends at offset 45, but the broker's checkpoints have 3000"
 
 
 class Interrupted(LogDirSource):
@@ -292,7 +292,7 @@ def test_damage_of_a_follower_is_noted_and_keeps_nothing(tmp_path: Path) -> None
     assert report.errors == ()
     assert sorted(note.message for note in report.notes) == [
         "missing beside its .log",
-        "the log ends at offset 25, the broker's checkpoints know 3000",
+        "the log ends at offset 25, but the broker's checkpoints have 3000",
     ]
     assert reasons(both.of(2)).count(None) == 4
 

@@ -56,7 +56,7 @@ def test_bytes_behind_the_last_batch(log) -> None:
     size = log.path(10).stat().st_size
     with log.path(10).open("ab") as end:
         end.write(b"x")
-    assert log.doubts() == {10: f"its batches are seen to reach byte {size} and offset 19"}
+    assert log.doubts() == {10: f"its batches end at byte {size} and offset 19"}
 
 
 def test_without_an_index_all_batches_are_walked(log) -> None:

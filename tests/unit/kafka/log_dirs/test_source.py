@@ -362,7 +362,7 @@ def test_a_log_that_ends_before_what_the_broker_knew_lost_something(log_dir: Bro
     log_dir.checkpoint(HIGH_WATERMARKS, {"orders-0": 30})
     (error,) = _source(log_dir).scan().errors
     assert error.path.endswith(f"orders-0/{20:020d}.log")
-    assert error.message == "the log ends at offset 25, the broker's checkpoints know 30"
+    assert error.message == "the log ends at offset 25, but the broker's checkpoints have 30"
 
 
 def test_an_empty_time_index_leaves_it_to_the_batches_then_to_the_file(log_dir: BrokerLogDir) -> None:

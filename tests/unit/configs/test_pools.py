@@ -31,7 +31,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_pools import MemoryMirror, MemoryPools, usage
 from tests.doubles.memory_stores import MemoryConfigStore
 
-# Airflow's airflow_pools over real HTTP: what is read, what a resize sends, who changed a pool.
+# Airflow's pools over real HTTP: what is read, what a resize sends, who changed a pool.
 
 NOON = "2026-01-01T12:00:00+00:00"
 NOON_MS = 1_767_268_800_000

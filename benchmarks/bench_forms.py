@@ -33,7 +33,7 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import KIB, MIB
 from tests.doubles.key_pairs import key_files
 from tests.doubles.record_batches import record, record_batch
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 FORMS: Final = {
     "plain": AivenForm(),

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any, Final
 
 from include.tiering.app import App, open_app
+from tests.doubles.archive import planned_run, settings_of
 from tests.doubles.marker_requests import counted, s3_deployment
-from tests.doubles.planned_run import planned_run, settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
 
 GET, REPLACE = ("GET marker", ""), ("PUT marker", "if it is the expected one")

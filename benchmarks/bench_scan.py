@@ -23,8 +23,8 @@ from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import Uuid
 from include.tiering.units import MIB
 from tests.doubles.log_dirs import BrokerLogDir, index_entries
-from tests.doubles.metadata_records import partition_record, topic_record
 from tests.doubles.record_batches import record_batch
+from tests.doubles.tiered_topic import partition_record, topic_record
 
 TOPICS: Final = 100
 PARTITIONS_PER_TOPIC: Final = 20

@@ -38,7 +38,7 @@ import psutil
 
 from local.class_archive import class_archive
 from local.java import java_environment
-from tests.doubles.planned_run import RUN_ID, planned_run
+from tests.doubles.archive import RUN_ID, planned_run
 from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
 
 JOB: Final = "copying.py"

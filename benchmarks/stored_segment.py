@@ -31,7 +31,7 @@ from include.tiering.units import KIB, MIB
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_uuid
+from tests.doubles.stored_log import TOPIC_ID, CountingLimiter, some_uuid
 
 _INDEX_INTERVAL_BYTES = 4 * KIB
 _DESCRIPTION = "facts.json"

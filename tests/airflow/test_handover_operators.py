@@ -26,8 +26,7 @@ from plugins.tiering_airflow.handover import (
 )
 from plugins.tiering_airflow.shared import APPROVAL_TASK_ID
 from tests.doubles.airflow_answers import answers
-from tests.doubles.handover_app import WorldApp
-from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
+from tests.doubles.handover_world import OLD_RETENTION, TOPIC, WorldApp, handover_world
 from tests.doubles.source_tree import ROOT
 
 pytestmark = pytest.mark.airflow

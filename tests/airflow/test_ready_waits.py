@@ -42,7 +42,7 @@ from tests.doubles.airflow_api_server import AirflowApiServer, pool, serving
 from tests.doubles.airflow_home import Deployment, airflow_database, deployment
 from tests.doubles.broker_data import broker_data
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
-from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
+from tests.doubles.s3_proxies import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server, raw_client
 from tests.doubles.source_tree import ROOT
 

@@ -10,7 +10,7 @@ from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.delete_worker import prepare
-from tests.doubles.refusing_s3_proxy import Refusal, Spoiler, refusing_s3_proxy
+from tests.doubles.s3_proxies import Refusal, Spoiler, refusing_s3_proxy
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
 
 pytestmark = pytest.mark.chaos

@@ -18,7 +18,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, ObjectStat, ObjectStore, crc32c_of
 from tests.doubles.memory_source import ShrinkingSource
 from tests.doubles.storage_backdoor import Backdoor
-from tests.doubles.storage_segments import CountingLimiter, some_bytes
+from tests.doubles.stored_log import CountingLimiter, some_bytes
 
 KEY = "orders-AQIDBAUGBwgJCgsMDQ4PEA/3/00000000000000000000-__79_Pv6-fj39vX08_Lx8A.log"
 HOSTILE_KEYS = [

@@ -22,7 +22,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, TransformedSizes
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from tests.doubles.storage_backdoor import Backdoor
-from tests.doubles.storage_segments import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
+from tests.doubles.stored_log import TOPIC_ID, CountingLimiter, some_bytes, some_segment, some_uuid
 
 MARKER = StoreMarker("7ZtY2gLkQ0mV3c1f6b8d9A", "store-1", 0)
 

@@ -27,7 +27,7 @@ from tests.contract.remote_storage_contract import (
 from tests.doubles.generations import always
 from tests.doubles.key_pairs import key_files
 from tests.doubles.storage_backdoor import DirectoryBackdoor
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from include.tiering.remote_storage.object_store import BytesSource, ObjectStore
 from include.tiering.remote_storage.orphan_objects import Orphan, OrphanKind, StoredOrphans
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from tests.doubles.s3_server import CREDENTIALS, MotoServer, moto_server
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 LOG, INDEXES, MANIFEST = (key for _, key in AivenLayout().keys(some_metadata(10)))
 _BUCKETS = itertools.count(1)

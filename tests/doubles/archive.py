@@ -20,9 +20,11 @@ from include.tiering.expiration.report import ExpireRun
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from include.tiering.quotas.contract import UnlimitedBytes
-from tests.doubles.broker_data import copy_of
-from tests.doubles.metadata_records import metadata_batch, remove_topic
-from tests.doubles.planned_run import settings_of
+from include.tiering.settings import TieringSettings, load_settings
+from tests.doubles.broker_data import broker_data, copy_of
+from tests.doubles.tiered_topic import metadata_batch, remove_topic
+
+# A deployment over a writable copy of real log dirs, and what may happen to those dirs afterwards.
 
 ORDERS: Final = "orders"
 EVERYTHING: Final = {0: [0, 96, 188, 282, 664, 808], 1: [0, 536, 716, 847]}
@@ -222,3 +224,36 @@ def document(result: Result, code: int = 0) -> Any:
 def _lines(path: Path) -> list[str]:
     """The entries of a checkpoint file."""
     return path.read_text().splitlines()[2:]
+
+
+# A deployment of its own over the bundled log directories, with one planned run.
+
+RUN_ID: Final = "run-1"
+
+
+def planned_run(directory: Path, *, topics: str = '["*"]') -> Path:
+    """Set up a SQLite database and a file store below `directory`, plan one run; returns the settings file."""
+    brokers = broker_data("public") / "stopped"
+    config = directory / "tiering.toml"
+    config.write_text(
+        f"""log_dirs = [
+  {{broker_id = 1, path = "{brokers / "broker-1"}"}},
+  {{broker_id = 2, path = "{brokers / "broker-2"}"}},
+]
+[metadata]
+url = "sqlite:///{directory / "metadata.sqlite"}"
+[remote_storage]
+url = "{(directory / "store").as_uri()}"
+[topics]
+include = {topics}
+"""
+    )
+    with open_app(settings_of(config)) as app:
+        app.set_up.migrate()
+        app.copying.plan(RUN_ID)
+    return config
+
+
+def settings_of(config: Path) -> TieringSettings:
+    """Nothing of this process's environment."""
+    return load_settings(config, environ={"HOME": str(config.parent)})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from include.tiering.remote_storage.object_store import ListedObject, ListedUpload
-from tests.doubles.aiven_writer import encoded_sizes
+from tests.doubles.aiven_files import encoded_sizes
 from tests.doubles.audit_worlds import (
     DELETE_STARTED,
     FINISHED,

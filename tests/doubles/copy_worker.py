@@ -1,33 +1,15 @@
 """A process that runs one copy run and, if told to, dies by SIGKILL at a named point of it.
 
-    python -m tests.doubles.copy_worker RUN_ID [--kill-at STEP [--base-offset N]] [--kill-after-bytes N]
+    copy_worker RUN_ID [--kill-at STEP [--base-offset N]] [--kill-after-bytes N]
 
 The first start plans the run, later ones go on with it, as a batch does that is started again.
 STEP is a value of `CopyStep`. Settings come from TIERING_... variables, as for every job.
 """
 
-import argparse
-import os
-import signal
-
 from include.tiering.app import open_app
-from include.tiering.copying.copy_segment import CopyStep
-from include.tiering.model.segments import TopicIdPartition
 from include.tiering.settings import load_settings
+from tests.doubles.dying import KillAt, die, worker_arguments
 from tests.doubles.quotas import SameLimiter
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KillAt:
-    def __init__(self, step: str | None, base_offset: int) -> None:
-        self._point = (step, base_offset)
-
-    def __call__(self, step: CopyStep, partition: TopicIdPartition, base_offset: int) -> None:
-        if (step, base_offset) == self._point:
-            die()
 
 
 class KillAfterBytes:
@@ -47,20 +29,11 @@ class KillAfterBytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run_id")
-    parser.add_argument("--kill-at")
-    parser.add_argument("--base-offset", type=int, default=0)
-    parser.add_argument("--kill-after-bytes", type=int)
-    arguments = parser.parse_args()
+    arguments = worker_arguments("--base-offset", "--kill-after-bytes")
     quotas = SameLimiter(KillAfterBytes(arguments.kill_after_bytes))
-    observe = KillAt(arguments.kill_at, arguments.base_offset)
+    observe = KillAt(arguments.kill_at, arguments.base_offset or 0)
     with open_app(load_settings(), quotas=quotas, observe=observe) as app:
         app.set_up.migrate()
         if not app.adapters.stores.work.items(arguments.run_id):
             app.copying.plan(arguments.run_id)
         app.copying.run_batch(arguments.run_id, f"{arguments.run_id}-batch")
-
-
-if __name__ == "__main__":
-    main()

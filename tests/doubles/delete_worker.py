@@ -1,39 +1,23 @@
 """A process that runs one expiration run and, if told to, dies by SIGKILL at a named point of it.
 
-    python -m tests.doubles.delete_worker RUN_ID [--kill-at STEP] [--kill-after-segments N]
+    delete_worker RUN_ID [--kill-at STEP] [--kill-after-segments N]
 
 The first start copies what there is, plans the run and lets it pass the deletion limits; later ones go on with it, as a
 batch does that is started again. STEP is a value of `DeleteStep`. Settings come from TIERING_... variables.
 """
 
-import argparse
-import os
-import signal
 from collections.abc import Sequence
 
 from include.tiering.app import App, open_app
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.errors import StateConflictError
-from include.tiering.expiration.delete_segments import DeleteStep
-from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
+from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.remote_storage.contract import DeleteFailure, RemoteStorage
 from include.tiering.settings import load_settings
+from tests.doubles.dying import KillAt, die, worker_arguments
 from tests.doubles.storage_decorators import StorageDecorator
 
 TOPIC = "normal"
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KillAt:
-    def __init__(self, step: str | None) -> None:
-        self._step = step
-
-    def __call__(self, step: DeleteStep, partition: TopicIdPartition, offset: int) -> None:
-        if step == self._step:
-            die()
 
 
 class DyingStorage(StorageDecorator):
@@ -67,18 +51,10 @@ def prepare(app: App, run_id: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run_id")
-    parser.add_argument("--kill-at")
-    parser.add_argument("--kill-after-segments", type=int)
-    arguments = parser.parse_args()
+    arguments = worker_arguments("--kill-after-segments")
     with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
         prepare(app, arguments.run_id)
         if arguments.kill_after_segments is not None:
             storage = DyingStorage(app.adapters.storage, arguments.kill_after_segments)
             app.adapters.storage = storage  # type: ignore[assignment]
         app.expiration.run_batch(arguments.run_id, f"{arguments.run_id}-batch")
-
-
-if __name__ == "__main__":
-    main()

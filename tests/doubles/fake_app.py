@@ -38,8 +38,13 @@ from include.tiering.verification.verify_partitions import PartitionReport
 from include.tiering.verification.verify_segments import VerifyReport
 from tests.doubles import sample_values as sample
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_pools import MemoryMirror, MemoryPools
-from tests.doubles.memory_stores import MemoryConfigStore, MemoryTopicDeletions, ScriptedLedger
+from tests.doubles.memory_stores import (
+    MemoryConfigStore,
+    MemoryMirror,
+    MemoryPools,
+    MemoryTopicDeletions,
+    ScriptedLedger,
+)
 from tests.doubles.model_brokers import ModelBrokers
 
 # An `App` with canned answers, for tests of what stands in front of it.

@@ -1,7 +1,10 @@
-"""Evidence about a handover in which every check passes; tests change what is to be refused."""
+"""Evidence of handovers, and rehearsals."""
 
-from collections.abc import Callable
+import json
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from include.tiering.handover.checks import (
@@ -19,8 +22,12 @@ from include.tiering.handover.checks import (
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Verdict
+from tests.doubles.kafka_lab.artifacts import jars
 from tests.doubles.present import present
 from tests.doubles.segments import FINISHED, partition_of, segment_of
+from tests.doubles.source_tree import ROOT
+
+# Evidence about a handover in which every check passes; tests change what is to be refused.
 
 ORDERS: Final = partition_of("orders")
 EPOCHS: Final = LeaderEpochs.of([(0, 0), (3, 150)])
@@ -95,3 +102,25 @@ def without_segments(evidence: HandoverEvidence, *numbers: int) -> HandoverEvide
         return replace(one, seed=tuple(each for number, each in enumerate(one.seed) if number not in numbers))
 
     return with_partition(evidence, changed)
+
+
+# `./tiering handover --rehearse` over nothing but log directories: no brokers, no database, no store.
+
+_REHEARSAL_SECONDS: Final = 700
+
+
+def rehearsed(directory: Path, log_dirs: Sequence[Path], topic: str, version: str, *more: str) -> dict[str, Any]:
+    """The document of a rehearsal that succeeds; its configuration is written into `directory`."""
+    config = directory / "tiering.toml"
+    tables = [f'[[log_dirs]]\nbroker_id = {_node_id(log_dir)}\npath = "{log_dir}"' for log_dir in log_dirs]
+    config.write_text("\n".join(tables))
+    command = [str(ROOT / "tiering"), "--config", str(config), "handover", topic, "--rehearse", *more]
+    command += ["--kafka-home", str(jars(version)), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_REHEARSAL_SECONDS, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return dict(json.loads(done.stdout))
+
+
+def _node_id(log_dir: Path) -> str:
+    lines = (log_dir / "meta.properties").read_text().splitlines()
+    return next(line for line in lines if line.startswith("node.id=")).removeprefix("node.id=")

@@ -1,22 +1,17 @@
-"""A topic to hand over: brokers that tier as Kafka does, their disks, a real store, a real database, no network.
-
-    world = handover_world(directory)
-    world.carry_on()                       # up to the approval
-    world.approve(); world.carry_on()      # to the end
-
-Brokers act when they are asked: with remote storage on they know what FINISHED records say, and delete from their
-disks what local retention lets go and they know to be remote.
-"""
+"""A handover over doubles that act as brokers do, and the services over it."""
 
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
+from include.tiering.app import App
 from include.tiering.copying.abandoned_copies import AbandonedCopies
 from include.tiering.copying.copy_segment import SegmentCopier
 from include.tiering.database.engine import open_engine
@@ -36,13 +31,13 @@ from include.tiering.handover.ports import CopyRound, HandoverLimits, HandoverPo
 from include.tiering.handover.rules import HandoverStep
 from include.tiering.handover.run_checks import gather, seed_rows
 from include.tiering.handover.store import SqlHandoverStore
-from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
+from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, ReplicaId
 from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC, metadata_partition_of
 from include.tiering.metadata_sync.publication_contract import Intent
 from include.tiering.metadata_sync.sql_publication import SqlPublicationStore
 from include.tiering.model.histories import OffsetRange, without
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.ownership import Fence, TopicOwner
+from include.tiering.model.ownership import Fence, StoreMarker, TopicOwner
 from include.tiering.model.segments import (
     RangeDigest,
     RemoteLogSegmentId,
@@ -55,13 +50,20 @@ from include.tiering.model.segments import (
 from include.tiering.runs.sql_approval import SqlPlanQuestions
 from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.settings import TieringSettings
 from tests.doubles.copy_world import World, copy_world
+from tests.doubles.fake_app import put
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import BROKER_DEFAULTS, TOPIC_DEFAULTS, ModelBrokers
 from tests.doubles.present import present
 from tests.doubles.quotas import SameLimiter
-from tests.doubles.segments import CLUSTER_ID
+from tests.doubles.segments import CLUSTER_ID, whole_replica
+
+# A topic to hand over: brokers that tier as Kafka does, their disks, a real store, a real database, no network.
+# world = handover_world(directory) world.carry_on() # up to the approval world.approve(); world.carry_on() # to the
+# end Brokers act when they are asked: with remote storage on they know what FINISHED records say, and delete from
+# their disks what local retention lets go and they know to be remote.
 
 TOPIC: Final = "orders"
 TOPIC_ID: Final = Uuid(b"orders-topic-id!")
@@ -179,19 +181,13 @@ class HandoverWorld:
         bases = range(0, segments * 10, 10)
         rolled = [_segment(base, base + 9, None) for base in bases]
         end = segments * 10 + 5
-        self.copying.source.replicas[replica_id] = Replica(
-            replica_id=replica_id,
-            log_start_offset=0,
-            log_end_offset=end,
-            high_watermark=end,
-            last_stable_offset=end,
-            recovery_point=end,
-            bounds=BoundsQuality.EXACT,
+        self.copying.source.replicas[replica_id] = whole_replica(
+            replica_id,
+            (*rolled, _segment(segments * 10, end - 1, IneligibleReason.ACTIVE)),
+            end,
             leader_epochs=EPOCHS,
+            bounds=BoundsQuality.EXACT,
             leader_epoch=2,
-            segments=(*rolled, _segment(segments * 10, end - 1, IneligibleReason.ACTIVE)),
-            chosen=True,
-            owner_is_broker=False,
         )
         if changes:
             self.copying.source.change(replica_id, **changes)
@@ -434,3 +430,32 @@ def _value(metadata: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> 
             state=_STARTED,
         )
     )
+
+
+# The services of handovers over a `HandoverWorld`: for tests of what stands in front of them.
+
+
+class WorldApp(App):
+    """As much of an `App` as handovers need. It has no store: what is copied there is the world's."""
+
+    def __init__(self, world: HandoverWorld) -> None:
+        numbers = itertools.count(1)
+        super().__init__(TieringSettings(), clock=world.clock, random_bytes=lambda size: bytes([next(numbers)]) * size)
+        put(
+            self,
+            engine=cast(Any, None),
+            cluster_id="cluster",
+            handovers=world.handovers,
+            handover_ports=world.ports,
+            brokers=world.brokers,
+            plan_questions=world.questions,
+        )
+        marker = StoreMarker("cluster", "store", 1)
+        self.__dict__["ownership"] = SimpleNamespace(
+            claim=lambda: marker, require=lambda: None, claim_if_possible=lambda: None
+        )
+
+    @contextmanager
+    def opened(self, *_: Any) -> Iterator["WorldApp"]:
+        """In the place of whatever opens the library."""
+        yield self

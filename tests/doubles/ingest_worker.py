@@ -1,6 +1,6 @@
 """A process that reads the metadata topic of a real broker and, if told to, dies by SIGKILL at a named point of it.
 
-    python -m tests.doubles.ingest_worker RUN_ID [--kill-at POINT] [--again] [--poison]
+    ingest_worker RUN_ID [--kill-at POINT] [--again] [--poison]
 
 POINT is a value of `IngestStep`, or `commit`: a page is written and not committed. It dies the first time it is there.
 The topic has what the broker wrote; with --poison a record behind it that stops brokers. --again puts the positions
@@ -8,14 +8,13 @@ back first. Settings come from TIERING_... variables; RUN_ID is not used: the po
 """
 
 import argparse
-import os
-import signal
 
 from sqlalchemy import event
 
 from include.tiering.app import App, open_app
 from include.tiering.metadata_sync.ingest import Ingester, IngestStep
 from include.tiering.settings import load_settings
+from tests.doubles.dying import die
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.tiered_topic import tiered_topic
 
@@ -41,7 +40,7 @@ def main() -> None:
 
     def observe(step: IngestStep, _number: int) -> None:
         if step == arguments.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         if step is IngestStep.READ and arguments.kill_at == BEFORE_COMMIT:
             _die_before_the_next_commit(app)
 
@@ -54,8 +53,4 @@ def main() -> None:
 
 
 def _die_before_the_next_commit(app: App) -> None:
-    event.listen(app.adapters.engine, "commit", lambda _connection: os.kill(os.getpid(), signal.SIGKILL))
-
-
-if __name__ == "__main__":
-    main()
+    event.listen(app.adapters.engine, "commit", lambda _connection: die())

@@ -10,8 +10,8 @@ from include.tiering.formats import indexes
 from include.tiering.formats.indexes import ProducerEntry
 from include.tiering.formats.record_batch import parse_header
 from include.tiering.model.segments import Uuid
-from tests.doubles.metadata_records import config_record, metadata_batch, partition_record, topic_record
 from tests.doubles.record_batches import record_batch
+from tests.doubles.tiered_topic import config_record, metadata_batch, partition_record, topic_record
 
 CLUSTER_ID = "cluster-of-the-tests-A"
 ORDERS = Uuid(b"orders-topic-id0")

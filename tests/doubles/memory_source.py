@@ -21,6 +21,7 @@ from include.tiering.kafka.log_dirs.contract import (
 )
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import ByteSource, LogSegmentData, TopicIdPartition, Uuid
+from tests.doubles.segments import whole_replica
 
 # A log source in memory: partitions of made-up bytes that a test can change under the reader.
 
@@ -106,19 +107,8 @@ class MemorySource:
             for base in range(0, segments * 10, 10)
         )
         end = segments * 10
-        self.replicas[replica_id] = Replica(
-            replica_id=replica_id,
-            log_start_offset=0,
-            log_end_offset=end,
-            high_watermark=end,
-            last_stable_offset=end,
-            recovery_point=end,
-            bounds=BoundsQuality.EXACT,
-            leader_epochs=EPOCHS,
-            leader_epoch=0,
-            segments=rolled,
-            chosen=True,
-            owner_is_broker=False,
+        self.replicas[replica_id] = whole_replica(
+            replica_id, rolled, end, leader_epochs=EPOCHS, bounds=BoundsQuality.EXACT, leader_epoch=0
         )
         return replica_id
 

@@ -12,6 +12,7 @@ from include.tiering.configs.config_store import (
     ConfigSnapshot,
     accept_all,
 )
+from include.tiering.configs.pools import POOLS, PoolUsage, SeenPool
 from include.tiering.errors import UnknownSegmentError
 from include.tiering.model.histories import Divergence, SeenDivergence, SkippedOffsets
 from include.tiering.model.segments import (
@@ -41,6 +42,8 @@ from include.tiering.verification.plan import (
 )
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
+
+# Stores in memory, for tests of what stands above them.
 
 # Remote log metadata in a dictionary: enough of the contract for tasks that read segments and store verdicts.
 
@@ -304,3 +307,69 @@ class ScriptedLedger:
             QuotaWorker(name, self.in_force().version if needed is not None and self.looks > needed else 0)
             for name, needed in self.reads_until_taken.items()
         )
+
+
+# Airflow's pools and their mirror in memory.
+
+
+def usage(slots: int, *, running: int = 0, queued: int = 0, scheduled: int = 0, deferred: int = 0) -> PoolUsage:
+    return PoolUsage(slots, running, queued, scheduled, deferred)
+
+
+class MemoryPools:
+    """`Pools` that a test sets; `fails` is raised by every call, `log_fails` by a question for an author."""
+
+    def __init__(self, slots: int = 2, *, parallelism: int | None = None) -> None:
+        self.known: dict[str, PoolUsage] = {spec.name: usage(slots) for spec in POOLS}
+        self.executor_parallelism = parallelism
+        self.editors: dict[tuple[str, int], str] = {}
+        self.resized: list[tuple[str, int]] = []
+        self.fails: Exception | None = None
+        self.log_fails: Exception | None = None
+
+    def usages(self) -> Mapping[str, PoolUsage]:
+        self._answer(self.fails)
+        return dict(self.known)
+
+    def resize(self, pool: str, slots: int) -> None:
+        self._answer(self.fails)
+        self.resized.append((pool, slots))
+        self.known[pool] = replace(self.known[pool], slots=slots)
+
+    def parallelism(self) -> int | None:
+        self._answer(self.fails)
+        return self.executor_parallelism
+
+    def last_editor(self, pool: str, slots: int, *, since_ms: int) -> str | None:
+        self._answer(self.fails)
+        self._answer(self.log_fails)
+        return self.editors.get((pool, slots))
+
+    def close(self) -> None:
+        return None
+
+    def _answer(self, error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+
+class MemoryMirror:
+    """`PoolMirror` that remembers changes as (pool, old, new, author)."""
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self.now_ms = now_ms
+        self.known: dict[str, SeenPool] = {}
+        self.changes: list[tuple[str, int, int, str]] = []
+
+    def seen(self) -> Mapping[str, SeenPool]:
+        return dict(self.known)
+
+    def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
+        stored = self.known.get(pool)
+        if (None if stored is None else stored.slots) != seen:
+            return False
+        self.known[pool] = SeenPool(slots, self.now_ms)
+        if seen is None or seen == slots:
+            return False
+        self.changes.append((pool, seen, slots, author))
+        return True

@@ -1,13 +1,13 @@
-"""A cluster whose brokers tier by themselves, observed: its log dir, its remote dir and its metadata topic, without a
-broker."""
+"""Clusters that a test observes or mocks."""
 
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from include.tiering.app import App, open_app
@@ -18,6 +18,9 @@ from tests.doubles.broker_data import broker_data
 from tests.doubles.kafkas_remote_store import kafkas_store
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.tiered_topic import tiered_topic
+
+# A cluster whose brokers tier by themselves, observed: its log dir, its remote dir and its metadata topic, without
+# a broker.
 
 BROKER_ID = 5
 
@@ -69,3 +72,39 @@ class ObservedCluster:
         with open_app(settings) as app:
             app.adapters.metadata_topic_reader = self.topic
             yield app
+
+
+# librdkafka's own mock of a cluster: a broker on loopback, in this process, which real clients of librdkafka talk
+# to. It answers requests for metadata, offsets and records, and takes records. It has no controller: nothing that
+# an administrator asks for.
+
+PARTITIONS: Final = 4
+"""Of each topic."""
+ClientConfig = dict[str, str | int]
+_QUIET: Final[ClientConfig] = {"log_level": 0}
+_TIMEOUT_SECONDS: Final = 30.0
+
+
+class MockCluster:
+    """It ends with its last reference."""
+
+    def __init__(self) -> None:
+        self._owner = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored:1", **_QUIET})
+
+    @property
+    def config(self) -> ClientConfig:
+        """Of a client."""
+        (broker,) = self._owner.list_topics(timeout=_TIMEOUT_SECONDS).brokers.values()
+        return {"bootstrap.servers": f"{broker.host}:{broker.port}", **_QUIET}
+
+    def create_topic(self, name: str) -> None:
+        """A topic appears when a client asks for it that may create some."""
+        found = self._owner.list_topics(name, timeout=_TIMEOUT_SECONDS).topics[name]
+        assert len(found.partitions) == PARTITIONS
+
+    def append(self, topic: str, partition: int, *values: bytes | None, key: bytes | None = None) -> None:
+        """Records with a header each; their timestamps are 1,000, 2,000, ..."""
+        for number, value in enumerate(values, start=1):
+            headers: list[tuple[str, str | bytes | None]] = [("number", b"%d" % number), ("nothing", None)]
+            self._owner.produce(topic, value, key, partition, timestamp=1_000 * number, headers=headers)
+        assert self._owner.flush(_TIMEOUT_SECONDS) == 0

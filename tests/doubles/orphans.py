@@ -15,7 +15,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPart
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.runs.contract import Lease
 from tests.doubles.segments import FINISHED, STARTED, planned, segment_of, update_of
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 TWO_DAYS_SECONDS: Final = 2 * 24 * 60 * 60
 MARKER: Final = "_tiering-store.json"

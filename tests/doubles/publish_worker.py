@@ -8,8 +8,6 @@ TOPIC is the directory of a `FileMetadataTopic`, or a broker's host:port. STEP i
 """
 
 import argparse
-import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,16 +20,13 @@ from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from include.tiering.metadata_sync.publish import PublishStep
 from include.tiering.model.segments import TopicIdPartition
+from tests.doubles.dying import die
 from tests.doubles.kafka_lab.cluster import client_configuration
 from tests.doubles.memory_metadata_topic import FileMetadataTopic
 from tests.doubles.publication_world import LOG_START_OFFSET, PublicationWorld, orders
 
 IN_FLIGHT: Final = "in flight"
 _MOMENT_SECONDS: Final = 0.003
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class HastyTopic(KafkaMetadataTopic):

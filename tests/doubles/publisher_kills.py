@@ -9,7 +9,7 @@ from include.tiering.metadata_sync.publish import PublishStep
 from tests.doubles.copy_process import kill_worker, run_worker
 from tests.doubles.publication_world import LOG_START_OFFSET, PublicationWorld, orders
 from tests.doubles.publish_worker import IN_FLIGHT
-from tests.doubles.topic_oracle import records_about, require_valid_prefix
+from tests.doubles.tiered_topic import records_about, require_valid_prefix
 
 WORKER: Final = "publish_worker"
 SEGMENTS: Final = 9

@@ -1,41 +1,25 @@
 """A process that removes orphans and, if told to, dies by SIGKILL at a named point of it.
 
-    python -m tests.doubles.removal_worker RUN_ID [--kill-at STEP] [--kill-after-objects N]
+    removal_worker RUN_ID [--kill-at STEP] [--kill-after-objects N]
 
 The first start copies what there is, plants orphans, audits, and approves a plan; later ones go on with it, as a batch
 does that is started again. STEP is a value of `RemovalStep`. Settings come from TIERING_... variables.
 """
 
-import argparse
-import os
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from include.tiering.app import App, open_app
-from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.errors import StateConflictError
 from include.tiering.model.segments import RemoteLogSegmentId, Uuid
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.orphan_objects import Orphan, OrphanFailure, OrphanKind, StoredOrphans
 from include.tiering.settings import load_settings
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.dying import KillAt, die, worker_arguments
+from tests.doubles.stored_log import some_segment
 
 ORPHANS: Final = 3
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KillAt:
-    def __init__(self, step: str | None) -> None:
-        self._step = step
-
-    def __call__(self, step: RemovalStep, *_: object) -> None:
-        if step == self._step:
-            die()
 
 
 def dying(orphans: StoredOrphans, after_objects: int) -> StoredOrphans:
@@ -90,17 +74,9 @@ def approve(app: App, run_id: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run_id")
-    parser.add_argument("--kill-at")
-    parser.add_argument("--kill-after-objects", type=int)
-    arguments = parser.parse_args()
+    arguments = worker_arguments("--kill-after-objects")
     with open_app(load_settings(), observe=KillAt(arguments.kill_at)) as app:
         prepare(app, arguments.run_id)
         if arguments.kill_after_objects is not None:
             app.adapters.orphans = dying(app.adapters.orphans, arguments.kill_after_objects)
         app.audit.run_removal_batch(arguments.run_id, f"{arguments.run_id}-batch")
-
-
-if __name__ == "__main__":
-    main()

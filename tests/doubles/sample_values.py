@@ -16,7 +16,6 @@ from include.tiering.formats.remote_log_metadata_records import (
     SegmentSnapshotRecord,
 )
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -41,6 +40,7 @@ from include.tiering.runs.contract import PlannedPartition, PlannedSegment, Segm
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.plan import PlannedVerification, ReadCost, VerificationPlan, VerificationReason
 from tests.doubles.broker_data import expected
+from tests.doubles.segments import whole_replica
 
 # A small cluster as contract values: what a scan, a plan and a run of two partitions look like.
 
@@ -62,19 +62,8 @@ DAMAGED_PLAN_ITEM = HeldBackPartition(ORDERS_1, 0, HeldBack.STOPPED, "segment 0.
 
 
 def replica(*segments: LogSegment) -> Replica:
-    return Replica(
-        replica_id=REPLICA_0,
-        log_start_offset=100,
-        log_end_offset=200,
-        high_watermark=200,
-        last_stable_offset=199,
-        recovery_point=200,
-        bounds=BoundsQuality.LOWER,
-        leader_epochs=EPOCHS,
-        leader_epoch=3,
-        segments=segments,
-        chosen=True,
-        owner_is_broker=False,
+    return whole_replica(
+        REPLICA_0, segments, 200, leader_epochs=EPOCHS, log_start_offset=100, last_stable_offset=199, leader_epoch=3
     )
 
 

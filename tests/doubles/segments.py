@@ -1,7 +1,7 @@
 """Partitions, segments, replicas, fences and plans for tests of metadata and work."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import Engine
 
@@ -185,17 +185,25 @@ def replica(
         for index, size in enumerate(sizes)
     )
     end = 10 * len(sizes)
-    return Replica(
-        replica_id=ReplicaId(TopicIdPartition(topic_id, partition, "orders"), 1, "directory"),
-        log_start_offset=0,
-        log_end_offset=end,
-        high_watermark=end,
-        last_stable_offset=end,
-        recovery_point=end,
-        bounds=BoundsQuality.LOWER,
+    return whole_replica(
+        ReplicaId(TopicIdPartition(topic_id, partition, "orders"), 1, "directory"),
+        segments,
+        end,
         leader_epochs=LeaderEpochs.of(epochs),
-        leader_epoch=None,
-        segments=segments,
         chosen=chosen,
-        owner_is_broker=False,
     )
+
+
+def whole_replica(
+    replica_id: ReplicaId, segments: Sequence[LogSegment], end: int, *, leader_epochs: LeaderEpochs, **fields: Any
+) -> Replica:
+    """A chosen replica that begins at 0 and is replicated, stable and flushed up to `end`; `fields` says otherwise."""
+    known: dict[str, Any] = {
+        "log_start_offset": 0,
+        "bounds": BoundsQuality.LOWER,
+        "leader_epoch": None,
+        "chosen": True,
+        "owner_is_broker": False,
+        **dict.fromkeys(("log_end_offset", "high_watermark", "last_stable_offset", "recovery_point"), end),
+    }
+    return Replica(replica_id=replica_id, leader_epochs=leader_epochs, segments=tuple(segments), **{**known, **fields})

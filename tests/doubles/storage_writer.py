@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from include.tiering.errors import TieringError
 from include.tiering.remote_storage.location import StoreAccess, open_storage
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 
 def say(word: str) -> None:

@@ -1,14 +1,11 @@
 """A process that verifies a planned run in groups of two and, if told to, dies by SIGKILL at a point of the second.
 
-    python -m tests.doubles.verify_worker RUN_ID [--kill-at measured|results|recorded|all-recorded|noted]
+    verify_worker RUN_ID [--kill-at measured|results|recorded|all-recorded|noted]
 
 The first start copies what there is and plans the run; later ones go on with it. The evaluator is the plain one, which
 nobody waits for. Settings come from TIERING_... variables.
 """
 
-import argparse
-import os
-import signal
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,14 +20,11 @@ from include.tiering.verification.measures import SegmentMeasure
 from include.tiering.verification.plan import VerificationSample
 from include.tiering.verification.suites import Suite
 from include.tiering.verification.verify_segments import MeasureAll, ToMeasure
+from tests.doubles.dying import die, worker_arguments
 from tests.doubles.plain_evaluator import PlainEvaluator
 
 POINTS: Final = ("measured", "results", "recorded", "all-recorded", "noted")
 GROUP: Final = 2
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def plain_evaluator(suites: Sequence[Suite], results_dir: Path | None) -> PlainEvaluator:
@@ -101,10 +95,8 @@ def prepare(app: App, run_id: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run_id")
-    parser.add_argument("--kill-at", choices=POINTS)
-    arguments = parser.parse_args()
+    arguments = worker_arguments()
+    assert arguments.kill_at in (None, *POINTS)
     adapters.great_expectations = plain_evaluator  # type: ignore[assignment]
     verify_segments.GROUP_SEGMENTS = GROUP  # type: ignore[misc]
     with open_app(load_settings()) as app:
@@ -116,7 +108,3 @@ def main() -> None:
             return filter(None, map(partial(verify_segments.measure_planned, app.verification.measurer), wanted))
 
         app.verification.run_planned(arguments.run_id, measure_all=dying(measure_all))
-
-
-if __name__ == "__main__":
-    main()

@@ -24,13 +24,11 @@ from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.units import KIB, MIB
 from include.tiering.verification.measure_segment import measure_segment
-from tests.doubles.aiven_reader import read_segment
-from tests.doubles.aiven_writer import write_segment
+from tests.doubles.aiven_files import read_segment, write_segment
 from tests.doubles.key_pairs import key_files, private_pem, public_pem
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
-from tests.doubles.storage_segments import some_bytes, some_segment
-from tests.doubles.stored_log import CopiedPartition, copied_partition, rolled_segments
+from tests.doubles.stored_log import CopiedPartition, copied_partition, rolled_segments, some_bytes, some_segment
 
 CHUNK = 4 * KIB
 NAME = "orders-0"

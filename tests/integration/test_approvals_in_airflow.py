@@ -17,10 +17,10 @@ from include.tiering.model.segments import Uuid
 from local.runs import DagRun, errors_of, trigger, wait_for_dag, wait_for_run
 from plugins.tiering_airflow.errors import AirflowApiError
 from plugins.tiering_airflow.shared import PLANNED_RUN_KEY
+from tests.doubles.airflow_home import EXPIRATION, WAIT_SECONDS, RunningPlatform, running_platform
 from tests.doubles.broker_data import copy_of
 from tests.doubles.orphans import plant_orphan, stored_files
 from tests.doubles.patience import eventually
-from tests.doubles.running_platform import EXPIRATION, WAIT_SECONDS, RunningPlatform, running_platform
 
 pytestmark = pytest.mark.timeout(7_200)
 

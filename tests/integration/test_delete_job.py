@@ -10,8 +10,7 @@ from include.tiering.cli.exit_codes import ExitCode
 from include.tiering.runs.deletion_run import DeletionOutcome
 from spark_jobs.batch import run_once
 from spark_jobs.expiration import batch_task
-from tests.doubles.archive import Archive
-from tests.doubles.planned_run import settings_of
+from tests.doubles.archive import Archive, settings_of
 from tests.doubles.spark_session import NO_JAVA
 
 pytestmark = NO_JAVA

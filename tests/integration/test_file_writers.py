@@ -10,7 +10,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.units import MIB
 from tests.doubles.storage_backdoor import DirectoryBackdoor
-from tests.doubles.storage_segments import some_bytes, some_segment
+from tests.doubles.stored_log import some_bytes, some_segment
 
 SIZE_BYTES = 20 * MIB
 

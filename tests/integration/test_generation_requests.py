@@ -8,8 +8,8 @@ import pytest
 from include.tiering.app import open_app
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.remote_storage import segment_storage
+from tests.doubles.archive import settings_of
 from tests.doubles.marker_requests import counted, s3_deployment
-from tests.doubles.planned_run import settings_of
 from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
 
 pytestmark = pytest.mark.integration

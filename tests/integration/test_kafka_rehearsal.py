@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.broker_data import broker_data, expected
+from tests.doubles.handover_evidence import rehearsed
 from tests.doubles.kafka_lab.skipping import require_kafka
-from tests.doubles.rehearsals import rehearsed
 
 pytestmark = pytest.mark.kafka
 TOPIC = "orders"

@@ -20,10 +20,10 @@ from local.processes import family, recorded
 from local.runs import DagRun, errors_of, trigger, wait_for_run
 from local.secrets_store import READER, password_of
 from plugins.tiering_airflow.errors import AirflowApiError
+from tests.doubles.airflow_home import COPY, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 from tests.doubles.broker_data import copy_of
 from tests.doubles.listed_segments import listed_segments
 from tests.doubles.patience import eventually
-from tests.doubles.running_platform import COPY, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 
 pytestmark = pytest.mark.timeout(7_200)
 

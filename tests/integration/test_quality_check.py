@@ -7,7 +7,7 @@ import pytest
 from include.tiering.app import App, open_app
 from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import SegmentRow
-from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.archive import RUN_ID, planned_run, settings_of
 
 
 @pytest.fixture

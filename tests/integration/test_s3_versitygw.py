@@ -27,9 +27,9 @@ from include.tiering.remote_storage.object_store import BytesSource, ObjectStat,
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import MIB
-from tests.doubles.lossy_proxy import LossyProxy, lossy_proxy
 from tests.doubles.memory_source import RecordingSource
 from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.s3_proxies import LossyProxy, lossy_proxy
 from tests.doubles.s3_server import (
     ACCESS_KEY,
     CREDENTIALS,
@@ -40,7 +40,7 @@ from tests.doubles.s3_server import (
     raw_client,
     versitygw_server,
 )
-from tests.doubles.storage_segments import CountingLimiter, some_bytes, some_segment
+from tests.doubles.stored_log import CountingLimiter, some_bytes, some_segment
 
 PREFIX = "tiered/"
 PART_BYTES = 5 * MIB

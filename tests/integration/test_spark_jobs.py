@@ -30,9 +30,9 @@ from spark_jobs.batch import attempt, run_once
 from spark_jobs.copying import batch_task
 from spark_jobs.sizes import parse_arguments, recount, recounted_partitions
 from spark_jobs.sizes_rows import PARTIAL_SIZES, added_up, batch_of, partial_sizes, remote_log_sizes
-from tests.doubles.aiven_writer import write_segment
+from tests.doubles.aiven_files import write_segment
+from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.patience import eventually
-from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
 from tests.doubles.s3_server import (
     ACCESS_KEY,
     NO_VERSITYGW,
@@ -44,7 +44,7 @@ from tests.doubles.s3_server import (
 from tests.doubles.segments import segment_of
 from tests.doubles.spark_session import NO_JAVA
 from tests.doubles.spark_submit import ROOT, fastest_start, submit_command, submit_environment
-from tests.doubles.storage_segments import some_uuid
+from tests.doubles.stored_log import some_uuid
 
 pytestmark = NO_JAVA
 

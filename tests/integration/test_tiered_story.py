@@ -27,11 +27,11 @@ from include.tiering.runs.deletion_run import DeletionOutcome
 from local.runs import errors_of, trigger, wait_for_run
 from local.secrets_store import ADMIN
 from spark_jobs.sizes import parse_arguments, recount
+from tests.doubles.airflow_home import COPY, EXPIRATION, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 from tests.doubles.broker_data import broker_data
-from tests.doubles.known_segments import KnownSegment, PartitionName, known_partitions
 from tests.doubles.listed_segments import Recount, listed_segments, recounted
+from tests.doubles.many_segments import KnownSegment, PartitionName, known_partitions
 from tests.doubles.patience import eventually
-from tests.doubles.running_platform import COPY, EXPIRATION, SIZES, WAIT_SECONDS, RunningPlatform, running_platform
 
 POOL_SIZE = "remote.log.manager.copier.thread.pool.size"
 QUOTA = "tiering.copy.total.max.bytes.per.second"

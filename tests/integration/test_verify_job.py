@@ -21,7 +21,7 @@ from include.tiering.verification.verify_segments import ToMeasure
 from spark_jobs import verification
 from spark_jobs.shared import TaskStoppedError
 from spark_jobs.verification import attempt, parse_arguments
-from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.spark_session import NO_JAVA
 
 pytestmark = NO_JAVA

@@ -18,8 +18,7 @@ from include.tiering.verification.measures import SegmentMeasure
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
 from tests.doubles.storage_backdoor import Backdoor
-from tests.doubles.storage_segments import CountingLimiter
-from tests.doubles.stored_log import PAYMENTS, rolled_segments
+from tests.doubles.stored_log import PAYMENTS, CountingLimiter, rolled_segments
 
 pytestmark = pytest.mark.integration
 

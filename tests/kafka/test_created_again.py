@@ -24,7 +24,7 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 RECORDS: Final = 900
 ABOVE_END: Final = (
-    "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing"
+    "high watermark above the log's end: the checkpoint belongs to another log, or the log's end is missing"
 )
 OLDER: Final = "checkpoint older than the log: it belongs to another log of this name"
 

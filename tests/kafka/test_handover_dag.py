@@ -7,12 +7,12 @@ from typing import Any, Final
 import pytest
 
 from local.runs import errors_of, trigger, wait_for_dag, wait_for_run
+from tests.doubles.airflow_home import WAIT_SECONDS, RunningPlatform, platform_with
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records, running_producers
 from tests.doubles.kafka_lab.skipping import require_kafka
-from tests.doubles.running_platform import WAIT_SECONDS, RunningPlatform, platform_with
 
 HANDOVER: Final = "tiering_handover"
 OTHERS: Final = ("tiering_audit", "tiering_expiration", "tiering_ingest", "tiering_quality", "tiering_remote_log_sizes")

@@ -11,11 +11,11 @@ import pytest
 
 from tests.doubles.broker_data import broker_data
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
+from tests.doubles.handover_evidence import rehearsed
 from tests.doubles.kafka_lab.artifacts import VERSIONS, jars
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
 from tests.doubles.kafka_lab.skipping import require_kafka
-from tests.doubles.rehearsals import rehearsed
 from tests.doubles.source_tree import ROOT
 
 TOPIC, PARTITIONS = "orders", (0, 1, 2)

@@ -19,8 +19,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.record_batches import with_crc
-from tests.doubles.storage_segments import CountingLimiter
-from tests.doubles.stored_log import CopiedPartition, copied_partition
+from tests.doubles.stored_log import CopiedPartition, CountingLimiter, copied_partition
 
 _OUTSIDE_OF_THE_CRC = 21
 

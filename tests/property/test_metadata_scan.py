@@ -18,7 +18,9 @@ from include.tiering.kafka.metadata_topic.contract import metadata_partition_of
 from include.tiering.model.segments import RemoteLogSegmentMetadata, RemoteLogSegmentState, TopicIdPartition, Uuid
 from tests.doubles.log_dirs import BrokerLogDir
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
-from tests.doubles.metadata_records import (
+from tests.doubles.record_batches import record_sequences
+from tests.doubles.segments import partition_of, uuid
+from tests.doubles.tiered_topic import (
     config_record,
     metadata_batch,
     partition_change,
@@ -27,8 +29,6 @@ from tests.doubles.metadata_records import (
     snapshot,
     topic_record,
 )
-from tests.doubles.record_batches import record_sequences
-from tests.doubles.segments import partition_of, uuid
 
 # A look at the metadata topic that remembers what it read says what one says that begins anew, and reads no record
 # twice while nothing went away.

@@ -14,7 +14,7 @@ from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
 from tests.doubles.databases import AdjustableNow, empty
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
-from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CountingLimiter
 
 LEASE_MS = 1_000_000
 NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()

@@ -20,7 +20,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.publication_world import PublicationWorld, ignore, orders
 from tests.doubles.segments import FINISHED, delete, fence_of, finish, segment_of
-from tests.doubles.topic_oracle import records_about, require_valid_prefix
+from tests.doubles.tiered_topic import records_about, require_valid_prefix
 
 _PARTITION = orders()
 _COPY = st.tuples(st.just("copy"), st.integers(0, 30), st.integers(1, 60), st.sampled_from(Verdict))

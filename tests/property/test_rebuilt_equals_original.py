@@ -37,8 +37,7 @@ from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.segments import CLUSTER_ID, DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED, fence_of, uuid
-from tests.doubles.storage_segments import some_segment, some_uuid
-from tests.doubles.stored_log import StoredLog, new_database, rows_of
+from tests.doubles.stored_log import StoredLog, new_database, rows_of, some_segment, some_uuid
 
 NOT_IN_MANIFESTS: Final = frozenset(
     {

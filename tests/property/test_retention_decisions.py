@@ -14,9 +14,8 @@ from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
-from tests.doubles.retention import PARTITION, after
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, STARTED, segment_of
-from tests.doubles.slow_expiration import SlowExpiration
+from tests.doubles.slow_expiration import PARTITION, SlowExpiration, after
 
 NOW_MS: Final = 100
 BY_LIMIT: Final = (DeletionReason.TIME, DeletionReason.SIZE)

@@ -19,7 +19,7 @@ from include.tiering.audit.remove_orphans import RemovalStep
 from include.tiering.database.schema import metadata, segment_epochs, segments, stores
 from include.tiering.errors import ForeignStoreError
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
-from tests.doubles.archive import Archive, Command, document
+from tests.doubles.archive import Archive, Command, document, settings_of
 from tests.doubles.orphans import (
     TinyCopies,
     missing_objects,
@@ -28,7 +28,6 @@ from tests.doubles.orphans import (
     remove_all_orphans,
     stored_files,
 )
-from tests.doubles.planned_run import settings_of
 from tests.doubles.segments import partition_of
 
 pytestmark = pytest.mark.integration

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.doubles.log_dirs import CLEANED, ORDERS
-from tests.doubles.metadata_records import partition_change, partition_record, topic_record
 from tests.doubles.record_batches import record_batch
-from tests.doubles.two_brokers import TwoBrokers
+from tests.doubles.tiered_topic import partition_change, partition_record, topic_record
+from tests.doubles.two_histories import TwoBrokers
 
 pytestmark = pytest.mark.integration
 

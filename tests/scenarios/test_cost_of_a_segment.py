@@ -16,8 +16,7 @@ from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.database.engine import WRITES
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.remote_storage.file.tree import FileTree
-from tests.doubles.archive import Archive
-from tests.doubles.planned_run import settings_of
+from tests.doubles.archive import Archive, settings_of
 
 pytestmark = pytest.mark.integration
 

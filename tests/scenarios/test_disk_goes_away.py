@@ -13,8 +13,7 @@ from include.tiering.copying.copy_batch import BatchResult
 from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
 from include.tiering.remote_storage.contract import ObjectKind
-from tests.doubles.archive import Archive
-from tests.doubles.planned_run import settings_of
+from tests.doubles.archive import Archive, settings_of
 from tests.doubles.quotas import SameLimiter
 
 pytestmark = pytest.mark.integration

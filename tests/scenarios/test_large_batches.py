@@ -19,7 +19,7 @@ from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.units import GIB, MIB
 from tests.doubles.archive import Archive
 from tests.doubles.damages.batches import batches_of
-from tests.doubles.large_batches import replace_last_batch
+from tests.doubles.many_segments import replace_last_batch
 
 # A producer sends a batch of a few KiB that is hundreds of MiB once opened. Its bytes are right: its segment is
 # copied, passes, is served, and its partition goes on.

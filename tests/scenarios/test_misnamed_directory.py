@@ -9,7 +9,7 @@ import pytest
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from tests.doubles.archive import ORDERS, Archive
-from tests.doubles.metadata_records import partition_record, topic_record
+from tests.doubles.tiered_topic import partition_record, topic_record
 
 pytestmark = pytest.mark.integration
 

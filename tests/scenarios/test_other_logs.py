@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.log_dirs import CLEANED, HIGH_WATERMARKS, RECOVERY_POINTS
-from tests.doubles.metadata_records import config_record
-from tests.doubles.two_brokers import TwoBrokers as Cluster
+from tests.doubles.tiered_topic import config_record
+from tests.doubles.two_histories import TwoBrokers as Cluster
 
 pytestmark = pytest.mark.integration
 
-ABOVE_END = "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing"
+ABOVE_END = "high watermark above the log's end: the checkpoint belongs to another log, or the log's end is missing"
 OLDER = "checkpoint older than the log: it belongs to another log of this name"
 BEGUN = 1_800_000_000.0
 

@@ -8,8 +8,8 @@ import pytest
 
 from include.tiering.model.segments import Uuid
 from tests.doubles.log_dirs import ORDERS
-from tests.doubles.metadata_records import partition_change, partition_record, remove_topic, topic_record
-from tests.doubles.two_brokers import TwoBrokers
+from tests.doubles.tiered_topic import partition_change, partition_record, remove_topic, topic_record
+from tests.doubles.two_histories import TwoBrokers
 
 pytestmark = pytest.mark.integration
 

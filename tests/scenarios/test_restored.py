@@ -22,10 +22,9 @@ from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
 from include.tiering.verification.verify_segments import verify_segments
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, settings_of
 from tests.doubles.copied_state import fetched
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.planned_run import settings_of
 
 # An archive with a hole that somebody decided about loses its database. The decision is nowhere in the store;
 # without one the quality gate would fail the segment behind the hole, and nothing could ever mend that.

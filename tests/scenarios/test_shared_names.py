@@ -11,7 +11,7 @@ from include.tiering.expiration.plan import Waits
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
 from tests.doubles.archive import EVERYTHING, ORDERS, Archive
-from tests.doubles.metadata_records import metadata_batch, partition_record, topic_record
+from tests.doubles.tiered_topic import metadata_batch, partition_record, topic_record
 
 pytestmark = pytest.mark.integration
 

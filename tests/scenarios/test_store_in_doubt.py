@@ -23,9 +23,8 @@ from include.tiering.model.segments import RemoteLogSegmentId, Verdict
 from include.tiering.remote_storage.store_ownership import MARKER_KEY
 from include.tiering.verification import verify_segments
 from include.tiering.verification.suites import PARTITION_RULES
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, settings_of
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.planned_run import settings_of
 
 pytestmark = pytest.mark.integration
 

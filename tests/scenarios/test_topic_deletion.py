@@ -12,7 +12,7 @@ from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Uuid, Verdict
 from include.tiering.runs.deletion_run import DeletionOutcome
 from tests.doubles.archive import EVERYTHING, ORDERS, Archive
-from tests.doubles.metadata_records import partition_record, remove_topic, topic_record
+from tests.doubles.tiered_topic import partition_record, remove_topic, topic_record
 
 pytestmark = pytest.mark.integration
 

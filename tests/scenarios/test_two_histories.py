@@ -56,7 +56,7 @@ def test_by_decision_one_history_is_read_and_the_other_one_by_its_epoch(cluster:
     assert "the source can be followed from offset 35 on, not from 34" in said
     code, said = cluster.decide(35, "--approve")
     assert code == 0
-    assert "offsets 35..69 stay as they are, for those who ask by leader epoch" in said
+    assert "offsets 35..69 stay as they are, for readers that give a leader epoch" in said
     assert cluster.run("copy")[0] == 0
     assert cluster.run("verify")[0] == 0
     assert cluster.text("doctor", "orders")[0] == 0

@@ -68,7 +68,7 @@ def test_after_the_same_decision_the_copies_of_the_later_history_are_taken_back(
     assert (code, held["next_offset"], held["follow_from"]) == (1, 35, 35)
     assert held["detail"].startswith(DIVERGENCE)
     code, said = cluster.decide(35, "--approve")
-    assert (code, said.rstrip().endswith("./tiering adopt takes in what the store has from there on")) == (0, True)
+    assert (code, said.rstrip().endswith("./tiering adopt imports what the store has from there on")) == (0, True)
     if log_start > 39:
         (held,) = cluster.run("plan")[1]["held_back"]
         assert "the store has copies of them: ./tiering adopt first" in held["detail"]
@@ -88,7 +88,7 @@ def test_before_anybody_decides_no_command_is_silent_and_nothing_is_given_up(tmp
         code, document = cluster.run(*command)
         (held,) = document["held_back"]
         assert (code, held["follow_from"]) == (1, 35)
-        assert "./tiering adopt takes in behind the decision" in held["detail"]
+        assert "./tiering adopt imports after the decision" in held["detail"]
     code, said = cluster.text("skip", "orders", "--partition", "0", "--reason", WHY, "--approve")
     assert (code, "nothing to skip" in said) == (1, True)
     code, said = cluster.text("doctor", "orders")

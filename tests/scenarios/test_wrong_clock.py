@@ -16,9 +16,8 @@ from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
 from include.tiering.database.transactions import record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
-from tests.doubles.archive import Archive
+from tests.doubles.archive import Archive, settings_of
 from tests.doubles.orphans import plant_orphan
-from tests.doubles.planned_run import settings_of
 
 pytestmark = pytest.mark.integration
 

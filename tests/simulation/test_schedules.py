@@ -16,7 +16,7 @@ from tests.simulation.schedule import run_schedule
 from tests.simulation.world.brokers import Cluster, PartitionLog, Transaction
 from tests.simulation.world.database import Database
 from tests.simulation.world.log_source import ClusterMetadataFeed, ClusterMetadataView, ModelSource
-from tests.simulation.world.tempers import Tempers
+from tests.simulation.world.sides import Tempers
 
 # A fixed small set of seeds, and the seeds that once found something. A seed means another schedule when the
 # simulator or the product changes: those of FOUND are kept for what they found, whose own test stands beside the

@@ -59,10 +59,10 @@ from tests.simulation.world.database import Database
 from tests.simulation.world.handover_parts import handover_parts
 from tests.simulation.world.listing import ModelListing
 from tests.simulation.world.log_source import ClusterMetadataView, ModelSource
-from tests.simulation.world.memory import Cached, Memory
 from tests.simulation.world.object_store import ModelStore, perform
 from tests.simulation.world.places import Held, StoreSettings
 from tests.simulation.world.quotas import ModelQuotas
+from tests.simulation.world.records import Cached, Memory
 from tests.simulation.world.sides import CLUSTER_ID
 
 MIN_BYTES: Final = 60

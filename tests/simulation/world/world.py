@@ -31,8 +31,7 @@ from tests.simulation.world.object_store import StoreState, Upload
 from tests.simulation.world.places import Places
 from tests.simulation.world.quotas import Bucket
 from tests.simulation.world.remote_managers import RemoteManagers
-from tests.simulation.world.sides import CLUSTER_ID, Side
-from tests.simulation.world.tempers import Tempers
+from tests.simulation.world.sides import CLUSTER_ID, Side, Tempers
 
 _SKEWS: Menu = Menu((0, 60), (-4_000, 10), (4_000, 10), (90_000, 10), (-90_000, 10))
 _DRIFTS: Menu = Menu((0.0, 70), (0.01, 15), (-0.01, 15))

@@ -17,9 +17,9 @@ from include.tiering.quotas.metrics import TOPIC_BYTES_IN
 from include.tiering.quotas.topic_quotas import MeterKind
 from include.tiering.runs.contract import ANYWHERE, Placement
 from include.tiering.settings import TieringSettings, load_settings
+from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.log_dirs import ORDERS, BrokerLogDir
-from tests.doubles.memory_pools import MemoryPools
-from tests.doubles.planned_run import RUN_ID, planned_run, settings_of
+from tests.doubles.memory_stores import MemoryPools
 from tests.doubles.quotas import SameLimiter
 
 # The joined library: what only the parts together can refuse.

@@ -23,8 +23,7 @@ from include.tiering.model.segments import Depth, TopicIdPartition, Uuid, Verdic
 from include.tiering.settings.connections import DEFAULT_PUBLISHER_ID
 from include.tiering.verification.record_verdicts import LossLimits
 from include.tiering.verification.service import VerificationService
-from tests.doubles.handover_app import WorldApp
-from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, handover_world
+from tests.doubles.handover_world import HANDOVER_ID, TOPIC, HandoverWorld, WorldApp, handover_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.memory_stores import MemoryMetadata
@@ -32,7 +31,7 @@ from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.publication_world import PublicationWorld
 from tests.doubles.quotas import NoQuotas
 from tests.doubles.stored_log import copied_partition
-from tests.doubles.topic_oracle import records_about
+from tests.doubles.tiered_topic import records_about
 
 # What a handover asks of the platform: when a copy round is worth another try, how much the gate reads.
 

@@ -29,7 +29,7 @@ from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.publication_world import LOG_START_OFFSET, RANGES, PublicationWorld, orders
 from tests.doubles.segments import CLUSTER_ID, partition_of
-from tests.doubles.topic_oracle import records_about, require_valid_prefix
+from tests.doubles.tiered_topic import records_about, require_valid_prefix
 
 _FIRST, _SECOND = orders(0), orders(1)
 

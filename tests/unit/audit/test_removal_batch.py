@@ -38,7 +38,7 @@ from tests.doubles.segments import (
     partition_of,
     segment_of,
 )
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 __all__ = ["database_kind", "database_url", "engine", "migrated_engine"]
 

@@ -16,7 +16,7 @@ from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.units import MIB
 from tests.doubles.s3_server import CREDENTIALS, raw_client
-from tests.doubles.storage_segments import some_bytes
+from tests.doubles.stored_log import some_bytes
 
 CONTENT = some_bytes(12 * MIB)
 

@@ -14,8 +14,7 @@ from include.tiering.errors import (
     MetadataUnavailableError,
 )
 from tests.doubles.fake_app import FakeApp
-from tests.doubles.memory_pools import usage
-from tests.doubles.memory_stores import ScriptedLedger
+from tests.doubles.memory_stores import ScriptedLedger, usage
 
 Run = Callable[..., Result]
 Document = Callable[..., Any]

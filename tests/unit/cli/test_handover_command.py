@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from include.tiering.cli.command import Session
 from include.tiering.cli.exit_codes import ExitCode
-from tests.doubles.handover_app import WorldApp
-from tests.doubles.handover_world import OLD_RETENTION, TOPIC, handover_world
+from tests.doubles.handover_world import OLD_RETENTION, TOPIC, WorldApp, handover_world
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_on_a_terminal_it_asks(
 ) -> None:
     asked = answers(yes)
     assert run(*ARGUMENTS).exit_code == code
-    assert asked == [f"{LOST}. Go on without them?"]
+    assert asked == [f"{LOST}. Continue without them?"]
     assert ("skip_offsets" in called(app)) is recorded
 
 
@@ -82,7 +82,7 @@ def test_failed_segments_are_asked_about_with_what_becomes_of_them(
     assert run(*ARGUMENTS).exit_code == 0
     (question,) = asked
     assert question.startswith("orders-0: 20 offsets, 0..9, 50..59, will be missing from the archive: 2 segments that")
-    assert question.endswith("failed the quality gate, kept and not served (gone; gone). Go on without them?")
+    assert question.endswith("failed the quality gate, kept and not served (gone; gone). Continue without them?")
     assert "skip_offsets" in called(app)
 
 
@@ -92,7 +92,7 @@ def test_a_replica_that_still_has_some_is_part_of_the_question(
     app.skip = replace(app.skip, elsewhere=(2, 3))
     asked = answers(False)
     run(*ARGUMENTS)
-    assert "some are still on broker 2 and broker 3: a copy reads whichever leads the partition" in asked[0]
+    assert "some are still on broker 2 and broker 3: a copy reads the leader's replica" in asked[0]
 
 
 def test_with_nothing_to_skip_it_says_so_and_asks_nobody(
@@ -155,8 +155,8 @@ def test_what_was_decided_before_is_shown(run: Run, app: FakeApp) -> None:
 FOLLOW = (*ARGUMENTS, "--follow-source-from", "200")
 MEANS = (
     "orders-0: offsets 150..299 are remote under other leader epochs than the source has (epochs 0, 4; source: epoch"
-    " 6); from offset 200 on the archive follows the source; offsets 200..299 stay as they are, for those who ask by"
-    " leader epoch; 50 offsets of the source's history, 150..199, will be missing from the archive for ever"
+    " 6); from offset 200 on the archive follows the source; offsets 200..299 stay as they are, for readers that"
+    " give a leader epoch; 50 offsets of the source's history, 150..199, will be missing from the archive for ever"
 )
 
 
@@ -180,7 +180,7 @@ def test_following_the_source_is_asked_for_on_a_terminal(
 
 def test_following_the_source_is_recorded(run: Run, document: Callable[..., Any], app: FakeApp) -> None:
     result = run(*FOLLOW, "--approve")
-    assert (result.exit_code, f"recorded: {MEANS}; the next copy goes on there" in result.stdout) == (0, True)
+    assert (result.exit_code, f"recorded: {MEANS}; the next copy continues there" in result.stdout) == (0, True)
     assert ("follow_source", {"planned": app.follow, "reason": "agreed"}) in app.calls
     assert document(*FOLLOW, "--approve") == {
         **sample.LABELS,

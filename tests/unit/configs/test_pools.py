@@ -28,8 +28,7 @@ from include.tiering.errors import (
 )
 from tests.doubles.airflow_api_server import AirflowApiServer, MisleadingServer, pool, serving
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.memory_pools import MemoryMirror, MemoryPools, usage
-from tests.doubles.memory_stores import MemoryConfigStore
+from tests.doubles.memory_stores import MemoryConfigStore, MemoryMirror, MemoryPools, usage
 
 # Airflow's pools over real HTTP: what is read, what a resize sends, who changed a pool.
 
@@ -133,9 +132,7 @@ def test_an_edit_that_is_not_understood_names_nobody(
     assert airflow_pools.last_editor(COPIER_POOL, 4, since_ms=NOON_MS - 1) is None
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", '{"pools": 1}', '{"pools": [{}]}', '{"pools": [{"name": "x"}, 5]}']
-)
+@pytest.mark.parametrize("text", ["[]", "{}", '{"pools": 1}', '{"pools": [{}]}', '{"pools": [{"name": "x"}, 5]}'])
 def test_an_answer_that_is_not_airflows_is_a_typed_error(text: str) -> None:
     with serving(MisleadingServer(200, text)) as server, pytest.raises(AirflowApiError):
         AirflowPools.at(server.url, login_file=None, token="t").usages()

@@ -26,7 +26,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 from include.tiering.segments.contract import PartitionRetentionState
 from include.tiering.sizes.compare import compare_tiers
 from tests.doubles.partial import Partial
-from tests.doubles.segments import FINISHED, partition_of, uuid
+from tests.doubles.segments import FINISHED, partition_of, uuid, whole_replica
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -85,19 +85,14 @@ def segment(number: int, age_ms: int, *, size_bytes: int = 100, reason: Ineligib
 
 def replica(*segments: LogSegment) -> Replica:
     end = segments[-1].end_offset + 1
-    return Replica(
-        replica_id=ReplicaId(PARTITION, 1, "dir"),
-        log_start_offset=segments[0].base_offset,
-        log_end_offset=end,
-        high_watermark=end,
-        last_stable_offset=end,
-        recovery_point=end,
-        bounds=BoundsQuality.EXACT,
+    return whole_replica(
+        ReplicaId(PARTITION, 1, "dir"),
+        segments,
+        end,
         leader_epochs=LeaderEpochs.of([(0, 0)]),
+        log_start_offset=segments[0].base_offset,
+        bounds=BoundsQuality.EXACT,
         leader_epoch=0,
-        segments=segments,
-        chosen=True,
-        owner_is_broker=False,
     )
 
 

@@ -19,7 +19,7 @@ from include.tiering.runs.contract import PlannedSegment
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial
 from tests.doubles.segments import FINISHED, segment_of
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 REPLICA_ID = ReplicaId(TopicIdPartition(Uuid(b"1" * 16), 3, "orders"), 1, "dir")
 SEGMENT = LogSegment(200, 299, 1_000, 0, LeaderEpochs.of([(0, 0)]), active=False, reason=None)

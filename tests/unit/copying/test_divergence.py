@@ -174,7 +174,7 @@ def test_who_decides_by_what_was_shown_before_another_decision_is_refused(world:
     elect_unclean(world, orders)
     planned = plan_follow(world.source.scan(), world.planned("decide"), "orders", 0, DIVERGES_AT, None)
     decide(world, orders, DIVERGES_AT)
-    with pytest.raises(StateConflictError, match="what was shown is not so any more"):
+    with pytest.raises(StateConflictError, match="the divergence that was shown has changed"):
         follow_source(planned, metadata=world.metadata, reason="me too", author="you")
 
 

@@ -37,9 +37,9 @@ from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.log_dirs import BrokerLogDir
-from tests.doubles.metadata_records import config_record, partition_record, topic_record
 from tests.doubles.model_brokers import ModelBrokers
 from tests.doubles.segments import FINISHED, partition_of, segment_of
+from tests.doubles.tiered_topic import config_record, partition_record, topic_record
 from tests.unit.copying.test_plan_copy import replica, segment
 
 # What is next to be copied, where some of it was compacted: from values alone.

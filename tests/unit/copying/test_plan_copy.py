@@ -11,7 +11,6 @@ from include.tiering.copying.plan import HeldBack
 from include.tiering.copying.plan_copy import leading_eligible, placed_batches, plan_copy, urgency
 from include.tiering.kafka.cluster.contract import TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -25,7 +24,7 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 from include.tiering.runs.contract import ANYWHERE, Placement, PlannedPartition
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from tests.doubles.partial import Partial
-from tests.doubles.segments import FINISHED, segment_of
+from tests.doubles.segments import FINISHED, segment_of, whole_replica
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = LeaderEpochs.of([(0, 0)])
@@ -40,19 +39,14 @@ def segment(
 def replica(topic: str, *segments: LogSegment, log_start: int = 0, chosen: bool = True) -> Replica:
     partition = TopicIdPartition(Uuid(topic.encode().ljust(16, b"\1")), 0, topic)
     end = segments[-1].end_offset + 1 if segments else 0
-    return Replica(
-        replica_id=ReplicaId(partition, 1, "dir"),
-        log_start_offset=log_start,
-        log_end_offset=end,
-        high_watermark=end,
-        last_stable_offset=end,
-        recovery_point=end,
-        bounds=BoundsQuality.LOWER,
+    return whole_replica(
+        ReplicaId(partition, 1, "dir"),
+        segments,
+        end,
         leader_epochs=EPOCHS,
+        log_start_offset=log_start,
         leader_epoch=0,
-        segments=segments,
         chosen=chosen,
-        owner_is_broker=False,
     )
 
 

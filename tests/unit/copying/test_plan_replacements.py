@@ -16,7 +16,6 @@ from include.tiering.copying.plan_replacements import (
     replacements_of,
 )
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -29,7 +28,7 @@ from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import PartitionRetentionState, SegmentRow
 from include.tiering.segments.failed_copies import FailedCopy
 from tests.doubles.partial import Partial
-from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid
+from tests.doubles.segments import DELETE_STARTED, FINISHED, partition_of, segment_of, uuid, whole_replica
 
 PARTITION = partition_of("orders", 3)
 EPOCHS = LeaderEpochs.of([(0, 0), (2, 150)])
@@ -42,19 +41,13 @@ def replica(*offsets: tuple[int, int], log_start: int = 0, broker: int = 1, **ch
     ]
     end = offsets[-1][1] + 1
     active = LogSegment(end, end + 9, 10, 0, EPOCHS.range(end, end + 10), active=True, reason=IneligibleReason.ACTIVE)
-    found = Replica(
-        replica_id=ReplicaId(PARTITION, broker, "dir"),
-        log_start_offset=log_start,
-        log_end_offset=end + 10,
-        high_watermark=end + 10,
-        last_stable_offset=end + 10,
-        recovery_point=end + 10,
-        bounds=BoundsQuality.LOWER,
+    found = whole_replica(
+        ReplicaId(PARTITION, broker, "dir"),
+        (*rolled, active),
+        end + 10,
         leader_epochs=EPOCHS,
+        log_start_offset=log_start,
         leader_epoch=2,
-        segments=(*rolled, active),
-        chosen=True,
-        owner_is_broker=False,
     )
     return replace(found, **changes)
 
@@ -140,7 +133,7 @@ def test_a_replica_that_has_the_segment_as_it_was_is_named():
         replica(*THREE, broker=5, chosen=False),
     ]
     why = decide(replica((0, 149), (150, 299)), failed(), others=others).held_back.lost[0].why
-    assert why.endswith("150..299; as it was it is on broker 2 and broker 5: let one of them lead")
+    assert why.endswith("150..299; unchanged on broker 2 and broker 5: let one of them lead")
 
 
 @pytest.mark.parametrize(

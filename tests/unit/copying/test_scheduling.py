@@ -27,7 +27,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.partial import Partial
 from tests.doubles.present import present
 from tests.doubles.segments import partition_of
-from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CountingLimiter
 
 # The partition scheduler over a store that returns what the test says and records its calls.
 

@@ -8,7 +8,6 @@ from include.tiering.copying.decisions import Skip, plan_skip, skip_offsets
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.errors import CorruptFileError, SettingError
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -20,6 +19,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
 from include.tiering.segments.failed_copies import Loss
 from tests.doubles.partial import Partial
+from tests.doubles.segments import whole_replica
 
 ORDERS = TopicIdPartition(Uuid(b"1" * 16), 0, "orders")
 OLD_ORDERS = TopicIdPartition(Uuid(b"2" * 16), 0, "orders")
@@ -44,19 +44,14 @@ def replica(*bases: int, partition: TopicIdPartition = ORDERS, broker: int = 1, 
     """Segments of a hundred offsets each; its log starts with the first."""
     segments = tuple(LogSegment(base, base + 99, 1_000, 0, EPOCHS, active=False, reason=None) for base in bases)
     end = bases[-1] + 100
-    return Replica(
-        replica_id=ReplicaId(partition, broker, "dir"),
-        log_start_offset=bases[0],
-        log_end_offset=end,
-        high_watermark=end,
-        last_stable_offset=end,
-        recovery_point=end,
-        bounds=BoundsQuality.LOWER,
+    return whole_replica(
+        ReplicaId(partition, broker, "dir"),
+        segments if chosen else tuple(replace(s, reason=IneligibleReason.NOT_LEADER) for s in segments),
+        end,
         leader_epochs=EPOCHS,
+        log_start_offset=bases[0],
         leader_epoch=0,
-        segments=segments if chosen else tuple(replace(s, reason=IneligibleReason.NOT_LEADER) for s in segments),
         chosen=chosen,
-        owner_is_broker=False,
     )
 
 
@@ -110,7 +105,7 @@ def test_whatever_else_the_plan_says_is_no_hole(held_back: HeldBackPartition | N
 
 def test_what_lies_above_the_log_start_is_missing_and_not_gone() -> None:
     damaged = replace(replica(200), log_start_offset=150)
-    with pytest.raises(CorruptFileError, match=r"100\.\.199 are missing, not gone: its log starts at 150"):
+    with pytest.raises(CorruptFileError, match=r"100\.\.199 are missing, not deleted: its log starts at 150"):
         planned(damaged)
 
 

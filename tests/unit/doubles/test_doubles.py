@@ -20,7 +20,7 @@ from tests.doubles.leftovers import MARK, new_root_entries, processes_left_behin
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.storage_decorators import Fault, FaultyStorage, Lies, LyingStorage, RecordingStorage, SlowStorage
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 # The bundled log directories arrive whole, and a test may write into its copy only.
 

@@ -42,7 +42,7 @@ from tests.doubles.segments import (
     update_of,
 )
 from tests.doubles.storage_decorators import RecordingStorage
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 ORDERS, PAYMENTS = partition_of("orders"), partition_of("payments")
 

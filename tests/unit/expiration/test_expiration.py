@@ -8,9 +8,9 @@ import pytest
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
 from include.tiering.model.retention import DeletionReason, RetentionInput
-from tests.doubles.retention import NOW_MS, ONE_EPOCH, PARTITION, after, named, remote_segment, retention_input
-from tests.doubles.retention import row_of_segments as row
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, STARTED, partition_of, segment_of
+from tests.doubles.slow_expiration import NOW_MS, ONE_EPOCH, PARTITION, after, named, remote_segment, retention_input
+from tests.doubles.slow_expiration import row_of_segments as row
 
 DAY_MS = 86_400_000
 

@@ -19,8 +19,7 @@ from include.tiering.formats.aiven_chunks import (
     encode_sizes,
 )
 from include.tiering.units import GIB, MIB
-from tests.doubles.aiven_reader import decompressed, unpacked
-from tests.doubles.aiven_writer import encoded_sizes
+from tests.doubles.aiven_files import decompressed, encoded_sizes, unpacked
 
 VECTORS = [
     ([1_000_000, 1_000_010, 400_000], "00000003000f424001000a00061a80", "KLUv/SAPeQAAAAAAAwAPQkABAAoABhqA"),

@@ -28,7 +28,8 @@ from include.tiering.formats.record_batch import parse_header
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import Uuid
 from tests.doubles.broker_data import broker_data
-from tests.doubles.metadata_records import (
+from tests.doubles.record_batches import record_batch
+from tests.doubles.tiered_topic import (
     config_record,
     frame,
     metadata_batch,
@@ -37,7 +38,6 @@ from tests.doubles.metadata_records import (
     remove_topic,
     topic_record,
 )
-from tests.doubles.record_batches import record_batch
 
 # Records of the cluster metadata log: golden bytes, what is dropped, what is refused.
 

@@ -18,8 +18,8 @@ from include.tiering.formats.aiven_chunks import compress_frame, decompress_fram
 from include.tiering.formats.record_batch import Codec, append_crc32c, extend_crc32c, rest_crc32c
 from include.tiering.formats.records import MAX_STREAMED_BYTES, Decompressor, PlainStream
 from include.tiering.units import GIB, KIB, MIB
-from tests.doubles.aiven_reader import decompressed
-from tests.doubles.large_batches import compressed
+from tests.doubles.aiven_files import decompressed
+from tests.doubles.many_segments import compressed
 
 # Every codec as Kafka's clients frame it; nothing that claims to be huge becomes huge.
 

@@ -34,7 +34,7 @@ from include.tiering.formats.records import (
 from include.tiering.model.segments import RecordDigest, SeenRecord
 from include.tiering.units import MIB
 from tests.doubles.broker_data import broker_data
-from tests.doubles.large_batches import compressed, with_records, with_zeros
+from tests.doubles.many_segments import compressed, with_records, with_zeros
 from tests.doubles.memory_source import BytesSource
 from tests.doubles.record_batches import data_batch, marker, record, record_batch, with_crc
 

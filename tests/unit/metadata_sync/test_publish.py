@@ -29,7 +29,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic
 from tests.doubles.publication_world import RANGES, PublicationWorld, ignore, orders
 from tests.doubles.segments import DELETE_STARTED, FINISHED, delete, segment_of, update_of
-from tests.doubles.topic_oracle import records_about, require_valid_prefix
+from tests.doubles.tiered_topic import records_about, require_valid_prefix
 
 _PARTITION = orders()
 _CHOSEN = metadata_partition_of(_PARTITION, 3)

@@ -6,9 +6,9 @@ import pytest
 
 from include.tiering.expiration.rules import decide_deletions
 from include.tiering.model.leader_epochs import LeaderEpochs, merged
-from tests.doubles.retention import NOW_MS, after, named, remote_segment, retention_input
-from tests.doubles.retention import row_of_segments as row
 from tests.doubles.segments import DELETE_STARTED, STARTED
+from tests.doubles.slow_expiration import NOW_MS, after, named, remote_segment, retention_input
+from tests.doubles.slow_expiration import row_of_segments as row
 
 # Bugs of Kafka's expiration that were fixed: each named after its ticket, none to be made again.
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from include.tiering.model.histories import Lineage, with_records
 from include.tiering.model.leader_epochs import Contradiction, LeaderEpochEntry, LeaderEpochs, followed, merged
 from tests.doubles.epoch_worlds import MOST_OFFSET, EpochWorld, cut_views, epoch_worlds
-from tests.doubles.retention import remote_segment
+from tests.doubles.slow_expiration import remote_segment
 
 # Which segments belong to the log. Tables: Kafka's tests of the remote log manager (segments within leader epochs,
 # the filter of leader epochs without records).

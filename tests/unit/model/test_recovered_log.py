@@ -36,7 +36,7 @@ from include.tiering.model.recovered_log import (
 )
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from tests.doubles.segments import partition_of, segment_of
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 # Which copies make up a log, of whatever a store may hold.
 

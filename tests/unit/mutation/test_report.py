@@ -1,12 +1,17 @@
-"""What a person and a program read of a run."""
+"""Reports of mutants, and samples of them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mutation.operators import Mutant
+from tests.mutation import sample
+from tests.mutation.operators import Mutant, mutants_of
 from tests.mutation.report import Report
+from tests.mutation.sample import draw
 from tests.mutation.trial import Outcome, Result
+
+# What a person and a program read of a run.
 
 NOTICED, SURVIVED, NOT_RUN = Outcome.NOTICED, Outcome.SURVIVED, Outcome.NOT_RUN
 
@@ -87,3 +92,41 @@ def test_what_no_test_runs_has_no_score() -> None:
 @pytest.mark.parametrize(("outcomes", "score"), [([NOTICED] * 3, 1.0), ([SURVIVED], 0.0), ([NOTICED, SURVIVED], 0.5)])
 def test_the_score_is_the_share_of_the_noticed_among_those_that_ran(outcomes: list[Outcome], score: float) -> None:
     assert Report([result(one) for one in [*outcomes, NOT_RUN]], 10, 1, 1.0).score == score
+
+
+# A sample is drawn by its seed, from all files alike, and holds nothing that is no Python.
+
+FILES = [Path("include/a.py"), Path("include/b.py")]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "a.py").write_text("".join(f"a{number} = {number}\n" for number in range(30)))
+    (tmp_path / "include" / "b.py").write_text("".join(f"b{number} = {number}\n" for number in range(10)))
+    return tmp_path
+
+
+def test_the_same_seed_draws_the_same_mutants_in_the_order_of_the_files(root: Path) -> None:
+    drawn = draw(root, FILES, 8, seed=5)
+    assert (len(set(drawn.mutants)), drawn.possible) == (8, 40)
+    assert drawn == draw(root, reversed(FILES), 8, seed=5)
+    assert [(one.path, one.line) for one in drawn.mutants] == sorted((one.path, one.line) for one in drawn.mutants)
+    assert drawn.mutants != draw(root, FILES, 8, seed=6).mutants
+
+
+def test_more_than_there_are_are_all(root: Path) -> None:
+    assert len(draw(root, FILES, 100, seed=1).mutants) == 40
+    assert len(draw(root, FILES[1:], 100, seed=1).mutants) == 10
+
+
+def test_every_mutant_may_be_drawn(root: Path) -> None:
+    drawn = {one for seed in range(60) for one in draw(root, FILES, 5, seed).mutants}
+    assert len(drawn) == 40
+
+
+def test_what_is_no_python_is_passed_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Mutant("include/a.py", 1, 1, 1, "constant", "0", "(", 5, "a0 = 0")
+    monkeypatch.setattr(sample, "mutants_of", lambda path, source: [broken, *mutants_of(path, source)])
+    drawn = draw(root, FILES[:1], 100, seed=1)
+    assert (len(drawn.mutants), broken in drawn.mutants) == (30, False)

@@ -8,7 +8,6 @@ import pytest
 
 from include.tiering.copying.plan import CopyPlan, HeldBack, HeldBackPartition
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -23,24 +22,22 @@ from include.tiering.operations.readiness import Check, NotReady, PartitionReadi
 from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotasInForce, Scope
 from include.tiering.quotas.topic_quotas import BrokerUsage, MeterKind, TopicMeters, TopicQuotaReport, TopicUsage
 from include.tiering.runs.contract import LeaseHolder, PlannedPartition, PlannedSegment
+from tests.doubles.segments import whole_replica
 
 EPOCHS = LeaderEpochs.of([(0, 0)])
 ORDERS = TopicIdPartition(Uuid(b"1" * 16), 3, "orders")
 ACTIVE = LogSegment(30, 39, 2048, 0, EPOCHS, True, IneligibleReason.ACTIVE)
 ROLLED = LogSegment(0, 29, 4096, 0, EPOCHS, False, None)
-REPLICA = Replica(
-    replica_id=ReplicaId(ORDERS, 1, "dir"),
+REPLICA = whole_replica(
+    ReplicaId(ORDERS, 1, "dir"),
+    (ROLLED, ACTIVE),
+    40,
+    leader_epochs=EPOCHS,
     log_start_offset=5,
-    log_end_offset=40,
     high_watermark=35,
     last_stable_offset=20,
     recovery_point=25,
-    bounds=BoundsQuality.LOWER,
-    leader_epochs=EPOCHS,
     leader_epoch=0,
-    segments=(ROLLED, ACTIVE),
-    chosen=True,
-    owner_is_broker=False,
 )
 PLANNED = PlannedPartition(REPLICA.replica_id, 0.5, (PlannedSegment(0, 29, 1_048_576),))
 CHECKS = (Check("schema", True, True, "at head"),)

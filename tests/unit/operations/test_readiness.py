@@ -22,7 +22,6 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.cluster.contract import PartitionMetadata, TopicMetadata
 from include.tiering.kafka.log_dirs.contract import (
-    BoundsQuality,
     IneligibleReason,
     LogSegment,
     Replica,
@@ -44,7 +43,7 @@ from include.tiering.operations.readiness import (
 from include.tiering.runs.contract import PlannedPartition, PlannedSegment
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.segments.topics import TopicDeletion
-from tests.doubles.segments import segment_of
+from tests.doubles.segments import segment_of, whole_replica
 
 # Checks before a run: what stops it, what it can wait for, what it does without.
 
@@ -113,17 +112,12 @@ def replica(
     owner_is_broker: bool = False,
 ) -> Replica:
     segment = LogSegment(0, 9, 100, 0, EPOCHS, False, reason)
-    return Replica(
-        replica_id=ReplicaId(partition(number, topic), broker_id, "dir"),
-        log_start_offset=0,
-        log_end_offset=10,
-        high_watermark=10,
-        last_stable_offset=10,
-        recovery_point=10,
-        bounds=BoundsQuality.LOWER,
+    return whole_replica(
+        ReplicaId(partition(number, topic), broker_id, "dir"),
+        (segment,),
+        10,
         leader_epochs=EPOCHS,
         leader_epoch=0,
-        segments=(segment,),
         chosen=chosen,
         owner_is_broker=owner_is_broker,
     )

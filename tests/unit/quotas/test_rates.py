@@ -22,7 +22,7 @@ from include.tiering.quotas.shares import CATCH_UP_SECONDS, SLICE_SECONDS, Pacer
 from include.tiering.quotas.topic_quotas import ALPHA, EwmaMeter
 from include.tiering.units import MIB
 from tests.doubles.quotas import NoQuotas
-from tests.doubles.storage_segments import CountingLimiter
+from tests.doubles.stored_log import CountingLimiter
 
 # Golden vectors of the one-minute meter, worked out by hand, and clocks that misbehave.
 

@@ -15,8 +15,7 @@ from include.tiering.segments.contract import SegmentRow
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.partial import Partial
-from tests.doubles.storage_segments import CountingLimiter
-from tests.doubles.stored_log import CopiedPartition, copied_partition
+from tests.doubles.stored_log import CopiedPartition, CountingLimiter, copied_partition
 
 CLIENT = Scope(QuotaKind.FETCH, QuotaLevel.CLIENT, "reports")
 

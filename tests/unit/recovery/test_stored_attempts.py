@@ -29,7 +29,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.doubles.storage_decorators import StorageDecorator
-from tests.doubles.storage_segments import some_segment, some_uuid
+from tests.doubles.stored_log import some_segment, some_uuid
 
 Manifest = dict[str, Any]
 

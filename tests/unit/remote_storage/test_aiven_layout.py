@@ -31,7 +31,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.contract import PlannedObject
 from include.tiering.remote_storage.object_store import checked_key, crc32c_of
-from tests.doubles.storage_segments import some_metadata, some_segment
+from tests.doubles.stored_log import some_metadata, some_segment
 
 LAYOUT = AivenLayout()
 SEGMENT_ID = Uuid(bytes.fromhex("fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0"))

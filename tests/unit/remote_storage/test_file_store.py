@@ -28,7 +28,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import BLOCK_BYTES, BytesSource, OpenUpload, crc32c_of
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from include.tiering.units import GIB, KIB, MIB
-from tests.doubles.storage_segments import some_bytes, some_segment
+from tests.doubles.stored_log import some_bytes, some_segment
 
 
 def opened_name(fd: int) -> str:

@@ -24,7 +24,7 @@ from include.tiering.remote_storage.layouts.local_tiered_storage import STAGING_
 from include.tiering.remote_storage.location import open_listing, open_orphans, open_storage
 from include.tiering.remote_storage.object_store import checked_key
 from include.tiering.remote_storage.orphan_objects import Orphan, OrphanKind
-from tests.doubles.storage_segments import CountingLimiter, some_metadata, some_segment
+from tests.doubles.stored_log import CountingLimiter, some_metadata, some_segment
 
 LAYOUT = LocalTieredStorageLayout()
 NAME = "local_tiered_storage"

@@ -27,7 +27,7 @@ from include.tiering.remote_storage.store_ownership import (
 from tests.doubles.generations import always
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.storage_backdoor import DirectoryBackdoor
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 # The marker, and the gate that asks it.
 

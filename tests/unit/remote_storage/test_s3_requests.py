@@ -40,7 +40,7 @@ from include.tiering.remote_storage.s3.client import (
     was_retried,
 )
 from tests.doubles.memory_source import ShrinkingSource
-from tests.doubles.storage_segments import CountingLimiter, some_bytes
+from tests.doubles.stored_log import CountingLimiter, some_bytes
 
 # The body that paces: blocks, rewinds, errors that end a request at once.
 

@@ -15,7 +15,7 @@ from include.tiering.remote_storage.layouts.aiven import AivenLayout
 from include.tiering.remote_storage.object_store import KeyFailure, ObjectStat, OpenUpload
 from include.tiering.remote_storage.segment_storage import MAX_IN_MEMORY_BYTES, SegmentStorage
 from include.tiering.units import GIB
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 LAYOUT = AivenLayout()
 

@@ -19,11 +19,10 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm, StoredL
 from include.tiering.remote_storage.layouts.key_ring import SegmentCipher, unwrap, wrap
 from include.tiering.remote_storage.object_store import BytesSource, crc32c_of
 from include.tiering.units import MIB
-from tests.doubles.aiven_reader import decompressed, opened, unwrapped
-from tests.doubles.aiven_writer import wrapped_key
+from tests.doubles.aiven_files import decompressed, opened, unwrapped, wrapped_key
 from tests.doubles.key_pairs import key_pair, private_pem, public_pem
 from tests.doubles.record_batches import record_batch
-from tests.doubles.storage_segments import some_bytes, some_segment
+from tests.doubles.stored_log import some_bytes, some_segment
 
 # A log on its way through compression and encryption: what is sent, from which reads, and what stops it.
 

@@ -34,7 +34,7 @@ from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.sample_values import ORDERS_0, SCAN_ERROR, replica
 from tests.doubles.storage_decorators import StorageDecorator
-from tests.doubles.storage_segments import some_segment
+from tests.doubles.stored_log import some_segment
 
 # Suspicions about stored segments are believed only if row and store say so when they are asked again.
 

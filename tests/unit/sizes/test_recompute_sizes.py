@@ -21,7 +21,7 @@ from include.tiering.verification.suites import SIZE_RULES, explain_size
 from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.sample_values import ORDERS_0, ORDERS_1, REPLICA_0, ROLLED, partition_size, replica
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 # Differences are believed only when the counters stood still; partitions that never rest are left for later.
 

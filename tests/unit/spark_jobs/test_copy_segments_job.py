@@ -14,7 +14,7 @@ from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import PlannedSegment, SegmentOutcome, WorkItem
 from spark_jobs.batch import run_once
 from spark_jobs.copying import batch_task, outcome_of, parse_arguments
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 _PARTITION = some_metadata(1).topic_id_partition
 _COPIED = CopiedSegment(some_metadata(1).remote_log_segment_id, 0, 24, size_bytes=100, sent_bytes=130)

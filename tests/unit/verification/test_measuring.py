@@ -33,8 +33,7 @@ from include.tiering.verification.rules import RULES, explain
 from tests.doubles.memory_source import BytesSource
 from tests.doubles.partial import Partial
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.storage_segments import CountingLimiter
-from tests.doubles.stored_log import CopiedPartition, copied_partition
+from tests.doubles.stored_log import CopiedPartition, CountingLimiter, copied_partition
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from include.tiering.verification.verify_partitions import GROUP_PARTITIONS, Par
 from tests.doubles.memory_stores import MemoryMetadata
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.segments import partition_of
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 # A whole partition measured: holes, duplicates, overlaps, falling epochs, what lies outside of the log.
 

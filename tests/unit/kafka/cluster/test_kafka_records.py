@@ -12,7 +12,7 @@ from include.tiering.kafka.cluster import kafka_records
 from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 from include.tiering.model.segments import SeenRecord
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.mock_cluster import MockCluster
+from tests.doubles.observed_cluster import MockCluster
 from tests.doubles.segments import partition_of
 
 PARTITION = partition_of("orders", 2)

@@ -13,7 +13,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.model.segments import Uuid
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.log_dirs import CLUSTER_ID, ORDERS, BrokerLogDir
-from tests.doubles.metadata_records import (
+from tests.doubles.tiered_topic import (
     config_record,
     metadata_batch,
     partition_change,

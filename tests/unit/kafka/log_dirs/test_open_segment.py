@@ -13,8 +13,8 @@ from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.log_dirs import LOG_STARTS, ORDERS, BrokerLogDir, PartitionDirectory
-from tests.doubles.metadata_records import config_record, partition_change, partition_record, remove_topic, topic_record
 from tests.doubles.record_batches import old_batch
+from tests.doubles.tiered_topic import config_record, partition_change, partition_record, remove_topic, topic_record
 
 OTHER_TOPIC = Uuid(b"orders-topic-id1")
 EPOCHS = ((0, 0), (1, 4), (2, 15), (3, 20))

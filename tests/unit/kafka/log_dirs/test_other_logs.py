@@ -23,7 +23,7 @@ from tests.doubles.log_dirs import (
     BrokerLogDir,
     PartitionDirectory,
 )
-from tests.doubles.metadata_records import config_record, partition_record, topic_record
+from tests.doubles.tiered_topic import config_record, partition_record, topic_record
 
 ACTIVE = IneligibleReason.ACTIVE
 OLDER = IneligibleReason.CHECKPOINT_OLDER_THAN_LOG

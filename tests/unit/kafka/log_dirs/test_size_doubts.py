@@ -1,4 +1,4 @@
-"""A size is believed if the batches reach the end of the file and the disk has its bytes."""
+"""Sizes that are not certain, and logs that were compacted at their beginning."""
 
 import os
 from dataclasses import replace
@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 
 from include.tiering.errors import SourceVanishedError
+from include.tiering.formats.log_batches import check_segment
 from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
+from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs import segment_checks
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
 from include.tiering.kafka.log_dirs.rules import MOST_SEGMENT_BYTES, counted_bytes, local_only_bytes, without_doubtful
 from include.tiering.kafka.log_dirs.source import LogDirSource
+from include.tiering.remote_storage.object_store import BytesSource
+from tests.doubles.broker_data import copy_of
 from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
+from tests.doubles.record_batches import record_batch
+
+# A size is believed if the batches reach the end of the file and the disk has its bytes.
 
 MIB = 2**20
 
@@ -148,3 +155,84 @@ class TestCounting:
         (replica,) = source.scan().replicas
         assert replica.segment_bytes == 4096
         assert log.replica.segment_bytes is None
+
+
+# Which segments lack offsets, by their headers: as real compacted cleaners left them, and as nobody does.
+
+
+def test_headers_say_of_every_segment_of_real_brokers_what_reading_it_says(tmp_path: Path) -> None:
+    brokers = copy_of("public", tmp_path, part="stopped")
+    dirs = [LogDirLocation(broker, brokers / f"broker-{broker}") for broker in (1, 2)]
+    source = LogDirSource(dirs, MetadataLog([one.path for one in dirs]))
+    lacking = []
+    for replica in source.scan().replicas:
+        directory = brokers / f"broker-{replica.replica_id.broker_id}" / str(replica.topic_id_partition)
+        for segment in rolled(replica):
+            read = (directory / f"{segment.base_offset:020d}.log").read_bytes()
+            batches = check_segment(
+                BytesSource(read), base_offset=segment.base_offset, end_offset=segment.end_offset, leader_epochs=None
+            )
+            found = source.leading_compacted(replica.replica_id, [segment])
+            assert bool(found) is (batches.first_missing_offset is not None), (directory, segment.base_offset)
+            lacking += [replica.topic_id_partition.topic] if found else []
+    assert set(lacking) == {"state-compacted"}
+
+
+def rolled(replica: Replica) -> list[LogSegment]:
+    return [segment for segment in replica.segments if not segment.active]
+
+
+class CompactedLog:
+    """`orders-0` with rolled segments at 0, 10, 20 and 30, two batches of five in each, and the active one at 40."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        broker = BrokerLogDir(tmp_path / "broker")
+        self.partition = broker.partition()
+        broker.all_current({"orders-0": self.partition.filled(0, 10, 20, 30, 40)})
+        self.source = LogDirSource([LogDirLocation(1, broker.path)], UnknownClusterMetadata(), named_topics=["orders"])
+
+    def leave(self, base: int, *batches: int) -> None:
+        """Only the batches of five that begin at these offsets."""
+        self.partition.segment(base, [record_batch(at, count=5) for at in batches], next_base=base + 10)
+
+    def found(self, *bases: int) -> list[int]:
+        (replica,) = self.source.scan().replicas
+        asked = [segment for segment in rolled(replica) if not bases or segment.base_offset in bases]
+        return [segment.base_offset for segment in self.source.leading_compacted(replica.replica_id, asked)]
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> CompactedLog:
+    return CompactedLog(tmp_path)
+
+
+@pytest.mark.parametrize("left", [(), (15,), (10,)], ids=["all is gone", "the beginning is gone", "the end is gone"])
+def test_what_is_gone_at_either_end_or_all_of_it(compacted: CompactedLog, left: tuple[int, ...]) -> None:
+    compacted.leave(10, *left)
+    assert compacted.found(10) == [10]
+    assert compacted.found() == []
+
+
+def test_one_behind_the_other_up_to_the_first_that_is_whole(compacted: CompactedLog) -> None:
+    for base in (0, 10, 30):
+        compacted.leave(base)
+    assert compacted.found() == [0, 10]
+    assert compacted.found(20, 30) == []
+
+
+def test_a_file_that_ends_inside_of_a_batch_is_damaged_and_not_compacted(compacted: CompactedLog) -> None:
+    path = compacted.partition.file(10, "compacted")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert compacted.found(10) == []
+
+
+def test_batches_beyond_the_end_are_damage(compacted: CompactedLog) -> None:
+    compacted.leave(10, 15, 20)
+    assert compacted.found(10) == []
+
+
+def test_a_segment_that_went_away(compacted: CompactedLog) -> None:
+    (replica,) = compacted.source.scan().replicas
+    compacted.partition.remove_segment(10)
+    with pytest.raises(SourceVanishedError):
+        compacted.source.leading_compacted(replica.replica_id, rolled(replica)[1:])

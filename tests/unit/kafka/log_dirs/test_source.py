@@ -29,8 +29,8 @@ from tests.doubles.log_dirs import (
     RECOVERY_POINTS,
     BrokerLogDir,
 )
-from tests.doubles.metadata_records import partition_record, topic_record
 from tests.doubles.record_batches import old_batch, record_batch
+from tests.doubles.tiered_topic import partition_record, topic_record
 
 HEX = "0123456789abcdef" * 2
 AGAIN = Uuid(b"orders-topic-id1")

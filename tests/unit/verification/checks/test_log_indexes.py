@@ -14,7 +14,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.verification.log_consistency import OffsetIndexEntries, TimeIndexEntries
 from include.tiering.verification.segment_contents import offset_entries, time_entries, transaction_entries
 from tests.doubles.batch_tables import BATCH_BYTES, Batch, batch, shown
-from tests.doubles.storage_segments import some_metadata
+from tests.doubles.stored_log import some_metadata
 
 # Index entries against batches, beside loops that look each entry up among all batches.
 

@@ -12,7 +12,7 @@ from include.tiering.verification import log_batches
 from include.tiering.verification.log_batches import BatchTable, LogWalk
 from include.tiering.verification.segment_contents import LogPart
 from tests.doubles.damages.batches import with_value
-from tests.doubles.large_batches import with_zeros
+from tests.doubles.many_segments import with_zeros
 from tests.doubles.memory_source import BytesSource
 from tests.doubles.record_batches import data_batch, marker, old_batch, record, record_batch, with_crc
 

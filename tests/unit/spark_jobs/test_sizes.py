@@ -1,13 +1,17 @@
-"""A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up."""
+"""The job of sizes, and histories of sizes."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from spark_jobs.sizes import READ_RANGES, attempt, parse_arguments
 from spark_jobs.sizes_history import append_run
+
+# A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up.
 
 DAY_MS = 86_400_000
 NOON_MS = 20_000 * DAY_MS + DAY_MS // 2
@@ -100,3 +104,27 @@ def test_a_recount_without_segments_is_an_empty_run(tmp_path: Path) -> None:
     pq.write_table(pa.table({"topic": pa.array([], pa.string())}), empty / "part-0.parquet")
     written = append_run(tmp_path / "history", empty, NOON_MS, keep_days=10)
     assert pq.read_table(written).num_rows == 0
+
+
+# The arguments of the size job, and an output that cannot be written.
+
+
+def test_ranges_have_a_default_and_are_read():
+    assert parse_arguments(["--output", "d"]).ranges == READ_RANGES
+    assert parse_arguments(["--output", "d", "--ranges", "1"]).ranges == 1
+
+
+@pytest.mark.parametrize("ranges", ["0", "-1", "many"])
+def test_unusable_ranges_are_a_usage_error(ranges: str):
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(["--output", "d", f"--ranges={ranges}"])
+    assert ended.value.code == 2
+
+
+def test_an_output_that_cannot_be_written_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    options = parse_arguments(["--output", str(tmp_path / "file" / "sizes")])
+    no_session: Any = None
+    refused = attempt(no_session, options)
+    assert refused["exit_code"] == 2
+    assert str(tmp_path / "file" / "sizes") in refused["error"]

@@ -1,6 +1,4 @@
-"""kill -9 of the publisher at each of its steps, 54 times in all, on a real broker's metadata topic; some die while
-their request is on its way. tests/chaos has the same on a topic in files.
-"""
+"""Publication to a real metadata topic: outages and kills."""
 
 from pathlib import Path
 
@@ -9,8 +7,10 @@ import pytest
 from include.tiering.clock import SystemClock
 from include.tiering.database.engine import open_engine
 from include.tiering.database.migrations import upgrade
+from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from include.tiering.metadata_sync.publish import PublishStep
+from tests.contract.metadata_topic_contract import values_of
 from tests.doubles.copy_process import worker_template
 from tests.doubles.kafka_lab.cluster import client_configuration, kafka_cluster
 from tests.doubles.kafka_lab.skipping import require_kafka
@@ -19,7 +19,33 @@ from tests.doubles.publish_worker import IN_FLIGHT
 from tests.doubles.publisher_kills import PARTITION, RANGES, Kills
 from tests.doubles.segments import delete
 
+# The metadata topic while its broker dies and comes back.
+
 pytestmark = pytest.mark.kafka
+
+
+def test_a_broker_that_stops_is_told_and_found_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    require_kafka()
+    with kafka_cluster(tmp_path_factory.mktemp("kafka")) as cluster:
+        cluster.create_topic("metadata", partitions=1)
+        with KafkaMetadataTopic(client_configuration(cluster.bootstrap), topic="metadata", timeout_ms=3_000) as topic:
+            assert topic.append(0, b"a") == 0
+            assert values_of(topic, 0, 0, 1) == [(0, b"a")]
+            cluster.broker.kill()
+            with pytest.raises(MetadataTopicUnavailableError):
+                topic.append(0, b"lost")
+            with pytest.raises(MetadataTopicUnavailableError):
+                topic.offsets(0)
+            with pytest.raises(MetadataTopicUnavailableError):
+                topic.partition_count()
+            cluster.broker.start()
+        with KafkaMetadataTopic(client_configuration(cluster.bootstrap), topic="metadata", timeout_ms=60_000) as topic:
+            assert topic.append(0, b"b") == 1
+            assert values_of(topic, 0, 0, 2) == [(0, b"a"), (1, b"b")]
+
+
+# kill -9 of the publisher at each of its steps, 54 times in all, on a real broker's metadata topic; some die while
+# their request is on its way. tests/chaos has the same on a topic in files.
 
 SETTLE_MS = 10_000
 

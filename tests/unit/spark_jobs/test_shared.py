@@ -1,0 +1,174 @@
+"""What the jobs share: partitions of work, one attempt, the watch over the driver, measured segments."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from include.tiering.errors import SettingError
+from include.tiering.model.segments import Depth, RemoteLogSegmentId
+from include.tiering.verification.measures import SegmentMeasure
+from include.tiering.verification.verify_segments import ToMeasure
+from spark_jobs.batch import require_single_attempt
+from spark_jobs.shared import ORPHANED_EXIT_CODE, ParentWatch, ancestors
+from spark_jobs.verification_measures import measure_from_json, measure_to_json, spread
+from tests.doubles.patience import PATIENCE_SECONDS, eventually
+from tests.doubles.segments import partition_of, uuid
+
+# The watch sees a lost parent and a lost grandparent, waits out the grace, and leaves everybody else alone.
+
+
+class Family:
+    def __init__(self) -> None:
+        self.ids = (20, 10)
+        self.left_with: list[int] = []
+        self.has_left = threading.Event()
+
+    def ancestors(self) -> tuple[int, ...]:
+        return self.ids
+
+    def leave(self, code: int) -> None:
+        self.left_with.append(code)
+        self.has_left.set()
+
+
+def test_nothing_happens_while_the_parents_live() -> None:
+    family = Family()
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave) as watch:
+        assert watch.parents_alive()
+    assert family.left_with == []
+
+
+def test_a_lost_parent_ends_the_process() -> None:
+    family = Family()
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave) as watch:
+        family.ids = (1, 0)
+        assert not watch.parents_alive()
+        assert family.has_left.wait(PATIENCE_SECONDS)
+    assert family.left_with == [ORPHANED_EXIT_CODE]
+
+
+def test_a_lost_grandparent_ends_the_process() -> None:
+    family = Family()
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave):
+        family.ids = (20, 1)
+        assert family.has_left.wait(PATIENCE_SECONDS)
+
+
+def test_work_that_stops_by_itself_within_the_grace_is_not_cut() -> None:
+    family = Family()
+    with ParentWatch(read_ancestors=family.ancestors, leave=family.leave, grace_seconds=60):
+        family.ids = (1, 0)
+    assert family.left_with == []
+
+
+def test_ancestors_are_the_parent_and_its_parent() -> None:
+    program = "from spark_jobs.shared import ancestors; print(*ancestors())"
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert tuple(map(int, child.stdout.split())) == (os.getpid(), os.getppid())
+    assert ancestors(1) == (os.getppid(),)
+
+
+def test_a_real_process_ends_soon_after_its_parent() -> None:
+    orphan = (
+        "import os, time\nfrom spark_jobs.shared import ParentWatch\n"
+        "with ParentWatch():\n print(os.getpid(), flush=True)\n time.sleep(600)"
+    )
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        started.kill()
+        eventually(lambda: not _is_alive(pid), "the orphan ends")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# Spark may run the one task of a job once, or the job refuses.
+
+_RIGHT = {"spark.task.maxFailures": "1", "spark.master": "local[2]"}
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        _RIGHT,
+        {**_RIGHT, "spark.speculation": "false"},
+        {**_RIGHT, "spark.master": "local[2,1]"},
+        {**_RIGHT, "spark.master": "local[*]"},
+        {**_RIGHT, "spark.master": "spark://127.0.0.1:7077"},
+        {"spark.task.maxFailures": "1"},
+    ],
+)
+def test_one_attempt_is_accepted(conf: dict[str, str]) -> None:
+    require_single_attempt(conf.get)
+
+
+@pytest.mark.parametrize(
+    ("conf", "named"),
+    [
+        ({**_RIGHT, "spark.speculation": "true"}, "spark.speculation"),
+        ({"spark.master": "local[2]"}, "4 \\(Spark's default\\)"),
+        ({**_RIGHT, "spark.task.maxFailures": "2"}, "spark.task.maxFailures is 2"),
+        ({**_RIGHT, "spark.master": "local[2, 4]"}, "allows 4 attempts"),
+        ({**_RIGHT, "spark.master": "local[*,2]"}, "allows 2 attempts"),
+    ],
+)
+def test_more_than_one_attempt_is_refused_by_name(conf: dict[str, str], named: str) -> None:
+    with pytest.raises(SettingError, match=named):
+        require_single_attempt(conf.get)
+
+
+# Shares of a group: everything once, evenly by bytes, in order.
+
+
+def to_measure(number: int, planned_bytes: int) -> ToMeasure:
+    return ToMeasure(RemoteLogSegmentId(partition_of(), uuid(number)), None, Depth.DEEP, planned_bytes)
+
+
+@given(st.lists(st.integers(1, 10**9), max_size=60), st.integers(1, 12))
+def test_everything_is_in_one_share_and_no_share_carries_much_more(sizes: list[int], tasks: int) -> None:
+    wanted = [to_measure(*numbered) for numbered in enumerate(sizes)]
+    shares = spread(wanted, tasks)
+    assert sorted((one for share in shares for one in share), key=wanted.index) == wanted
+    assert len(shares) == min(tasks, len(wanted))
+    for share in shares:
+        assert [wanted.index(one) for one in share] == sorted(wanted.index(one) for one in share)
+    loads = [sum(one.planned_bytes for one in share) for share in shares]
+    if len(wanted) >= tasks:
+        assert max(loads) - min(loads) <= max(sizes)
+
+
+# Measures between a task and the driver.
+
+
+def measure() -> SegmentMeasure:
+    """Every number another one, as large as any."""
+    numbers: dict[str, Any] = {
+        field.name: 2**62 + place
+        for place, field in enumerate(dataclasses.fields(SegmentMeasure))
+        if field.default is dataclasses.MISSING
+    }
+    texts = {"topic": "orders \u2028 \x00", "topic_id": "t", "segment_id": "s"}
+    return SegmentMeasure(**numbers | texts)
+
+
+def test_a_measure_comes_back_as_it_was() -> None:
+    for sent in (
+        measure(),
+        dataclasses.replace(measure(), depth=Depth.DEEP, bytes_read=7, remarks=(("a", 'say "b"'), ("c", ""))),
+        dataclasses.replace(measure(), log_crc32c=None, missing_offsets=None),
+    ):
+        assert measure_from_json(measure_to_json(sent)) == sent

@@ -1,1 +1,1 @@
-"""Reading files that belong to a running broker: their names, and opening them without harm to either side."""
+"""Segments in the log directories of running brokers, read without disturbing the brokers."""

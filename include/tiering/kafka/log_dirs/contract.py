@@ -53,17 +53,17 @@ class IneligibleReason(Reason):
     STALE_LOG_DIR = "stale-log-dir", "log directory does not agree with the leader", True
     HIGH_WATERMARK_ABOVE_LOG_END = (
         "high-watermark-above-log-end",
-        "high watermark above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
+        "high watermark above the log's end: the checkpoint belongs to another log, or the log's end is missing",
         True,
     )
     RECOVERY_POINT_ABOVE_LOG_END = (
         "recovery-point-above-log-end",
-        "recovery point above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
+        "recovery point above the log's end: the checkpoint belongs to another log, or the log's end is missing",
         True,
     )
     LOG_START_ABOVE_LOG_END = (
         "log-start-above-log-end",
-        "log start offset above the log's end: the checkpoint belongs to another log of this name, or the end of the log is missing",
+        "log start offset above the log's end: the checkpoint belongs to another log, or the log's end is missing",
         True,
     )
     CHECKPOINT_OLDER_THAN_LOG = (
@@ -110,7 +110,7 @@ class LogSegment:
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
     (base - 1 if it is empty). `size_bytes` is the valid length of the `.log` (an active segment may be preallocated).
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
-    `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, also if another
+    `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, even if another
     reason applies first.
     """
 

@@ -1,14 +1,14 @@
 """The directories of one or several brokers: log directories, and the partition directories in them.
 
-**Log directories**: whose they are, and what their checkpoints say. One is believed only after its `meta.properties`:
-it must name the broker that the user named, the cluster that all the others name, and a directory id that no other has.
-Checkpoints lag behind the broker (seconds to a minute), so what they say is a lower bound. They are read by the names
-of partitions: whether an offset is of the log that has the name now is asked in `bounds`.
+**Log directories**: their owner and their checkpoints. A log directory is used only after its `meta.properties` was
+checked: it must name the broker of the setting, the same cluster as the other directories, and a directory id that no
+other directory has. Checkpoints lag behind the broker (seconds to a minute), so their offsets are lower bounds. They
+are stored by partition name; `found_replica` decides whether an offset belongs to the log that has the name now.
 
-**Partition directories**: what lies in one by names and sizes alone, and its small files as values.
-`replica_directory` finds the one of a replica again, by its ids.
+**Partition directories**: names and sizes of the files in them, and the contents of the small ones.
+`replica_directory` opens the directory of a replica by its ids.
 
-Broken bytes become an error that names their file (`in_file`).
+Bytes that cannot be parsed become an error with the path of their file (`in_file`).
 """
 
 import os
@@ -62,14 +62,14 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 CLEANED: Final = "cleaner-offset-checkpoint"
 MAX_SNAPSHOT_BYTES: Final = 64 * MIB
-"""More than a million producers."""
+"""Enough for more than a million producers."""
 
 OffsetsByPartition = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirLocation:
-    """A log directory as the user names it; `broker_id` None = whatever its meta.properties says."""
+    """A log directory as configured; if `broker_id` is None, the broker in its meta.properties is used."""
 
     broker_id: int | None
     path: Path
@@ -77,7 +77,7 @@ class LogDirLocation:
 
 @dataclass(frozen=True, slots=True)
 class DirIdentity:
-    """Whose directory it is. `directory_id` is the path where meta.properties has none (brokers before 3.7)."""
+    """The owner of a log directory. `directory_id` is the path if meta.properties has none (brokers before 3.7)."""
 
     path: str
     cluster_id: str
@@ -87,7 +87,7 @@ class DirIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Offsets by (topic, partition), and when the broker wrote them: the time of the file, ns; 0 without a file."""
+    """Offsets by (topic, partition), and the file's modification time in ns; 0 without a file."""
 
     offsets: OffsetsByPartition = field(default_factory=dict)
     written_ns: int = 0
@@ -95,7 +95,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """High watermarks, log starts, recovery points, and first uncleaned offsets."""
+    """The checkpoint files of a log directory; `cleaned` has the first offsets that are not cleaned."""
 
     high_watermarks: Checkpoint
     log_starts: Checkpoint
@@ -104,11 +104,11 @@ class Checkpoints:
 
 
 def identify(log_dir: LogDirLocation) -> DirIdentity:
-    """Whose directory this is.
+    """Return the owner of a log directory.
 
     Raises:
-        SourceError: it or its meta.properties cannot be read here; the message names the host.
-        ClusterMetadataError: it is another broker's than the user said.
+        SourceError: it or its meta.properties cannot be read on this host; the message names the host.
+        ClusterMetadataError: it belongs to another broker than the configured one.
     """
     path = str(log_dir.path)
     with open_root(path) as root:
@@ -123,7 +123,7 @@ def identify(log_dir: LogDirLocation) -> DirIdentity:
 
 
 def open_root(path: str) -> BrokerDirectory:
-    """Raises SourceError with the host in its message: it may be there elsewhere."""
+    """Open a log directory. Raises SourceError with the host, because the directory may exist on another host."""
     try:
         return BrokerDirectory.open(path)
     except SourceError as error:
@@ -131,13 +131,15 @@ def open_root(path: str) -> BrokerDirectory:
 
 
 def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], cluster_id: str | None) -> None:
-    """Whether this directory may be read beside the others, which were accepted before it.
+    """Require that a directory belongs to the cluster of the directories accepted before, and has an id of its own.
 
     Args:
-        cluster_id: of the cluster metadata; None = unknown, then the others' cluster counts.
+        identity: the directory.
+        others: the directories accepted before.
+        cluster_id: the id in the cluster metadata; None if unknown, then the cluster of the others is required.
 
     Raises:
-        ClusterMetadataError: another cluster, or another directory has its id.
+        ClusterMetadataError: it belongs to another cluster, or another directory has its id.
     """
     where = printable(identity.path)
     for other in others:
@@ -154,7 +156,7 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
 def identified_dirs(
     log_dirs: Iterable[LogDirLocation], cluster_id: str | None
 ) -> list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]]:
-    """Each directory in the order given: whose it is, or why it may not be read."""
+    """Return each directory in the given order, with its owner or the reason why it must not be read."""
     found: list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]] = []
     seen: list[DirIdentity] = []
     for log_dir in log_dirs:
@@ -169,7 +171,7 @@ def identified_dirs(
 
 
 def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Checkpoints:
-    """A damaged checkpoint is reported, and says nothing about any partition."""
+    """Read all checkpoints. A damaged one is reported to `on_error` and counts as empty."""
 
     def read(name: str) -> Checkpoint:
         try:
@@ -182,7 +184,7 @@ def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], No
 
 
 def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
-    """Empty if there is none. Raises SourceError: unreadable or broken."""
+    """Return a checkpoint, empty if the file is missing. Raises SourceError if it is unreadable or damaged."""
     try:
         with root.file(name) as file, in_file(file.path):
             return Checkpoint(parse_offset_checkpoint(file.read_all(MAX_CHECKPOINT_BYTES)), file.status.st_mtime_ns)
@@ -192,10 +194,9 @@ def read_checkpoint(root: BrokerDirectory, name: str) -> Checkpoint:
 
 @contextmanager
 def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
-    """Turn a FormatError into a CorruptFileError of `path`; positions count from `offset_bytes` of the
-    file.
+    """Turn a FormatError into a CorruptFileError of `path`; `offset_bytes` is added to its position.
 
-    An OldMagicError passes: such bytes are not damaged.
+    An OldMagicError is not changed: such bytes are not damaged.
     """
     try:
         yield
@@ -206,21 +207,18 @@ def in_file(path: str, offset_bytes: int = 0) -> Iterator[None]:
 
 
 def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
-    """Whose log directory this is.
-
-    Raises:
-        SourceError: the file is missing, unreadable or broken.
-    """
+    """Return the contents of meta.properties. Raises SourceError if the file is missing, unreadable or damaged."""
     data = root.read(META_PROPERTIES, MAX_META_PROPERTIES_BYTES)
     with in_file(root.path_of(META_PROPERTIES)):
         return checkpoints.parse_meta_properties(data)
 
 
 def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
-    """The last entry of an index that is not all zero; None if there is none.
+    """Return the last entry of an index that is not all zero; None if there is none.
 
-    An active segment's index is preallocated: ten megabytes, nearly all zero. Entries never fall and zeros come only at
-    the end, so the last entry is found by halving. What a damaged file answers is for the caller to verify.
+    The index of an active segment is preallocated: ten megabytes, nearly all zero. Entries ascend, and zeros come only
+    after them, so a binary search finds the last entry. The caller must check the entry, because the file may be
+    damaged.
     """
     zeros = bytes(entry_bytes)
     low, high = 0, file.size_bytes // entry_bytes
@@ -239,7 +237,7 @@ def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
 
 
 class Tail:
-    """A `ByteSource` that begins at `start` of another."""
+    """A `ByteSource` over the bytes of a file from `start` on."""
 
     def __init__(self, file: BrokerFile, start: int) -> None:
         self._file = file
@@ -265,10 +263,11 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`logs` ascend by base offset, there is at least one; `offsets` has the offsets in the names of each kind.
+    """The files of a partition directory.
 
-    `refused` are names that should be files and are something else, `lost` the base offsets of segments whose `.log` is
-    missing beside its indexes; each was reported.
+    `logs` has at least one entry and ascends by base offset. `offsets` has the offsets in the file names by kind.
+    `refused` are segment file names that are not regular files, and `lost` are base offsets of segments whose indexes
+    exist but whose `.log` does not; each of them was reported.
     """
 
     logs: tuple[LogFile, ...]
@@ -285,10 +284,12 @@ class Listing:
 
 
 def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Listing:
-    """Names on their way in or out are left out; hostile ones are reported and left out.
+    """List the files of a partition.
+
+    Temporary names and names of deleted files are left out. Names that no broker writes are reported and left out.
 
     Raises:
-        SourceVanishedError: a `.log` or the directory went away meanwhile: list again.
+        SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.
         CorruptFileError: there is no `.log`.
     """
     offsets: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
@@ -327,7 +328,7 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
 def _orphans(
     directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
 ) -> dict[int, SourceError]:
-    """Indexes without a `.log`. While a segment is made or deleted it looks like this too: each is looked at again."""
+    """Find indexes without a `.log`; each is checked again, as segments being created or deleted look the same."""
     lost: dict[int, SourceError] = {}
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         for offset in sorted(offsets[kind] - sizes.keys()):
@@ -345,30 +346,30 @@ def _not_a_file(directory: BrokerDirectory, entry: os.DirEntry[str]) -> SourceEr
 
 
 def read_topic_id(directory: BrokerDirectory) -> Uuid:
-    """Raises SourceError: no readable `partition.metadata`."""
+    """Return the topic id. Raises SourceError without a readable `partition.metadata`."""
     data = directory.read(PARTITION_METADATA, MAX_PARTITION_METADATA_BYTES)
     with in_file(directory.path_of(PARTITION_METADATA)):
         return checkpoints.parse_partition_metadata(data)
 
 
 def begun_ns(directory: BrokerDirectory) -> int:
-    """When the broker wrote `partition.metadata`, which it does once, as it makes the log.
+    """Return the modification time of `partition.metadata` in ns; the broker writes it once, when it creates the log.
 
     Raises:
-        SourceVanishedError: it is gone.
+        SourceVanishedError: the file does not exist.
     """
     return directory.stat(PARTITION_METADATA).st_mtime_ns
 
 
 def read_leader_epochs(directory: BrokerDirectory) -> LeaderEpochs:
-    """Raises SourceError: no readable `leader-epoch-checkpoint`."""
+    """Return the leader epochs. Raises SourceError without a readable `leader-epoch-checkpoint`."""
     data = directory.read(LEADER_EPOCH_CHECKPOINT, MAX_CHECKPOINT_BYTES)
     with in_file(directory.path_of(LEADER_EPOCH_CHECKPOINT)):
         return checkpoints.parse_leader_epochs(data)
 
 
 def read_snapshot(directory: BrokerDirectory, offset: int) -> tuple[ProducerEntry, ...]:
-    """Raises SourceError: no readable producer snapshot of this offset."""
+    """Return the producer entries. Raises SourceError without a readable producer snapshot of this offset."""
     name = offset_file(offset, FileKind.PRODUCER_SNAPSHOT)
     data = directory.read(name, MAX_SNAPSHOT_BYTES)
     with in_file(directory.path_of(name)):
@@ -377,16 +378,20 @@ def read_snapshot(directory: BrokerDirectory, offset: int) -> tuple[ProducerEntr
 
 @contextmanager
 def replica_directory(identities: Iterable[DirIdentity], replica_id: ReplicaId) -> Iterator[BrokerDirectory]:
-    """`identities` are those of all log directories that may be read.
+    """Open the partition directory of a replica.
+
+    Args:
+        identities: all log directories that may be read.
+        replica_id: the replica.
 
     Raises:
-        SourceVanishedError: it is gone, or the directory belongs to another topic id.
+        SourceVanishedError: it does not exist, or it belongs to another topic id.
         SourceError: it cannot be read.
     """
     partition, where = replica_id.topic_id_partition, (replica_id.broker_id, replica_id.directory_id)
     found = next((identity for identity in identities if (identity.broker_id, identity.directory_id) == where), None)
     if found is None:
-        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}")
+        raise SourceVanishedError(str(replica_id), f"no readable log directory has id {replica_id.directory_id}")
     with open_root(found.path) as root, root.directory(str(partition)) as directory:
         topic_id = read_topic_id(directory)
         if topic_id != partition.topic_id:

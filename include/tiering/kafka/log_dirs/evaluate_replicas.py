@@ -1,6 +1,6 @@
-"""Found replicas and cluster metadata together: which segments are eligible, and the reason where not. Pure.
+"""Combine found replicas with cluster metadata: which segments are eligible, and why the others are not. Pure.
 
-Of the replicas of a partition a copy may read the leader's, in the directory that the cluster says.
+Of the replicas of a partition, a copy may read the leader's, in the directory that the cluster metadata assigns.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,16 +28,16 @@ from include.tiering.kafka.log_dirs.rules import Candidate, ReplicaBounds, is_re
 from include.tiering.model.segments import TopicIdPartition, Uuid
 
 Retention = Callable[[TopicMetadata | None], int | None]
-"""The timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
+"""Returns the timestamp (ms, exclusive) below which a topic's segments are past retention; None = keep for ever."""
 
 
 def no_retention(_topic: TopicMetadata | None) -> None:
-    """For topics whose retention is not the broker's."""
+    """Return None: the brokers' retention does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the cluster metadata says of a partition: its leader (None = unknown), and why nobody may copy it, if so."""
+    """The leader of a partition in the cluster metadata, None if unknown, and why the partition may not be copied."""
 
     leader: int | None
     leader_epoch: int | None
@@ -47,9 +47,10 @@ class Ownership:
 def ownership(
     partition: TopicIdPartition, cluster_metadata: ClusterMetadata | None, *, named: bool, cleaned: bool
 ) -> Ownership:
-    """`cluster_metadata` None: it could not be read, and nobody's word stands in for them.
+    """Read leader and refusal of a partition from the cluster metadata.
 
-    A removal must be seen; absence alone says nothing.
+    If the metadata could not be read (None), naming a topic does not allow its copy. A topic counts as removed only if
+    a record of the removal or another topic of the same name exists.
     """
     topic = cluster_metadata.topic(partition.topic_id) if cluster_metadata else None
     partition_metadata = topic.partitions.get(partition.partition) if topic else None
@@ -72,13 +73,14 @@ def ownership(
 NEVER_COPIED: Final = frozenset(
     {IneligibleReason.INTERNAL_TOPIC, IneligibleReason.COMPACTED, IneligibleReason.TOPIC_REMOVED}
 )
-"""Of such a topic nothing is ever copied: what is wrong with its files keeps nothing."""
+"""Topics with these reasons are never copied, so damage of their files prevents no copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedReplicas:
-    """All replicas of one partition. `errors` say why the bounds of one cannot be had and what is wrong with its files,
-    `notes` what is wrong where nothing will be read.
+    """All replicas of one partition.
+
+    `errors` are unknown bounds of replicas and damage of their files. `notes` are damage of files that no copy reads.
     """
 
     replicas: list[Replica]
@@ -95,17 +97,23 @@ def evaluate(
     retention: Retention,
     recorded: RecordedName = nothing_recorded,
 ) -> EvaluatedReplicas:
-    """`replicas` are all that were found of one partition of one topic id; `cluster_metadata` None: it could
-    not be read.
+    """Evaluate the replicas of one partition.
 
-    `offsets`: what leaders said before the replicas were read; None: nobody is asked, and bounds are lower ones.
+    Args:
+        replicas: all replicas that were found of one partition of one topic id.
+        cluster_metadata: None if it could not be read.
+        offsets: the leaders' offsets, requested before the replicas were read; None without a connection to brokers,
+            then bounds are lower bounds.
+        named_topics: topics that may be copied without metadata.
+        retention: see `Retention`.
+        recorded: see `RecordedName`.
     """
     topic_id = replicas[0].topic_id_partition.topic_id
     topic = cluster_metadata.topic(topic_id) if cluster_metadata else None
     known = known_name(topic_id, topic, recorded)
     misnamed = find_misnamed(replicas, known)
     rest = [replica for replica in replicas if replica not in misnamed]
-    partition = min(rest or replicas, key=lambda one: one.state is not DirectoryState.LIVE).topic_id_partition
+    partition = min(rest or replicas, key=lambda replica: replica.state is not DirectoryState.LIVE).topic_id_partition
     partition_metadata = topic.partitions.get(partition.partition) if topic else None
     cleaned = any(replica.cleaned for replica in rest)
     was_compacted = cleaned or (topic is not None and topic.is_compacted)
@@ -118,25 +126,27 @@ def evaluate(
         for replica in replicas
     ]
     leader_is_read = owned.leader is not None and owned.leader >= 0 and any(reason is None for _, reason in accepted)
-    errors: list[ScanError] = [misnamed_error(one, known) for one in misnamed if one.state is DirectoryState.LIVE]
+    errors: list[ScanError] = [
+        misnamed_error(replica, known) for replica in misnamed if replica.state is DirectoryState.LIVE
+    ]
     notes: list[ScanError] = []
     for replica, reason in zip(replicas, (reason for _, reason in accepted), strict=True):
         is_not_read = reason is not None and (leader_is_read or replica.state is not DirectoryState.LIVE)
         into = notes if is_not_read or owned.refusal in NEVER_COPIED else errors
         into += [*replica.errors, *([] if was_compacted else _lacking_offsets(replica))]
-    errors += scan_errors(one for one, reason in accepted if (owned.refusal or reason) is None)
+    errors += scan_errors(with_bounds for with_bounds, reason in accepted if (owned.refusal or reason) is None)
     return EvaluatedReplicas(
         [
             _evaluated(
-                one,
+                with_bounds,
                 topic,
                 partition_metadata,
-                reason if one.found in misnamed else owned.refusal or reason or one.refusal,
+                reason if with_bounds.found in misnamed else owned.refusal or reason or with_bounds.refusal,
                 reason is None,
                 retention,
                 was_compacted=was_compacted,
             )
-            for one, reason in accepted
+            for with_bounds, reason in accepted
         ],
         errors,
         notes,
@@ -144,11 +154,13 @@ def evaluate(
 
 
 def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
-    """Whether a replica of which nothing could be read keeps nothing: its topic is never copied, or another broker
-    leads its partition, whose replica is among the `evaluated` ones.
+    """Return whether an unreadable replica prevents no copy.
+
+    This holds if its topic is never copied, or if another broker leads its partition and that broker's replica is among
+    the `evaluated` ones.
 
     Raises:
-        ClusterMetadataError: nothing can be asked just now.
+        ClusterMetadataError: the metadata cannot be read at present.
     """
     name = unread.name
     if name.state is not DirectoryState.LIVE:
@@ -160,11 +172,11 @@ def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadat
     if topic is None or partition is None or partition.leader in (-1, unread.identity.broker_id):
         return False
     read = TopicIdPartition(topic.topic_id, name.partition, name.topic)
-    return any(one.chosen and one.topic_id_partition == read for one in evaluated)
+    return any(replica.chosen and replica.topic_id_partition == read for replica in evaluated)
 
 
 def _named(cluster_metadata: ClusterMetadata | None, name: str) -> TopicMetadata | None:
-    """None if nothing may be asked about it."""
+    """Return the topic of this name; None if its metadata may not be read."""
     try:
         return None if cluster_metadata is None else cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
@@ -268,17 +280,17 @@ def _candidate(found: FoundSegment, has_leader_epoch: bool, *, was_compacted: bo
 
 
 _RESERVED_DIRECTORY_IDS: Final = 100
-"""Ids below this number say that a directory is not assigned, lost or changing."""
+"""Ids below this number mean that a directory is unassigned, lost or migrating (Kafka's DirectoryId)."""
 
 
 def refusals(
     replicas: Sequence[FoundReplica], partition_metadata: PartitionMetadata | None
 ) -> list[IneligibleReason | None]:
-    """For each replica of one partition why it may not be read; None for at most one of them.
+    """Return for each replica of a partition why it may not be read; None for at most one of them.
 
-    Where a broker holds the partition in two directories, the directory id decides, else all of them are refused.
-    The leader is the one of the metadata. Without a leader (a stopped cluster) or without metadata it is the replica
-    with the highest (last leader epoch, log end offset), ties by replica order.
+    If a broker holds the partition in two directories, the assigned directory id decides; without one both are refused.
+    The leader is that of the metadata. Without a leader (a stopped cluster) or without metadata it is the replica with
+    the highest (last leader epoch, log end offset); ties are resolved by the order of replicas.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
     accepted = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
@@ -311,7 +323,7 @@ def _own_reason(
 
 
 def _assigned_directory(partition_metadata: PartitionMetadata | None, broker_id: int) -> Uuid | None:
-    """None if the metadata does not say."""
+    """Return the id of the directory that is assigned on a broker; None if the metadata does not have it."""
     if (
         partition_metadata is None
         or len(partition_metadata.directories) != len(partition_metadata.replicas)

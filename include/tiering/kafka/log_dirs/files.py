@@ -1,22 +1,22 @@
-"""The files that a running broker owns: their names, and opening and reading them without harm to either side.
+"""The files of a running broker: their names, and how to open and read them without disturbing the broker.
 
-A name is believed only if it is one that a broker writes:
+Only names that a broker writes are accepted:
 
     <topic>-<partition>                          live replica, split at the last '-'
-    <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be cut short
-    <topic>-<partition>.<32 hex digits>-stray    the broker must not own it
+    <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be shortened
+    <topic>-<partition>.<32 hex digits>-stray    not assigned to this broker any more
     <topic>-<partition>.<32 hex digits>-future   being moved here from another directory
     <offset, 20 digits>.<kind>                   a file of a partition directory
-    <any of these>.deleted|.cleaned|.swap|.tmp   on its way out, or not there yet: never read
+    <any of these>.deleted|.cleaned|.swap|.tmp   being deleted or written: never read
 
-Read only, and nothing is followed: a symbolic link, a pipe or a device in a log directory is refused, also if it is
-swapped in while we look, because every name is opened relative to a directory that is held open. Every failure of the
-operating system becomes a `SourceError` with the path.
+Access is read-only and follows no link. A symbolic link, a pipe or a device in a log directory is refused, also if it
+replaces a file during a scan, because every name is opened relative to a directory that is held open. Every error of
+the operating system becomes a `SourceError` with the path.
 
-Files that are read in bulk leave the page cache as it was: what is not in it when a file is opened is dropped when it
-is closed. In between it stays, as a segment is read twice, to check it and to send it. What producers and consumers had
-in memory stays there in any case. Linux tells what is in memory from 6.5 on (cachestat), to those who own the file or
-may write it; where it does not, everything is dropped.
+Files that are read in bulk leave the page cache as it was: ranges that are not cached when a file is opened are dropped
+when it is closed. Until then they stay cached, because a segment is read twice: to check it and to send it. Pages that
+producers and consumers had in the cache stay there, as far as Linux reports them: from 6.5 on (cachestat), to the owner
+of a file and to users that may write it. Otherwise all pages are dropped.
 
 Source of the names: Kafka's LogFileUtils and UnifiedLog.
 """
@@ -61,7 +61,7 @@ _PLAIN: Final = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
 
 class DirectoryState(StrEnum):
-    """What a partition directory's name says about it."""
+    """The state of a partition directory, from its name."""
 
     LIVE = "live"
     DELETE = "delete"
@@ -85,7 +85,7 @@ LOG_SUFFIX: Final = f".{FileKind.LOG}"
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectoryName:
-    """`topic` may be cut short unless the state is LIVE."""
+    """A parsed directory name. `topic` may be shortened unless the state is LIVE."""
 
     topic: str
     partition: int
@@ -93,7 +93,7 @@ class PartitionDirectoryName:
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """None if no broker names a partition directory like this."""
+    """Parse a directory name; None if it is not the name of a partition directory."""
     suffix = _SUFFIX.search(name)
     plain = _PARTITION.fullmatch(name[: suffix.start()] if suffix else name)
     if plain is None or not is_legal_topic_name(plain["topic"]):
@@ -106,7 +106,7 @@ def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
 
 
 def parse_offset_file(name: str) -> tuple[int, FileKind] | None:
-    """Offset and kind of ``<20 digits>.<kind>``; None for every other name."""
+    """Parse ``<20 digits>.<kind>`` into offset and kind; None for every other name."""
     digits, kind = name[:20], _KINDS.get(name[21:])
     if kind is None or name[20] != "." or not (digits.isascii() and digits.isdigit()):
         return None
@@ -119,14 +119,14 @@ def offset_file(offset: int, kind: FileKind) -> str:
 
 
 def is_passing(name: str) -> bool:
-    """On its way out (deleted, cleaned, swapped) or half written."""
+    """Return whether the suffix marks a file that is being deleted, swapped in, or written."""
     return name.endswith(_PASSING_SUFFIXES)
 
 
 def is_harmless(name: str) -> bool:
-    """A name that may lie in a partition directory without meaning anything to us.
+    """Return whether a name that is not a segment's file may be ignored in a partition directory.
 
-    Not harmless: characters that no broker uses, and a name that claims to be a segment's file but has no offset.
+    Not harmless are characters that no broker uses, and names with a segment file's suffix but without an offset.
     """
     return _PLAIN.fullmatch(name) is not None and name.rpartition(".")[2] not in _KINDS
 
@@ -137,7 +137,7 @@ _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class BrokerDirectory:
-    """A directory held open: all names are looked up in it, whatever its path leads to meanwhile."""
+    """A directory held open. Names are looked up in it, even if its path leads elsewhere in the meantime."""
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -146,21 +146,21 @@ class BrokerDirectory:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """A root that the user named; it may be a symbolic link.
+        """Open a configured log directory; the path itself may be a symbolic link.
 
         Raises:
-            SourceVanishedError: no such directory.
-            SourceUnreadableError: not a directory, or not readable here.
+            SourceVanishedError: there is no such directory.
+            SourceUnreadableError: it is not a directory, or not readable on this host.
         """
         with _translated(path):
             return cls(os.open(path, _DIRECTORY_FLAGS), path)
 
     def directory(self, name: str) -> "BrokerDirectory":
-        """A directory in this one.
+        """Open a directory in this one.
 
         Raises:
-            HostileNameError: a symbolic link.
-            SourceError: gone, or not a readable directory.
+            HostileNameError: it is a symbolic link.
+            SourceError: it does not exist, or is not a readable directory.
         """
         path = self.path_of(name)
         try:
@@ -169,12 +169,12 @@ class BrokerDirectory:
             raise self._refusal(name, error) from error
 
     def file(self, name: str, *, bulk: bool = False) -> "BrokerFile":
-        """A regular file in this directory; `bulk` announces that all of it will be read in order.
+        """Open a regular file in this directory; `bulk` announces that all of it will be read in order.
 
         Raises:
-            HostileNameError: a symbolic link.
-            SourceVanishedError: no such file.
-            SourceUnreadableError: not a regular file, or not readable here.
+            HostileNameError: it is a symbolic link.
+            SourceVanishedError: there is no such file.
+            SourceUnreadableError: it is not a regular file, or not readable on this host.
         """
         try:
             fd = os.open(name, _FILE_FLAGS, dir_fd=self._fd)
@@ -187,17 +187,17 @@ class BrokerDirectory:
             raise
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """The whole of a small file.
+        """Read a small file completely.
 
         Raises:
             CorruptFileError: it has more than `max_bytes`.
-            SourceError: as `file` says.
+            SourceError: as for `file`.
         """
         with self.file(name) as file:
             return file.read_all(max_bytes)
 
     def entries(self) -> list[os.DirEntry[str]]:
-        """What is in the directory, in no order.
+        """List the directory, in no particular order.
 
         Raises:
             SourceError: it cannot be listed.
@@ -206,14 +206,14 @@ class BrokerDirectory:
             return list(listing)
 
     def stat(self, name: str) -> os.stat_result:
-        """Of the name itself, a link is not followed. Raises SourceVanishedError if it is gone."""
+        """Return the status of a name without following links. Raises SourceVanishedError if it does not exist."""
         try:
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         except OSError as error:
             raise _typed(self.path_of(name), error) from error
 
     def has(self, name: str) -> bool:
-        """Whether there is anything of this name."""
+        """Return whether the name exists."""
         try:
             self.stat(name)
         except SourceVanishedError:
@@ -221,7 +221,7 @@ class BrokerDirectory:
         return True
 
     def identity(self) -> tuple[int, int]:
-        """Device and inode of the directory that is held open."""
+        """Return device and inode of the open directory."""
         if self._identity is None:
             found = os.fstat(self._fd)
             self._identity = found.st_dev, found.st_ino
@@ -242,7 +242,7 @@ class BrokerDirectory:
         self.close()
 
     def _refusal(self, name: str, error: OSError) -> SourceError:
-        """A refused link looks like "too many links" or "not a directory": ask again to call it by its name."""
+        """Refused links fail with ELOOP or ENOTDIR; the status of the name tells whether it is a link."""
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             with contextlib.suppress(OSError):
                 if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
@@ -269,11 +269,11 @@ class BrokerFile:
         return self.status.st_size
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """As the `ByteSource` contract says: short only at the end.
+        """Implement `ByteSource`: fewer bytes are read only at the end.
 
         Raises:
-            SourceChangedError: the file is shorter than it was when opened.
-            SourceUnreadableError: an I/O error.
+            SourceChangedError: the file is shorter than when it was opened.
+            SourceUnreadableError: an I/O error occurred.
         """
         wanted = min(len(buffer), self.size_bytes - position)
         done = 0
@@ -288,16 +288,16 @@ class BrokerFile:
         return max(done, 0)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """`size` bytes from `position` on, fewer at the end. The caller answers for the size."""
+        """Read `size` bytes from `position` on, fewer at the end. The caller must limit the size."""
         buffer = bytearray(max(0, min(size, self.size_bytes - position)))
         self.read_into(position, memoryview(buffer))
         return bytes(buffer)
 
     def read_all(self, max_bytes: int) -> bytes:
-        """Raises CorruptFileError if the file has more than `max_bytes`."""
+        """Read the whole file. Raises CorruptFileError if it has more than `max_bytes`."""
         if self.size_bytes > max_bytes:
             raise CorruptFileError(
-                self.path, f"{self.size_bytes} bytes, at most {max_bytes} make sense here", max_bytes
+                self.path, f"{self.size_bytes} bytes, at most {max_bytes} are allowed here", max_bytes
             )
         return self.read_at(0, self.size_bytes)
 
@@ -336,9 +336,9 @@ def _typed(path: str, error: OSError, position: int | None = None) -> SourceErro
 
 _BLOCK_BYTES: Final = MIB
 _MOST_BYTES: Final = 4 * GIB
-"""No segment is larger than an int32 of bytes and one batch; of what pretends to be, the rest stays in memory."""
+"""No segment is larger than 2 GiB and one batch. Of a larger file, only this many bytes are dropped from the cache."""
 _CACHESTAT: Final = 451
-"""The number of the system call, the same on every architecture that Python is built for."""
+"""The number of the system call, the same on every architecture that Python supports."""
 
 
 class _Range(ctypes.Structure):
@@ -346,7 +346,7 @@ class _Range(ctypes.Structure):
 
 
 class _Pages(ctypes.Structure):
-    """Counts of `struct cachestat`."""
+    """The counts of `struct cachestat`."""
 
     _fields_ = tuple(
         (name, ctypes.c_uint64) for name in ("cached", "dirty", "written_back", "dropped", "recently_dropped")
@@ -357,7 +357,7 @@ _libc: Final = ctypes.CDLL(None)
 
 
 def cold_ranges(fd: int, size_bytes: int) -> Sequence[tuple[int, int]]:
-    """(position, bytes) of each run of MiBs of which nothing is in memory; of all of them where nobody can tell."""
+    """Return (position, bytes) of each run of uncached MiBs; all MiBs if the kernel does not report the cache."""
     positions = range(0, min(size_bytes, _MOST_BYTES), _BLOCK_BYTES)
     cold = []
     for is_cold, run in groupby(positions, key=lambda position: _is_cold(fd, position)):
@@ -368,13 +368,13 @@ def cold_ranges(fd: int, size_bytes: int) -> Sequence[tuple[int, int]]:
 
 
 def drop(fd: int, ranges: Sequence[tuple[int, int]]) -> None:
-    """Ask the page cache to forget these."""
+    """Drop these ranges from the page cache."""
     for position, size_bytes in ranges:
         os.posix_fadvise(fd, position, size_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def _is_cold(fd: int, position: int) -> bool:
     pages = _Pages()
-    asked = ctypes.byref(_Range(position, _BLOCK_BYTES))
-    is_known = _libc.syscall(_CACHESTAT, fd, asked, ctypes.byref(pages), 0) == 0
+    block = ctypes.byref(_Range(position, _BLOCK_BYTES))
+    is_known = _libc.syscall(_CACHESTAT, fd, block, ctypes.byref(pages), 0) == 0
     return not is_known or pages.cached == 0

@@ -260,7 +260,7 @@ def times_are_kept(begun_ns: int, written_ms: Iterable[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """The offsets in the checkpoints that belong to this log; None without an entry, or if it must not be used (`doubt`)."""
+    """The checkpointed offsets of this log; None without an entry, or if the entry must not be used (see `doubt`)."""
 
     high_watermark: int | None
     log_start: int | None

@@ -221,7 +221,9 @@ def find_unfinished_transactions(
     found = transactions_below(directory, listing, high_watermark=high_watermark, on_error=_ignore)
     return [
         UnfinishedTransaction(
-            transaction.producer_id, transaction.first_offset, _timestamp_at(directory, listing, transaction.first_offset)
+            producer_id=transaction.producer_id,
+            first_offset=transaction.first_offset,
+            since_ms=_timestamp_at(directory, listing, transaction.first_offset),
         )
         for transaction in found.open
     ]

@@ -1,8 +1,8 @@
-"""Replicas read as they are now: all in one log directory, or one of them. Damage of one never hides another.
+"""Read all replicas of a log directory, or one of them. Damage of one replica never hides another.
 
-What concerns one segment is reported and marks that segment; what makes a whole replica meaningless (no topic id, no
-`.log`, the directory itself) is raised. The leader's directory is read once more where a follower's, which was read
-later, seems to be ahead of it.
+An error of one segment is reported and marks that segment. An error that makes the whole replica unusable (no topic
+id, no `.log`, an unreadable directory) is raised. The leader's directory is read again if a follower's directory, which
+was read later, is ahead of it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -62,13 +62,14 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
 _ATTEMPTS: Final = 3
-"""So often a partition is listed when files vanish between listing and opening."""
+"""How often a partition is listed if files vanish between listing and opening."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirReader:
-    """Reads the replicas of the log directory `root`, which is `identity`'s; what is wrong with the directory itself
-    goes to `on_error`.
+    """Read the replicas of the log directory `root`, which belongs to `identity`.
+
+    Errors of the log directory itself go to `on_error`.
     """
 
     root: BrokerDirectory
@@ -85,11 +86,11 @@ class DirReader:
         on_error: Callable[[SourceError], None],
         known: KnownTimestamps | None = None,
     ) -> "DirReader":
-        """Reads the checkpoints first: what is listed later can only be newer than they are."""
+        """Read the checkpoints before anything is listed, so that no listing is older than they are."""
         return cls(root, identity, read_checkpoints(root, on_error), on_error, known or KnownTimestamps())
 
     def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica | UnreadReplica]:
-        """Those whose topic matches a pattern, in the order of directory names.
+        """Read the replicas whose topic matches a pattern, in the order of directory names.
 
         Raises:
             SourceError: the log directory cannot be listed.
@@ -101,12 +102,12 @@ class DirReader:
             try:
                 yield self._read(entry.name, name, deep)[0]
             except SourceError as error:
-                # A replica on its way out may go at any time.
+                # A replica that is being deleted may vanish at any time.
                 if name.state is DirectoryState.LIVE or not isinstance(error, SourceVanishedError):
                     yield UnreadReplica(self.identity, name, self._error_of(error, name))
 
     def replica(self, directory_name: str, name: PartitionDirectoryName, *, deep: bool = False) -> FoundReplica:
-        """One replica. If a file vanishes meanwhile, all of it is read again. Its errors go to `on_error` as well.
+        """Read one replica, and again if a file vanishes meanwhile. Its errors also go to `on_error`.
 
         Raises:
             SourceError: it cannot be read.
@@ -138,7 +139,7 @@ class DirReader:
         return scan_error(error, self.identity.path, f"{name.topic}-{name.partition}")
 
     def _partition_name(self, entry: DirEntry[str]) -> PartitionDirectoryName | None:
-        """None for what holds no replica; names that no broker writes, or that are no directory, are reported."""
+        """Return None for an entry that holds no replica; report names that no broker writes, and non-directories."""
         path = self.root.path_of(entry.name)
         name = parse_partition_directory(entry.name)
         if entry.is_dir(follow_symlinks=False):
@@ -157,10 +158,12 @@ class DirReader:
 def with_leader_read_last(
     group: Sequence[FoundReplica], cluster_metadata: ClusterMetadata, known: KnownTimestamps, *, deep: bool
 ) -> Sequence[FoundReplica]:
-    """The replicas of one partition in the same order. A follower that is ahead of the leader now is so in truth.
+    """Return the replicas of a partition in the same order, with the leader's read again if a follower is ahead of it.
+
+    A follower that is still ahead is really so, because the leader's directory was then read last.
 
     Raises:
-        ClusterMetadataError: nothing may be asked about the topic.
+        ClusterMetadataError: the topic's metadata may not be read.
     """
     partition = group[0].topic_id_partition
     topic = cluster_metadata.topic(partition.topic_id)
@@ -172,7 +175,7 @@ def with_leader_read_last(
 
 
 def _read_again(found: FoundReplica, known: KnownTimestamps, *, deep: bool) -> FoundReplica:
-    """As it was found, if it cannot be read now."""
+    """Read a replica again; return it unchanged if it cannot be read."""
     partition = found.topic_id_partition
     name = PartitionDirectoryName(partition.topic, partition.partition, found.state)
     with suppress(SourceError), open_root(found.identity.path) as root:
@@ -183,7 +186,7 @@ def _read_again(found: FoundReplica, known: KnownTimestamps, *, deep: bool) -> F
 
 
 def _ignore(_error: SourceError) -> None:
-    """What is wrong with the replica is kept with it; what is wrong with the directory was said before."""
+    """Ignore an error: the replica has its errors, and those of the log directory were reported before."""
 
 
 OnError = Callable[[SourceError], None]
@@ -191,9 +194,9 @@ OnError = Callable[[SourceError], None]
 
 @dataclass(frozen=True, slots=True)
 class PartitionReader:
-    """Reads partition directories of one log directory.
+    """Read partition directories of one log directory.
 
-    `deep`: check every batch of every segment as a copy would, instead of names, sizes, indexes and the log's end.
+    With `deep`, every batch of every segment is checked as by a copy; otherwise names, sizes, indexes and log ends.
     """
 
     root: BrokerDirectory
@@ -204,7 +207,7 @@ class PartitionReader:
     known: KnownTimestamps
 
     def read(self, directory_name: str, name: PartitionDirectoryName) -> FoundReplica:
-        """Raises SourceError: the replica cannot be read, or is going away."""
+        """Read one replica. Raises SourceError if it cannot be read or is being deleted."""
         with self.root.directory(directory_name) as directory:
             topic_id_partition = TopicIdPartition(read_topic_id(directory), name.partition, name.topic)
             listing = list_partition(directory, self.on_error)
@@ -258,7 +261,7 @@ class PartitionReader:
         listing: Listing,
         epochs: LeaderEpochs,
     ) -> FoundReplica:
-        """Names and sizes only: nothing of it will ever be read."""
+        """Return names and sizes only, because a directory that is not live is never read for a copy."""
         segments = tuple(
             FoundSegment(
                 base_offset=log.base_offset,
@@ -317,7 +320,7 @@ class PartitionReader:
             return replace(found, is_corrupt=True)
         end = tail.end
         if tail.indexed_offset is not None and tail.indexed_offset >= end.log_end_offset:
-            what = f"its index knows {tail.indexed_offset}"
+            what = f"but its index has {tail.indexed_offset}"
             self._report_short_log(directory, log, end.valid_bytes, end.log_end_offset, what)
         return replace(
             found,
@@ -330,7 +333,10 @@ class PartitionReader:
     def _checkpointed_offsets(
         self, directory: BrokerDirectory, listing: Listing, active: FoundSegment, key: tuple[str, int]
     ) -> CheckpointedOffsets:
-        """Checkpoints may lag, so a log that ends before what they say lost something, or they speak of another log."""
+        """Select the offsets of this log, and report a log that ends below them.
+
+        Checkpoints may lag but never lead, so such a log lost records, or the offsets belong to another log.
+        """
         begun = begun_ns(directory)
         kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
         is_damaged = active.is_corrupt or active.is_old_magic
@@ -341,12 +347,12 @@ class PartitionReader:
             None if is_damaged else active.next_base_offset,
         )
         if checkpointed.above_log_end is not None:
-            what = f"the broker's checkpoints know {checkpointed.above_log_end}"
+            what = f"but the broker's checkpoints have {checkpointed.above_log_end}"
             self._report_short_log(directory, listing.active, active.size_bytes, active.next_base_offset, what)
         return checkpointed
 
     def _has_predecessor(self, topic: str, partition: int) -> bool:
-        """Whether an older log of this name lies beside it, on its way out. Names that were cut short do not count."""
+        """Return whether an older log of this name is still being deleted. Shortened names do not count."""
         parsed = (parse_partition_directory(entry.name) for entry in self.root.entries())
         leaving = (DirectoryState.DELETE, DirectoryState.STRAY)
         return any(
@@ -355,19 +361,21 @@ class PartitionReader:
         )
 
     def _report_short_log(
-        self, directory: BrokerDirectory, log: LogFile, position: int, log_end_offset: int, known: str
+        self, directory: BrokerDirectory, log: LogFile, position: int, log_end_offset: int, evidence: str
     ) -> None:
         path = directory.path_of(offset_file(log.base_offset, FileKind.LOG))
-        self.on_error(CorruptFileError(path, f"the log ends at offset {log_end_offset}, {known}", position))
+        self.on_error(CorruptFileError(path, f"the log ends at offset {log_end_offset}, {evidence}", position))
 
     def _log_start(self, directory: BrokerDirectory, listing: Listing, epochs: LeaderEpochs, checkpoint: int) -> int:
-        """The checkpoint lags up to a minute and leaves out what the first file says; the epochs are cut at once. A
-        segment whose `.log` is missing beside its indexes was not deleted by a broker: the log may start there.
+        """Find the log start from the checkpoint, the first file and the leader epochs.
 
-        Epochs that begin above the first batch mean a raised log start only if that batch has an epoch itself: a log
-        that was begun by an old broker has none there. Epochs that begin with the first batch, behind where its file
-        begins, are those of a replica that was fetched after a log cleaner had taken all before: the log starts where
-        it did.
+        The checkpoint lags up to a minute, and has no entry if the log starts at its first file. Leader epochs are
+        truncated immediately. A broker does not delete a `.log` and leave its indexes, so the log may start at such a
+        segment.
+
+        Epochs that begin above the first batch mean a raised log start only if that batch has an epoch: batches of old
+        brokers have none. Epochs that begin at the first batch, above the base offset of its file, are those of a
+        replica that was fetched after a log cleaner had removed all earlier records: then the log start was not raised.
         """
         first = listing.logs[0]
         log_start = max(checkpoint, min([first.base_offset, *listing.lost]))

@@ -1,14 +1,14 @@
-"""The rolled segments of a partition: by names, sizes and the last time index entry, or every batch of them.
+"""Read the rolled segments of a partition, by names, sizes and the last time index entry, or batch by batch.
 
-`SegmentFiles` are the files of one segment, opened together, and the check of all of them. Whether the indexes belong
-to their `.log` is checked on the spot: some dozen entries, spread evenly.
+`SegmentFiles` holds the files of one segment open and checks all of them. Whether the indexes belong to their `.log`
+is checked by samples: up to `_SPOT_CHECKS` entries, spread evenly.
 
-- An offset index entry is right if a batch begins at its position and not above its offset: then a scan from there
-  meets every record from that offset on. (Brokers before 4.x index whole appends, so the offset may lie in a later
-  batch.)
-- The last time index entry is right if the batch that holds its offset has its timestamp as the largest.
-- The transaction index must know every aborted transaction whose begin and ABORT marker are known: without it, readers
-  that ask for committed records would get aborted ones.
+- An offset index entry is correct if a batch with a base offset not above the entry's offset begins at its position:
+  then a scan from there finds every record from that offset on. (Brokers before 4.x index whole appends, so the offset
+  may lie in a later batch.)
+- The last time index entry is correct if the batch that holds its offset has its timestamp as the largest.
+- The transaction index must have every aborted transaction whose begin and ABORT marker are known. Otherwise consumers
+  with read_committed would get aborted records.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,8 +40,10 @@ _MOST_KNOWN: Final = 10_000
 
 
 class KnownTimestamps:
-    """Largest timestamps of rolled segments, which do not change: who copies one segment after another reads a replica
-    again for each. A segment is known by its directory's inode, base offset, size and modification time.
+    """Cache the largest timestamps of rolled segments, which do not change.
+
+    A copy reads the replica again for each of its segments. The key is the directory's inode and the segment's base
+    offset, size and modification time.
     """
 
     def __init__(self) -> None:
@@ -66,11 +68,13 @@ def read_rolled_segments(
     on_error: Callable[[SourceError], None],
     known: KnownTimestamps,
 ) -> list[FoundSegment]:
-    """What is wrong with one segment is reported and marks it as corrupt; whether one that lacks offsets is, is not
-    decided here.
+    """Read all rolled segments of a partition.
+
+    A segment with an error is reported and marked as corrupt. Whether a segment that lacks offsets is corrupt is
+    decided later, with the topic's configs.
 
     Raises:
-        SourceVanishedError: a file went away since it was listed: list again.
+        SourceVanishedError: a file was removed after it was listed; the caller may list again.
     """
     rolled = []
     for log, successor in pairwise(listing.logs):
@@ -83,7 +87,7 @@ def read_rolled_segments(
             has_producer_snapshot=listing.has(FileKind.PRODUCER_SNAPSHOT, successor.base_offset),
         )
         try:
-            if _is_refused(listing, found) or _is_followed_by_a_lost_one(listing, found):
+            if _is_refused(listing, found) or _precedes_lost_segment(listing, found):
                 found = replace(found, is_corrupt=True)
             elif log.size_bytes == 0:
                 _check_names(directory, listing, log)
@@ -105,7 +109,7 @@ def read_rolled_segments(
 
 
 def _is_refused(listing: Listing, found: FoundSegment) -> bool:
-    """One of its names is not a file; that was reported when the directory was listed."""
+    """Return whether a name of the segment is not a regular file; the listing reported that."""
     if not listing.refused:
         return False
     names = [offset_file(found.base_offset, kind) for kind in _SEGMENT_KINDS]
@@ -113,8 +117,8 @@ def _is_refused(listing: Listing, found: FoundSegment) -> bool:
     return not listing.refused.isdisjoint(names)
 
 
-def _is_followed_by_a_lost_one(listing: Listing, found: FoundSegment) -> bool:
-    """Then its successor's base offset is not known, and so not its end; that was reported as well."""
+def _precedes_lost_segment(listing: Listing, found: FoundSegment) -> bool:
+    """Return whether the next segment lacks its `.log`, so that the end of this one is unknown; it was reported."""
     return any(found.base_offset < lost < found.next_base_offset for lost in listing.lost)
 
 
@@ -130,7 +134,7 @@ def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: Lea
 
 
 def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
-    """An index that is missing beside a `.log` that is still there is damage; else the segment is being deleted."""
+    """Require both indexes. If the `.log` is missing as well, the segment is being deleted and not damaged."""
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         if not listing.has(kind, log.base_offset):
             directory.stat(offset_file(log.base_offset, FileKind.LOG))
@@ -138,7 +142,7 @@ def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> 
 
 
 def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
-    """The last time index entry; without entries that of the batches, else the file's own time, as brokers do."""
+    """As brokers do, use the last time index entry, otherwise the batches, otherwise the file's modification time."""
     with directory.file(offset_file(log.base_offset, FileKind.TIME_INDEX)) as index, in_file(index.path):
         check_length(index.size_bytes, indexes.TIME_ENTRY_BYTES)
         if index.size_bytes:
@@ -153,12 +157,15 @@ def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
 
 
 _MARKER_BYTES: Final = HEADER_SIZE + 10
-"""The least that an ABORT marker takes in the `.log`."""
+"""The minimal size of an ABORT marker in the `.log`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """What the files hold, indexes trimmed. `max_timestamp_ms` is that of the batches, else the `.log`'s own time."""
+    """The contents of the files with trimmed indexes.
+
+    `max_timestamp_ms` is the largest timestamp of the batches, or the modification time of the `.log` without one.
+    """
 
     batches: CheckedBatches
     max_timestamp_ms: int
@@ -171,10 +178,10 @@ class CheckedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFiles:
-    """Held open, so that a delete cannot take them away. `next_base_offset` is the successor's base offset.
+    """The files of a segment, held open so that they stay readable when they are deleted.
 
-    `producer_snapshot` is the one at the segment's end, which is copied; `base_snapshot`, at its start, only helps to
-    check and is no part of the segment.
+    `next_base_offset` is the successor's base offset. `producer_snapshot` is the snapshot at the segment's end, which
+    is copied. `base_snapshot` is the one at its start; it is only used for checks and is not part of the segment.
     """
 
     base_offset: int
@@ -189,10 +196,10 @@ class SegmentFiles:
     @classmethod
     @contextmanager
     def open(cls, directory: BrokerDirectory, base_offset: int, next_base_offset: int) -> Iterator[Self]:
-        """Transaction index and snapshots may be absent.
+        """Open all files of a segment; transaction index and snapshots may be absent.
 
         Raises:
-            SourceVanishedError: the segment is gone.
+            SourceVanishedError: the segment does not exist.
             SourceError: one of its files cannot be opened.
         """
         with ExitStack() as stack:
@@ -225,7 +232,7 @@ class SegmentFiles:
 
     @property
     def all(self) -> tuple[BrokerFile, ...]:
-        """Those that are copied."""
+        """The files that are copied."""
         every = (self.log, self.offset_index, self.time_index, self.transaction_index, self.producer_snapshot)
         return tuple(file for file in every if file is not None)
 
@@ -233,9 +240,9 @@ class SegmentFiles:
         """Read every batch and every index.
 
         Raises:
-            CorruptFileError: with file and position of the first rule that broke.
-            OldMagicError: a batch of magic 0 or 1.
-            SourceError: as the files raise.
+            CorruptFileError: a check failed; the error has the file and position of the first failure.
+            OldMagicError: a batch has magic 0 or 1.
+            SourceError: a file cannot be read.
         """
         base_offset, end_offset, log_bytes = self.base_offset, self.next_base_offset - 1, self.log.size_bytes
         batches = self._check_log(leader_epochs)
@@ -275,7 +282,7 @@ class SegmentFiles:
         return batches
 
     def _check_transactions(self, batches: CheckedBatches) -> tuple[bytes | None, int]:
-        """Trimmed bytes and number of the aborted transactions; None if the broker wrote no such index."""
+        """Return the trimmed index (None without one) and the number of aborted transactions."""
         path = f"{self.log.path.removesuffix(FileKind.LOG)}{FileKind.TRANSACTION_INDEX}"
         data, entries = None, indexes.parse_transaction_index(b"")
         if self.transaction_index is not None:
@@ -293,7 +300,7 @@ class SegmentFiles:
         return data, len(entries)
 
     def _producers_before(self) -> tuple[ProducerEntry, ...]:
-        """At the segment's start, as far as that is known: transactions that began there are then checked too."""
+        """Return the producers at the segment's start, if known, to check transactions that began before it."""
         if self.base_snapshot is None:
             return ()
         try:
@@ -314,7 +321,7 @@ _SPOT_CHECKS: Final = 32
 
 
 def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:
-    """Raises CorruptFileError at the first checked entry that points to a wrong place."""
+    """Check samples of the entries. Raises CorruptFileError at the first one with a wrong position."""
     for number in _spread(len(index)):
         offset, position = int(index.offsets[number]), int(index.positions[number])
         try:
@@ -323,12 +330,12 @@ def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str
             base_offset = None
         if base_offset is None or not index.base_offset <= base_offset <= offset:
             what = "no batch" if base_offset is None else f"the batch of offset {base_offset}"
-            message = f"entry {number} says that offset {offset} is at byte {position}, where {what} begins"
+            message = f"entry {number} has offset {offset} at byte {position}, where {what} begins"
             raise CorruptFileError(index_path, message, number * indexes.OFFSET_ENTRY_BYTES)
 
 
 def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetIndex, index_path: str) -> None:
-    """Raises CorruptFileError if the last entry does not speak of this log. `offsets` was checked before."""
+    """Check the last entry. Raises CorruptFileError if it does not match the log. `offsets` was checked before."""
     if not len(index):
         return
     offset, timestamp_ms = int(index.offsets[-1]), index.largest_timestamp_ms
@@ -337,14 +344,17 @@ def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetInde
             if batch.header.max_timestamp == timestamp_ms:
                 return
             break
-    message = f"last entry says that offset {offset} has timestamp {timestamp_ms}, its batch does not"
+    message = f"the last entry has timestamp {timestamp_ms} for offset {offset}, but the batch there does not"
     raise CorruptFileError(index_path, message, (len(index) - 1) * indexes.TIME_ENTRY_BYTES)
 
 
 def spot_check_transaction_index(
     log: BrokerFile, entries: Iterable[AbortedTxn], before: Iterable[ProducerEntry], index_path: str
 ) -> None:
-    """Raises CorruptFileError if an aborted transaction is missing. `before`: the producers at the segment's start."""
+    """Check that no aborted transaction is missing; raises CorruptFileError otherwise.
+
+    `before` are the producers at the segment's start.
+    """
     known = {(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries}
     for producer_id, first_offset, last_offset, _ in open_transactions(before, iter_headers(log)).aborted:
         if (producer_id, first_offset, last_offset) not in known:
@@ -353,7 +363,7 @@ def spot_check_transaction_index(
 
 
 def _spread(count: int) -> range | list[int]:
-    """Numbers of at most `_SPOT_CHECKS` entries out of `count`, first and last among them."""
+    """Return at most `_SPOT_CHECKS` indexes below `count`, including the first and the last."""
     if count <= _SPOT_CHECKS:
         return range(count)
     return [number * (count - 1) // (_SPOT_CHECKS - 1) for number in range(_SPOT_CHECKS)]

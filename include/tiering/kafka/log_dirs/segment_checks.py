@@ -28,8 +28,8 @@ _BLOCK_BYTES: Final = 512
 """Unit of `st_blocks`, independent of the file system's block size."""
 _SPARSE_BYTES: Final = MIB
 _SPARSE_SHARE: Final = 8
-"""A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of it
-is. A file system's compression saves less than that.
+"""A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of
+it is. A file system's compression saves less than that.
 """
 
 

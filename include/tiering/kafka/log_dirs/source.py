@@ -1,6 +1,7 @@
 """`LogSource` over the log directories of one or several brokers of one cluster.
 
-The brokers are asked about what lies there before any of it is read, by the names of the partitions' directories alone.
+Offsets are requested from the leaders before any partition directory is read. The partitions to request are known from
+the names of their directories.
 """
 
 import threading
@@ -68,23 +69,24 @@ _UNKNOWN_PATH: Final = "topic facts"
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """A replica and the log directory that it was found in."""
+    """A replica and the log directory that holds it."""
 
     log_dir: LogDirLocation
     found: FoundReplica
 
 
 class LogDirSource:
-    """Replicas in brokers' log directories. Any thread may ask.
+    """Replicas in brokers' log directories. Thread-safe.
 
     Args:
-        log_dirs: directories of one cluster, each once. They are first touched by a call.
-        cluster_metadata: of the same cluster; every call refreshes it.
-        named_topics: exact names of topics that may be copied although no metadata is known about them.
-        retention: what is past the retention that will apply to a topic; by default nothing is.
-        recorded: names of archived topics; asked for those alone that the cluster metadata does not know.
-        brokers: of the same cluster, asked for exact offsets; None: bounds are what checkpoints show. While they do not
-            answer, every call raises BrokersUnavailableError: bounds never turn into lower ones by themselves.
+        log_dirs: directories of one cluster, each once. The constructor does not access them.
+        cluster_metadata: metadata of the same cluster; every call refreshes it.
+        named_topics: exact names of topics that may be copied although the cluster metadata does not know them.
+        retention: returns the timestamp below which segments of a topic are past retention; by default none are.
+        recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
+            know.
+        brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call raises
+            BrokersUnavailableError; checkpoints never replace their offsets. None: bounds come from checkpoints.
 
     Raises:
         SettingError: a directory is given twice.
@@ -122,7 +124,7 @@ class LogDirSource:
             groups: dict[tuple[Uuid, int], list[FoundReplica]] = defaultdict(list)
             unread: list[UnreadReplica] = []
             identified = identified_dirs(self._log_dirs, cluster_id)
-            identities = [one for _, one in identified if isinstance(one, DirIdentity)]
+            identities = [identity for _, identity in identified if isinstance(identity, DirIdentity)]
             offsets = offsets_of_live(self._brokers, cluster_metadata, identities, topics)
             for log_dir, identity in identified:
                 if not isinstance(identity, DirIdentity):
@@ -139,13 +141,15 @@ class LogDirSource:
                 self._evaluate_or_report(group, cluster_metadata, offsets, errors, recorded, deep=deep)
                 for group in groups.values()
             ]
-            errors += [error for one in evaluated for error in one.errors]
-            notes = [error for one in evaluated for error in one.notes]
+            errors += [error for partition in evaluated for error in partition.errors]
+            notes = [error for partition in evaluated for error in partition.notes]
             replicas = sorted(
-                (replica for one in evaluated for replica in one.replicas), key=lambda one: one.replica_id.order
+                (replica for partition in evaluated for replica in partition.replicas),
+                key=lambda replica: replica.replica_id.order,
             )
-            for replica in unread:
-                (notes if is_note(replica, replicas, cluster_metadata) else errors).append(replica.error)
+            for unread_replica in unread:
+                into = notes if is_note(unread_replica, replicas, cluster_metadata) else errors
+                into.append(unread_replica.error)
             return ScanReport(cluster_id, tuple(replicas), tuple(errors), tuple(notes))
 
     def replica(self, replica_id: ReplicaId) -> Replica:
@@ -159,7 +163,8 @@ class LogDirSource:
         return find_leading_compacted(self._identities(), replica_id, segments)
 
     def _identities(self) -> Iterator[DirIdentity]:
-        return (one for _, one in identified_dirs(self._log_dirs, None) if isinstance(one, DirIdentity))
+        identified = identified_dirs(self._log_dirs, None)
+        return (identity for _, identity in identified if isinstance(identity, DirIdentity))
 
     def unfinished_transactions(self, replica_id: ReplicaId) -> Sequence[UnfinishedTransaction]:
         with self._cluster_metadata_lock:
@@ -227,10 +232,10 @@ class LogDirSource:
             errors.append(scan_error(error, identity.path))
 
     def _locate(self, replica_id: ReplicaId) -> tuple[_Located, Replica]:
-        """The replica as it is now, evaluated beside all others of its partition.
+        """Read one replica and evaluate it together with all other replicas of its partition.
 
         Raises:
-            SourceVanishedError: it is not there, or its directory belongs to another topic id.
+            SourceVanishedError: it does not exist, or its directory belongs to another topic id.
             SourceError: it cannot be read.
             ClusterMetadataError: the metadata cannot be read, or the directories contradict each other.
         """
@@ -268,7 +273,9 @@ class LogDirSource:
         for located, replica in zip(group, evaluated, strict=True):
             if replica.replica_id == replica_id:
                 return located, replica
-        raise SourceVanishedError(str(replica_id), f"no readable log directory is {replica_id.directory_id}{refused}")
+        raise SourceVanishedError(
+            str(replica_id), f"no readable log directory has id {replica_id.directory_id}{refused}"
+        )
 
     def _evaluate_or_report(
         self,
@@ -280,7 +287,7 @@ class LogDirSource:
         *,
         deep: bool,
     ) -> EvaluatedReplicas:
-        """A topic about which nothing may be asked is evaluated as one that is unknown."""
+        """Evaluate a topic whose metadata may not be read like an unknown topic, and report the error."""
         try:
             return self._evaluate(group, cluster_metadata, offsets, deep=deep, recorded=recorded)
         except ClusterMetadataError as error:
@@ -315,7 +322,7 @@ class LogDirSource:
 
 
 def _ignore(_error: SourceError) -> None:
-    """Every segment that it concerns is marked; who reads one replica is told by its segments."""
+    """Ignore an error: the segments that it concerns are marked."""
 
 
 def offsets_of_live(
@@ -324,7 +331,16 @@ def offsets_of_live(
     identities: Iterable[DirIdentity],
     topics: Collection[str] | None,
 ) -> OffsetsAnswer | None:
-    """Of every partition that lies in one of the directories, before any of them is read; None where nobody is asked.
+    """Request the offsets of every partition that has a live directory in one of the log directories.
+
+    Args:
+        brokers: the brokers; None without a connection.
+        cluster_metadata: metadata of the same cluster; None if it could not be read.
+        identities: the log directories; those that cannot be listed are skipped.
+        topics: patterns of topic names; None means all topics.
+
+    Returns:
+        The leaders' offsets; None without brokers or metadata.
 
     Raises:
         BrokersError: the brokers do not answer.
@@ -339,7 +355,7 @@ def offsets_of_live(
 
 
 def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
-    """Topic and number of each partition whose topic matches a pattern; what else lies there is not looked at.
+    """Return topic and number of each partition with a live directory whose topic matches a pattern.
 
     Raises:
         SourceError: the directory cannot be listed.
@@ -355,8 +371,9 @@ def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> se
 def offsets_by_name(
     brokers: Brokers, cluster_metadata: ClusterMetadata, names: Collection[tuple[str, int]]
 ) -> OffsetsAnswer:
-    """Of the topics that have these names now; a directory of an older topic is not among them, nor a topic about which
-    nothing may be asked.
+    """Request offsets of the partitions of the topics that have these names now.
+
+    Partitions that such a topic does not have are left out, and so are topics whose metadata may not be read.
 
     Raises:
         BrokersError: the brokers do not answer.

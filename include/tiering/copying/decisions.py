@@ -1,31 +1,34 @@
-"""Decisions about one partition that let an archive go on: skip offsets, or follow the source's history.
+"""Decisions about one partition that let copying continue: skip offsets, or follow the source's history.
 
-**Skip** offsets that no source can give any more. Three things may be skipped, as a plan of this moment names them. A
-*hole*: offsets that the source lost before they were copied, which the log that a copy reads proves by its start; or
-offsets that are missing between copied segments, as the metadata itself proves: no copy comes back to them. *Compacted
-segments*: whole segments of which a log cleaner took offsets before they were copied; what it left of them is not
-copied either. *Failed segments* that no new copy replaces: they stay as they are, not served, and stop the partition no
-longer. Nothing else: not a segment that waits, not a damaged source.
+**Skip** offsets that no source has any more. A plan made for the decision names what may be skipped; there are three
+kinds, and nothing else (not a segment that waits, not a damaged source):
+
+- a *hole*: offsets that the source lost before they were copied, which the log start of the replica that a copy reads
+  proves; or offsets that are missing between copied segments, which the metadata proves: no copy goes back to them
+- *compacted segments*: whole segments of which a log cleaner removed offsets before they were copied; the records that
+  it left are not copied either
+- *failed segments* that no new copy replaces: they stay as they are, not served, and no longer stop the partition
 
     step       a crash right after it leaves                      cleaned up by
     found      nothing                                            -
     recorded   the hole's decision and its event, together;       -
-               of failed segments the first few, each whole       the same call again: it finds the others
+               the decisions about the first failed segments,     the same call again: it finds the others
+               each complete
 
-The next run of a copy goes on behind it. Between the two steps a person may think for long. A copy that went on
-meanwhile is refused by the comparison in the metadata; a hole that grew meanwhile is named again, by what it grew. A
-segment that passed or was superseded meanwhile is refused likewise.
+The next copy run continues after the skipped offsets. The person may take long between the two steps. If a copy
+continued meanwhile, the comparison in the metadata refuses the decision; if a hole grew meanwhile, the next plan names
+the part that it grew by. If a segment passed or was superseded meanwhile, its decision is refused as well.
 
-**Follow the source's history**, after the two have diverged. From where on is no choice: the first offset of the
-source's own history that it still has, which a plan of this moment names. A person names it again, so that nobody
-agrees to more than was shown.
+**Follow the source's history**, after it has diverged from the archive's. The offset is not a choice: it is the first
+offset of the source's own history that the source still has, and a plan made for the decision names it. The person has
+to repeat it, as proof that it was read.
 
     step       a crash right after it leaves                      cleaned up by
     found      nothing                                            -
     recorded   the divergence, open, if no run had recorded it    the same call again decides about it
     decided    the decision and its event, together               -
 
-Nothing is deleted. What is remote above that offset stays under its leader epochs, and expires by the ordinary rules.
+Nothing is deleted. Remote segments above that offset stay under their leader epochs, and expire by the usual rules.
 """
 
 from collections.abc import Sequence
@@ -45,21 +48,21 @@ from include.tiering.segments.failed_copies import FailedCopies, Loss
 from include.tiering.units import format_utc
 
 COMPACTED_AWAY: Final = "compacted away before it was copied"
-"""What the reason of such a decision begins with."""
+"""Prefix of the reason of a decision that skips compacted segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What may be skipped of a partition now: failed segments first, then a hole.
+    """The offsets of a partition that may be skipped now: failed segments first, then a hole.
 
     Attributes:
         hole: None if there is none.
         lost: failed segments that no new copy replaces.
-        is_compacted: the hole is segments that were compacted away; the source has what is left of them.
-        is_within: the hole lies between copied segments, where no copy comes back to it.
+        is_compacted: whether the hole consists of compacted segments; the source still has their remains.
+        is_within: whether the hole lies between copied segments; no copy goes back to it.
         waits: why the partition waits, if it does.
-        elsewhere: brokers whose replica still has some of the hole, above its own log start, though no copy reads it.
-        decisions: all that were ever recorded of the partition, by offset.
+        elsewhere: brokers whose replica, which no copy reads, still has part of the hole above its log start.
+        decisions: all decisions recorded for the partition, by offset.
     """
 
     topic_id_partition: TopicIdPartition
@@ -73,7 +76,7 @@ class Skip:
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """What would be missing, by offset."""
+        """The offsets that would be missing, ascending."""
         return tuple(loss.offsets for loss in self.lost) if self.hole is None else (self.hole,)
 
     @property
@@ -84,15 +87,15 @@ class Skip:
 def plan_skip(
     report: ScanReport, plan: CopyPlan, metadata: RemoteLogMetadata, topic: str, number: int, topic_id: str | None
 ) -> Skip:
-    """The hole of the partition that is named, by a scan and by the plan that was made of it. Changes nothing.
+    """Return what may be skipped of the named partition, from a scan and the plan made from it. Changes nothing.
 
     Raises:
         SettingError: no replica that a copy may read is found, or several topics had the name.
-        CorruptFileError: what seems to be gone lies above the log start: it is missing.
+        CorruptFileError: the hole reaches above the log start, so the source should have these offsets.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
-    waits = next((one for one in plan.held_back if one.topic_id_partition == partition), None)
+    waits = next((held for held in plan.held_back if held.topic_id_partition == partition), None)
     decisions = tuple(metadata.skipped_offsets(partition))
     if waits is None or waits.hole is None:
         return Skip(partition, None, waits, decisions=decisions, lost=() if waits is None else waits.lost)
@@ -103,7 +106,8 @@ def plan_skip(
     if not is_within and replica.log_start_offset <= hole.last:
         raise CorruptFileError(
             str(replica.replica_id),
-            f"offsets {hole} are missing, not gone: its log starts at {replica.log_start_offset}; see ./tiering scan",
+            f"offsets {hole} are missing, not deleted: its log starts at {replica.log_start_offset};"
+            " see ./tiering scan",
         )
     elsewhere = _elsewhere(report.replicas, replica, hole)
     return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within)
@@ -112,15 +116,15 @@ def plan_skip(
 def skip_offsets(
     planned: Skip, *, metadata: RemoteLogMetadata, failed_copies: FailedCopies, reason: str, author: str
 ) -> Skip:
-    """Record the decision, with an event. Where there is nothing to skip nothing is recorded.
+    """Record the decision, with an event. If there is nothing to skip, record nothing.
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: other offsets are next by now, a segment is not failed any more, or the platform does not
-            own the topic any more.
+        StateConflictError: meanwhile other offsets are next, a segment is not failed any more, or the platform no
+            longer owns the topic.
     """
     if not reason.strip():
-        raise SettingError("--reason is empty: say why the archive may go on without these offsets")
+        raise SettingError("--reason is empty: say why these offsets may be missing from the archive")
     if planned.lost:
         given_up = [
             decision
@@ -162,21 +166,21 @@ def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) ->
         replica for replica in replicas if replica.topic_id_partition == read.topic_id_partition and replica is not read
     )
     return tuple(
-        one.replica_id.broker_id
-        for one in others
+        replica.replica_id.broker_id
+        for replica in others
         if any(
-            s.base_offset <= hole.last and s.end_offset >= max(hole.first, one.log_start_offset) for s in one.segments
+            segment.base_offset <= hole.last and segment.end_offset >= max(hole.first, replica.log_start_offset)
+            for segment in replica.segments
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
 class FollowSource:
-    """What may be decided: `from_offset` (inclusive) is where the source's history is gone on with.
+    """A decision to follow the source's history from `from_offset` (inclusive) on.
 
-    `seen` is the divergence as it was recorded, or as it shows now where nobody did.
-    `source_epochs` are the source's, as far as they are committed.
-    `decided` is None as long as it is not.
+    `seen` is the divergence as it was recorded, or else as this plan found it. `source_epochs` are the source's leader
+    epochs below its high watermark. `decided` is None until the decision is recorded.
     """
 
     topic_id_partition: TopicIdPartition
@@ -188,13 +192,13 @@ class FollowSource:
 
     @property
     def kept(self) -> OffsetRange | None:
-        """What is remote already from this offset on, and answers from now on to those alone who ask by epoch."""
+        """The remote offsets from `from_offset` on, which readers only get by leader epoch after the decision."""
         first, last = max(self.from_offset, self.seen.offsets.first), self.seen.offsets.last
         return OffsetRange(first, last) if first <= last else None
 
     @property
     def missing(self) -> OffsetRange | None:
-        """What of the source's history will never be in the archive."""
+        """The offsets of the source's history that will never be in the archive."""
         first = self.seen.offsets.first
         return OffsetRange(first, self.from_offset - 1) if first < self.from_offset else None
 
@@ -202,20 +206,20 @@ class FollowSource:
 def plan_follow(
     report: ScanReport, plan: CopyPlan, topic: str, number: int, from_offset: int, topic_id: str | None
 ) -> FollowSource:
-    """What the decision means now, by a scan and by the plan that was made of it. Changes nothing.
+    """Return what the decision would change, from a scan and the plan made from it. Changes nothing.
 
     Raises:
         SettingError: no replica that a copy may read is found, or several topics had the name.
-        StateConflictError: nothing waits for such a decision, or the source can be followed from another offset.
+        StateConflictError: no divergence waits for a decision, or the source can be followed from another offset.
     """
     replica = named_replica(report, topic, number, topic_id)
     partition = replica.topic_id_partition
-    held = [one for one in plan.held_back if one.topic_id_partition == partition]
+    held_back = [held for held in plan.held_back if held.topic_id_partition == partition]
     found = [
-        (divergence, seen.seen)
-        for divergence in held
-        for seen in (divergence.undecided, divergence.divergence)
-        if seen is not None
+        (held, divergence.seen)
+        for held in held_back
+        for divergence in (held.undecided, held.divergence)
+        if divergence is not None
     ]
     if not found:
         raise StateConflictError(f"{partition}: no divergence of histories waits for a decision")
@@ -234,15 +238,15 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
 
     Raises:
         SettingError: no reason is given.
-        StateConflictError: somebody decided meanwhile, or the platform does not own the topic any more.
+        StateConflictError: a decision was recorded meanwhile, or the platform no longer owns the topic.
     """
     if not reason.strip():
-        raise SettingError("--reason is empty: say why the archive is to go on with the source's history")
+        raise SettingError("--reason is empty: say why the archive is to follow the source's history")
     partition, divergence, undecided = planned.topic_id_partition, planned.waits.divergence, planned.waits.undecided
     if divergence is not None:
         undecided = metadata.record_divergence(partition, divergence.seen, history=divergence.history)
     if undecided is None:
-        raise StateConflictError(f"{partition}: what was shown is not so any more: ask again")
+        raise StateConflictError(f"{partition}: the divergence that was shown has changed: run the command again")
     decided = metadata.follow_source(
         partition,
         undecided.number,
@@ -255,7 +259,7 @@ def follow_source(planned: FollowSource, *, metadata: RemoteLogMetadata, reason:
 
 
 def present_skip(skip: Skip, refusal: str | None) -> Presentation:
-    """Not `ok`: refused, so nothing changed; or the partition waits for a person, and not for this."""
+    """Present a skip. It is not `ok` if it was refused, or if the partition waits for another decision of a person."""
     waits_for_more = not skip.ranges and skip.waits is not None and needs_a_person([skip.waits])
     return Presentation(
         lambda: _skip_document(skip, refusal),
@@ -266,8 +270,8 @@ def present_skip(skip: Skip, refusal: str | None) -> Presentation:
 
 
 def skip_question(skip: Skip) -> str:
-    """What a person is to agree to."""
-    return f"{_missing(skip)}. Go on without them?"
+    """Return the question that a person has to confirm."""
+    return f"{_missing(skip)}. Continue without them?"
 
 
 def _missing(skip: Skip) -> str:
@@ -286,7 +290,7 @@ def _missing(skip: Skip) -> str:
 
 def _still_on(skip: Skip) -> str:
     brokers = " and ".join(f"broker {broker}" for broker in skip.elsewhere)
-    return f"some are still on {brokers}: a copy reads whichever leads the partition"
+    return f"some are still on {brokers}: a copy reads the leader's replica"
 
 
 def _skip_summary(skip: Skip, refusal: str | None) -> str:
@@ -296,14 +300,14 @@ def _skip_summary(skip: Skip, refusal: str | None) -> str:
         return f"{skip.topic_id_partition}: there is nothing to skip{why}"
     if refusal is not None:
         return f"nothing is skipped: {refusal}. {_missing(skip)}"
-    return f"recorded: {_missing(skip)}; {_goes_on(skip)}"
+    return f"recorded: {_missing(skip)}; {_next_copy(skip)}"
 
 
-def _goes_on(skip: Skip) -> str:
+def _next_copy(skip: Skip) -> str:
     if skip.hole is None:
-        return "the next copy goes on behind them"
+        return "the next copy continues after them"
     if skip.is_within:
-        return "./tiering verify gives what was copied behind them another verdict"
+        return "./tiering verify evaluates the segments that were copied after them again"
     return f"the next copy begins at {skip.hole.last + 1}"
 
 
@@ -335,7 +339,7 @@ def _offsets(offsets: OffsetRange | None) -> Document:
 
 
 def _skip_tables(skip: Skip) -> tuple[Table, ...]:
-    """No table if nothing was ever decided."""
+    """Return a table of the recorded decisions, if there are any."""
     if not skip.decisions:
         return ()
     rows = tuple(
@@ -351,21 +355,21 @@ def _skip_tables(skip: Skip) -> tuple[Table, ...]:
     return (Table(f"{skip.topic_id_partition}, skipped", ("offsets", "how many>", "when", "by", "reason"), rows),)
 
 
-_COPIED: Final = "the next copy goes on there"
+_COPIED: Final = "the next copy continues there"
 
 
 def present_follow(follow: FollowSource, refusal: str | None) -> Presentation:
-    """Not `ok`: refused, so nothing changed."""
+    """Present a decision to follow the source. It is not `ok` if it was refused; then nothing changed."""
     if refusal is not None:
         summary = f"nothing is decided: {refusal}. {_meaning(follow)}"
     else:
-        goes_on = "./tiering adopt takes in what the store has from there on" if _is_stored(follow) else _COPIED
-        summary = f"recorded: {_meaning(follow)}; {goes_on}"
+        next_action = "./tiering adopt imports what the store has from there on" if _is_stored(follow) else _COPIED
+        summary = f"recorded: {_meaning(follow)}; {next_action}"
     return Presentation(lambda: _follow_document(follow, refusal), lambda: (), summary, ok=refusal is None)
 
 
 def follow_question(follow: FollowSource) -> str:
-    """What a person is to agree to."""
+    """Return the question that a person has to confirm."""
     return f"{_meaning(follow)}. Follow the source?"
 
 
@@ -373,7 +377,7 @@ def _meaning(follow: FollowSource) -> str:
     where = follow.topic_id_partition
     text = f"{where}: {follow.seen}; from offset {follow.from_offset} on the archive follows the source"
     if follow.kept is not None:
-        text += f"; offsets {follow.kept} stay as they are, for those who ask by leader epoch"
+        text += f"; offsets {follow.kept} stay as they are, for readers that give a leader epoch"
     if follow.missing is not None:
         text += f"; {count(follow.missing.size, 'offset')} of the source's history, {follow.missing}, will be missing"
         text += " from the archive for ever"

@@ -122,7 +122,7 @@ def held_by_divergence(replica: Replica, highest: int | None, metadata: RemoteLo
         follow_from = follow_offset(replica, highest, undecided, found)
         detail = f"{seen[0]}; from offset {follow_from} on the source can be followed, by decision: see ./tiering skip"
         if undecided is not None and undecided.is_stored_from(follow_from):
-            detail += "; the store has copies of it, which ./tiering adopt takes in behind the decision"
+            detail += "; the store has copies of it, which ./tiering adopt imports after the decision"
     return HeldBackPartition(
         partition, first, HeldBack.DIVERGENCE, detail, divergence=found, undecided=undecided, follow_from=follow_from
     )
@@ -142,7 +142,7 @@ _PATTERN_CHARACTERS: Final = frozenset("*?[")
 def partitions_of_cluster(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """Return the cluster's partitions of the topics that match, except topics that are never tiered or tiered by brokers.
+    """Return the cluster's partitions of matching topics, without topics never tiered and topics that brokers tier.
 
     Topics whose metadata cannot be read for good add nothing: the scan reports them.
 

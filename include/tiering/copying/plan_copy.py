@@ -77,8 +77,8 @@ def plan_copy(
 ) -> CopyPlan:
     """Decide from one scan what a run may copy.
 
-    `topics` are the requested patterns: partitions that the cluster has of them and the scan does not show wait. Without
-    any pattern only the scan counts.
+    `topics` are the requested patterns: their partitions that the cluster has and the scan does not show wait. Without
+    patterns only the scan counts.
 
     In each partition the `failed` segments come first; each is copied again at most `max_new_copies` times: see
     `plan_replacements`. If one cannot be replaced, nothing else of the partition is planned. The same holds if such a

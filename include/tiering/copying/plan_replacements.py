@@ -252,7 +252,7 @@ def _elsewhere(others: Sequence[Replica], failed: RemoteLogSegmentMetadata) -> s
         and (found := _same_segment(other_replica, failed)) is not None
         and found.reason is not IneligibleReason.COMPACTED_SEGMENT
     ]
-    return f"; {' and '.join(brokers)} still has it unchanged: let a broker that has it lead" if brokers else ""
+    return f"; unchanged on {' and '.join(brokers)}: let one of them lead" if brokers else ""
 
 
 def _held_back(

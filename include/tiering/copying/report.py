@@ -1,6 +1,7 @@
-"""What the source holds, what a run may copy and which partitions wait, and what a run copied and what failed.
+"""Reports of a scan, of a plan, and of a run.
 
-The first says of each segment why it may not be copied. The last is made from the outcome of every planned segment.
+The scan gives for each segment why it may not be copied, the plan which partitions wait. The report of a run is made
+from the outcome of every planned segment.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ from include.tiering.units import format_bytes, format_duration
 
 
 def present_scan(report: ScanReport) -> Presentation:
-    """Every replica is listed; only the chosen one of a partition has eligible segments."""
+    """Present every replica of a scan; only the chosen replica of a partition has eligible segments."""
     segments = [segment for replica in report.replicas for segment in replica.segments]
     eligible = [segment for segment in segments if segment.eligible]
     summary = (
@@ -104,7 +105,7 @@ def _scan_tables(report: ScanReport) -> tuple[Table, ...]:
 
 
 def _scan_row(replica: Replica) -> tuple[str, ...]:
-    """Bounds that may be higher in truth are marked `>=`."""
+    """Return the row of a replica; bounds that may be higher are marked `>=`."""
     eligible = [segment for segment in replica.segments if segment.eligible]
     reasons = Counter(str(segment.reason) for segment in replica.segments if segment.reason is not None)
     at_least = ">=" if replica.bounds is BoundsQuality.LOWER else ""
@@ -160,7 +161,7 @@ def loss_document(loss: Loss) -> Document:
 
 
 def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None = None) -> tuple[Table, ...]:
-    """No table if nothing waits. `names` of the whole report, if it has more than this."""
+    """Return a table of the waiting partitions, if there are any. `names` are those of a larger report."""
     if not items:
         return ()
     names = names or TopicNames(i.topic_id_partition for i in items)
@@ -171,8 +172,8 @@ def held_back_table(items: Sequence[HeldBackPartition], names: TopicNames | None
 def _plan_tables(plan: CopyPlan) -> tuple[Table, ...]:
     names = TopicNames(
         (
-            *(one.replica_id.topic_id_partition for one in plan.partitions),
-            *(one.topic_id_partition for one in plan.held_back),
+            *(partition.replica_id.topic_id_partition for partition in plan.partitions),
+            *(held.topic_id_partition for held in plan.held_back),
         )
     )
     columns: tuple[str, ...] = ("partition", "broker>", "offsets", "segments>", "bytes>", "urgency>")
@@ -255,7 +256,7 @@ def _plan_row(partition: PlannedPartition, names: TopicNames) -> tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """A run as it stands. `items` holds every planned segment once; `seconds` is the time that copying took."""
+    """The state of a run. `items` holds every planned segment once; `seconds` is the time that copying took."""
 
     run_id: str
     items: Sequence[WorkItem]
@@ -270,13 +271,13 @@ class CopyRun:
 
     @property
     def throttled(self) -> list[WorkItem]:
-        """Left because of their topic's quota: another run may take them."""
+        """Segments left because of their topic's quota: another run may take them."""
         return [item for item in self.of(SegmentOutcome.PLANNED) if item.error == QuotaExceededError.__name__]
 
     @property
     def unexplained(self) -> list[LeftPartition]:
-        """Left though nothing says why."""
-        return [one for one in self.left if not one.is_explained]
+        """Partitions that were left without an explanation."""
+        return [partition for partition in self.left if not partition.is_explained]
 
     @property
     def copied_bytes(self) -> int:
@@ -330,7 +331,7 @@ def _copied(item: WorkItem) -> Document:
 
 
 def _left(item: WorkItem, why: Mapping[TopicIdPartition, LeftPartition]) -> Document:
-    """With the reason, and with the error that the last batch gave, if it gave one."""
+    """Return a segment that was left, with the reason and with the last batch's error, if there was one."""
     document = _offsets(item)
     if (left := why.get(item.topic_id_partition)) is not None:
         document |= {**reason_members(left.reason), "detail": left.detail}
@@ -352,7 +353,7 @@ def _tables(run: CopyRun) -> tuple[Table, ...]:
     by_partition: dict[TopicIdPartition, list[WorkItem]] = {}
     for item in run.items:
         by_partition.setdefault(item.topic_id_partition, []).append(item)
-    names = TopicNames((*by_partition, *(one.topic_id_partition for one in run.held_back)))
+    names = TopicNames((*by_partition, *(held.topic_id_partition for held in run.held_back)))
     rows = tuple(_row(partition, items, names) for partition, items in by_partition.items())
     columns = ("partition", "copied>", "bytes>", "skipped>", "failed>", "left>")
     copied = (Table(f"run {run.run_id}", columns, rows),) if rows else ()
@@ -420,9 +421,9 @@ def _left_table(run: CopyRun, names: TopicNames) -> tuple[Table, ...]:
 
 
 def _why_left(run: CopyRun) -> str:
-    """What a person should know of it: that another batch has it, or that nothing says why."""
-    held = sum(one.segments for one in run.left if one.reason is LeftBecause.HELD)
-    unexplained = sum(one.segments for one in run.unexplained)
+    """Return how many segments another batch holds, and how many are left without an explanation."""
+    held = sum(partition.segments for partition in run.left if partition.reason is LeftBecause.HELD)
+    unexplained = sum(partition.segments for partition in run.unexplained)
     words = [f"{held} held by another batch"] if held else []
     words += [f"{unexplained} without a reason"] if unexplained else []
     return f" ({', '.join(words)})" if words else ""

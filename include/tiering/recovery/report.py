@@ -196,7 +196,7 @@ _PARTITION_COLUMNS: Final = ("partition", "segments>", "bytes>", "offsets", "hol
 _FOLLOWED_COLUMNS: Final = (
     "partition",
     "from offset>",
-    "what it replaced, which stays for those who ask by leader epoch",
+    "what it replaced, which stays for readers that give a leader epoch",
     "missing of that",
 )
 _LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")

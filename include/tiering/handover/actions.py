@@ -1,8 +1,8 @@
-"""What the platform does for a handover: copy, verify, publish, read back, look at disks.
+"""What the platform does for a handover: copy, verify, publish, read back, and read free disk space.
 
-The digest of what was copied is that of bytes of the store, believed once their checksum is that of the source. A batch
-of which more would come out than is opened at once is left out, and named: what consumers get of the others is compared
-without it. Its bytes are those of the source, as the checksum over all of them says.
+The digest of copied records is computed from the bytes in the store, whose checksum must be that of the source. A
+record batch that is too large to be decoded at once is left out of the digest and named; records that consumers get
+are compared without it. Its bytes are still covered by the checksum over the whole log.
 """
 
 import shutil
@@ -46,11 +46,13 @@ _FOR_A_PERSON: Final = frozenset(
         HeldBack.PAST_RETENTION,
     }
 )
-"""Waiting changes nothing about it. Past *our* retention, what brokers still have cannot be handed over."""
+"""Reasons that do not pass without a person. PAST_RETENTION is one: segments past the platform's retention are not
+copied, so they cannot be handed over although brokers still have them.
+"""
 
 
 class HandoverActions:
-    """`PlatformActions` of one deployment, in this process. `depth`: how much of what is handed over is read back."""
+    """`PlatformActions` of one deployment, in this process. `depth`: how deeply segments are verified."""
 
     def __init__(
         self,
@@ -86,9 +88,12 @@ class HandoverActions:
             results.append(self._copying.run_batch(run_id, f"{run_id}.{len(results)}"))
         copied = sum(len(result.copied) for result in results)
         failures = [failure for result in results for failure in result.failed]
-        failed = tuple(f"{one.item.topic_id_partition}: {one.item.error}: {one.item.message}" for one in failures)
-        is_hopeless = any(one.reason in _FOR_A_PERSON for one in plan.held_back)
-        return CopyRound(copied, failed, _held_back(plan), not is_hopeless and all(one.retriable for one in failures))
+        failed = tuple(
+            f"{failure.item.topic_id_partition}: {failure.item.error}: {failure.item.message}" for failure in failures
+        )
+        needs_a_person = any(held_back.reason in _FOR_A_PERSON for held_back in plan.held_back)
+        worth_retrying = not needs_a_person and all(failure.retriable for failure in failures)
+        return CopyRound(copied, failed, _held_back(plan), worth_retrying)
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
         self._verification.verify_segments(segments, self._depth)
@@ -133,14 +138,14 @@ class HandoverActions:
 
 
 def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
-    """What is sent stays: so either all that was decided can be, and no more, or nothing is."""
+    """Require that exactly the decided offsets can be published, as published records cannot be removed."""
     if plan.refused is not None or plan.end_offset == seeded.end_offset:
         return
     waits = plan.withheld
-    why = "" if waits is None else f": from offset {waits.offset} on nothing can be, {waits.reason}"
+    why = "" if waits is None else f": nothing from offset {waits.offset} on can be published, {waits.reason}"
     raise PublicationRefusedError(
-        f"{seeded.topic_id_partition}: decided was to publish up to {seeded.end_offset}, it would end at"
-        f" {plan.end_offset}{why}. Nothing was sent"
+        f"{seeded.topic_id_partition}: it was decided to publish up to {seeded.end_offset}, but the publication would"
+        f" end at {plan.end_offset}{why}. Nothing was sent"
     )
 
 
@@ -153,7 +158,7 @@ def _held_back(plan: CopyPlan) -> tuple[str, ...]:
 
 
 _BLOCK_BYTES = 32 * MIB
-"""The largest batch that is opened."""
+"""The largest record batch that is decoded."""
 
 
 def stored_digest(
@@ -164,12 +169,13 @@ def stored_digest(
     start_offset: int,
     end_offset: int,
 ) -> StoredDigest:
-    """Records with offsets from `start_offset` to `end_offset` (inclusive), which one copied segment holds.
+    """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
 
     Raises:
-        UnknownSegmentError: no FINISHED segment of ours holds them all.
-        RemoteChecksumError: its bytes are not those of the source.
-        RemoteStorageError, FormatError
+        UnknownSegmentError: no FINISHED segment of the platform has all of them.
+        RemoteChecksumError: the stored bytes differ from those of the source.
+        RemoteStorageError: the segment cannot be read.
+        FormatError: it cannot be decoded.
     """
     row = _holding(metadata, partition, start_offset, end_offset)
     log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
@@ -189,12 +195,12 @@ def stored_digest(
                 if start_offset <= record.offset <= end_offset:
                     digest.add(record)
         except BatchTooLargeError:
-            # Raised before its first record was added.
+            # It is raised before the first record of the batch was added to the digest.
             not_opened.append(OffsetRange(max(header.base_offset, start_offset), min(header.last_offset, end_offset)))
     if row.log_crc32c is not None and log.crc32c != row.log_crc32c:
         raise RemoteChecksumError(
-            f"{row.metadata.remote_log_segment_id}: the store's log has CRC-32C {log.crc32c:08x},"
-            f" the source's had {row.log_crc32c:08x}"
+            f"{row.metadata.remote_log_segment_id}: the stored log has CRC-32C {log.crc32c:08x},"
+            f" that of the source was {row.log_crc32c:08x}"
         )
     return StoredDigest(digest.result(), tuple(not_opened))
 
@@ -205,4 +211,4 @@ def _holding(metadata: RemoteLogMetadata, partition: TopicIdPartition, start: in
         is_ours = row.origin is SegmentOrigin.PLATFORM and found.is_finished
         if is_ours and found.start_offset <= start and end <= found.end_offset:
             return row
-    raise UnknownSegmentError(f"{partition}: no segment of ours holds offsets {start}..{end}")
+    raise UnknownSegmentError(f"{partition}: no segment of this platform has all offsets {start}..{end}")

@@ -114,7 +114,7 @@ def _settle_and_compare(run: HandoverRun, level: int | None) -> StepResult | Non
 
 
 def compare_remote_only(run: HandoverRun) -> StepResult | None:
-    """Compare what brokers serve of seeded segments that no leader has on its disk, each once. None if all are equal."""
+    """Compare what brokers serve of seeded segments that no leader has on disk, each once. None if all are equal."""
     answer = run.ports.brokers.partition_offsets([seeded.topic_id_partition for seeded in run.seed])
     for seeded in run.seed:
         offsets = answer.of(seeded.topic_id_partition)
@@ -138,7 +138,7 @@ def _compare_partition(run: HandoverRun, seeded: SeededPartition, offsets: Parti
             return _differs(partition, start, segment.end_offset, stored.digest.records, served.records)
         for left_out in stored.not_opened:
             run.on_message(
-                f"{partition}: offsets {left_out} are in a batch that is too large to be decoded; they were not compared"
+                f"{partition}: offsets {left_out} are in a batch that is too large to decode; they were not compared"
             )
         run.ports.handovers.note_compared(run.drive, partition.partition, segment.end_offset + 1)
         run.on_message(

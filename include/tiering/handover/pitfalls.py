@@ -28,14 +28,14 @@ class Pitfall:
 
 PITFALLS: Final = (
     Pitfall(
-        "The first seeded offset lies above the broker's log start, or only a begun segment is known",
+        "The first seeded offset lies above the broker's log start, or only STARTED was published of a segment",
         "the broker raises its log start and deletes what lies below",
         ("seed-begins-at-log-start", "nothing-is-published-twice"),
         ("earliest-is-unchanged",),
     ),
     Pitfall(
         "A gap between seeded segments",
-        "the broker takes it for tiered and deletes the only copy",
+        "the broker treats it as tiered and deletes the only copy",
         ("seed-has-no-gap",),
         ("earliest-is-unchanged",),
     ),
@@ -168,7 +168,7 @@ Partitions are added up by the broker that leads them.
 
 
 def checks_page(note: str) -> str:
-    """`note` says that the page is generated."""
+    """Return the page `docs/handover-checks.md`. `note` is a paragraph that says that it is generated."""
     lines = [
         "# What a handover checks",
         "",
@@ -179,10 +179,10 @@ def checks_page(note: str) -> str:
         "| pitfall | consequence | checked before the switch | checked after it | why not checked |",
         "|---|---|---|---|---|",
     ]
-    for one in PITFALLS:
-        before = ", ".join(f"`{name}`" for name in one.checks)
-        after = ", ".join(f"`{name}`" for name in one.watched)
-        lines.append(f"| {one.what} | {one.consequence} | {before} | {after} | {one.why_none} |")
+    for pitfall in PITFALLS:
+        before = ", ".join(f"`{name}`" for name in pitfall.checks)
+        after = ", ".join(f"`{name}`" for name in pitfall.watched)
+        lines.append(f"| {pitfall.what} | {pitfall.consequence} | {before} | {after} | {pitfall.why_none} |")
     lines += ["", "## Every check", "", "| check | it passes if | at |", "|---|---|---|"]
     for check in CHECKS:
         steps = ", ".join(step for step in STEPS if step in check.steps)

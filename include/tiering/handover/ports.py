@@ -1,6 +1,6 @@
-"""What a handover touches: contracts, the actions of the platform, and what `__remote_log_metadata` holds about a
-topic, whoever wrote it, and whether brokers can read it at all. And one drive of a handover, with the ends of its
-steps.
+"""What the steps of a handover work with: contracts, actions of the platform, and a scan of the metadata topic.
+
+Also one drive of a handover, and how a step can end.
 """
 
 from collections import defaultdict
@@ -45,12 +45,14 @@ _PartitionKey = tuple[Uuid, int]
 
 
 class MetadataScan:
-    """Looks at the topic, and stores what it read: the first look of a process reads every metadata partition that
-    records about these partitions go to from its beginning, each later one what came since. It says what one that
-    begins anew would say, as records are only appended: a topic that was created again, or whose beginning was removed,
-    is read from its beginning.
+    """Reads what `__remote_log_metadata` has about some partitions, incrementally.
 
-    What was ingested would not do: an ingestion forgets segments that brokers removed, and the brokers do not.
+    The first call reads every metadata partition that has records about them from its beginning, each later call only
+    what was appended since. The result is that of a full read, as records are only appended: if the topic was created
+    again, or its beginning was removed, it is read from its beginning.
+
+    Ingested metadata cannot replace this scan: ingestion removes segments that brokers deleted, while brokers keep
+    their offsets.
     """
 
     def __init__(self) -> None:
@@ -64,10 +66,13 @@ class MetadataScan:
         configs: Mapping[str, str] | None,
         partitions: Sequence[TopicIdPartition],
     ) -> MetadataTopicState | None:
-        """None if the brokers know no such topic (`configs` is None).
+        """Return the state of the metadata topic, as far as it is about `partitions`.
+
+        Returns:
+            None if the cluster has no such topic (`configs` is None).
 
         Raises:
-            MetadataTopicUnavailableError
+            MetadataTopicUnavailableError: the topic cannot be read.
         """
         if configs is None:
             return None
@@ -79,12 +84,12 @@ class MetadataScan:
             wanted[metadata_partition_of(partition, count)].add((partition.topic_id, partition.partition))
         reads = [self._up_to_now(topic, number, frozenset(wanted[number])) for number in sorted(wanted)]
         ours = {segment_id for partition in partitions for segment_id in _journaled(publications, partition)}
-        published = [one for read in reads for one in read.found.values()]
-        removed = [one for read in reads for one in read.removed if one.segment_id not in ours]
+        published = [segment for read in reads for segment in read.found.values()]
+        removed = [segment for read in reads for segment in read.removed if segment.segment_id not in ours]
         return MetadataTopicState(
             configs,
             tuple(text for read in reads for text in read.unreadable)[:_MOST_UNREADABLE],
-            tuple(replace(one, is_ours=one.segment_id in ours) for one in published),
+            tuple(replace(segment, is_ours=segment.segment_id in ours) for segment in published),
             tuple(removed),
         )
 
@@ -102,8 +107,9 @@ class MetadataScan:
 
 @dataclass(slots=True)
 class _Read:
-    """What one metadata partition holds about some partitions, from `begin` up to `next_offset` (exclusive). Whose a
-    segment is it does not say.
+    """What one metadata partition has about some partitions, from `begin` up to `next_offset` (exclusive).
+
+    `is_ours` of its segments is not set yet.
     """
 
     begin: int
@@ -136,12 +142,12 @@ class _Read:
 
 
 def is_published(publications: PublicationStore, partitions: Sequence[TopicIdPartition]) -> bool:
-    """Whether a record about one of these partitions is in the topic, or may be."""
+    """Return whether a record about one of these partitions is in the metadata topic, or may be."""
     return any(_journaled(publications, partition) for partition in partitions)
 
 
 def published_end(publications: PublicationStore, partition: TopicIdPartition) -> int | None:
-    """Highest offset (inclusive) of the segments that were read back as FINISHED; None without any."""
+    """Return the highest offset (inclusive) of segments that were read back as FINISHED; None without any."""
     journal = publications.journal(partition)
     finished = [
         record.intent.end_offset
@@ -161,9 +167,9 @@ REMOTE_STORAGE: str = "remote.storage.enable"
 
 @dataclass(frozen=True, slots=True)
 class CopyRound:
-    """What one plan and its batches did. `failed` and `held_back` are sentences about what was not copied.
+    """The result of one plan and its batches. `failed` and `held_back` are sentences about what was not copied.
 
-    `worth_retrying`: nothing of it needs a person.
+    `worth_retrying`: none of the reasons needs a person.
     """
 
     copied_segments: int
@@ -174,17 +180,17 @@ class CopyRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredDigest:
-    """Of the records of a range but for those in `not_opened`: offsets of batches that are too large to be opened."""
+    """The digest of a range, without the offsets in `not_opened`: batches that are too large to be decoded."""
 
     digest: RangeDigest
     not_opened: tuple[OffsetRange, ...] = ()
 
 
 class PlatformActions(Protocol):
-    """What the platform does for a handover. Each may be repeated."""
+    """What the platform does for a handover. Every action is idempotent."""
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
-        """Plan and copy what is rolled and not remote, in this process, until nothing planned is left."""
+        """Plan and copy rolled segments that are not remote, in this process, until nothing planned is left."""
         ...
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
@@ -192,33 +198,41 @@ class PlatformActions(Protocol):
         ...
 
     def abandon_empty_copies(self, fence: Fence) -> None:
-        """Abandon, of the leased partition's copies that never were finished, those of which nothing is stored."""
+        """Abandon unfinished copies of the leased partition that have no objects in the store."""
         ...
 
     def publish(self, seeded: SeededPartition) -> None:
-        """Send STARTED and FINISHED of its segments, in order, and read them back. What was published stays."""
+        """Send STARTED and FINISHED of its segments, in order, and read them back. Published records stay."""
         ...
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
-        """Of what was copied, its bytes checked against the source's checksum. Offsets are inclusive."""
+        """Return the digest of copied records, after a check against the source's checksum. Offsets are inclusive."""
         ...
 
     def served_digest(
         self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
     ) -> RangeDigest:
-        """Of what a plain consumer gets from the brokers, without the offsets in `leave_out`. All are inclusive."""
+        """Return the digest of what a plain consumer gets, without the offsets in `leave_out`. All are inclusive."""
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Room in the fullest log directory of a broker; None if nobody here sees it."""
+        """Return the free bytes of the fullest log directory of a broker; None if they cannot be read from here."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverLimits:
-    """`hold_seconds`: how long the disks must be able to take what producers bring. `watch_seconds`: how long one drive
-    waits for brokers. `settle_seconds`: how long they may take to delete what local retention lets go.
-    `local_steps`: in how many steps it is lowered. `verify_deep`: nothing is handed over that no deep look passed.
+    """Limits of a handover.
+
+    Attributes:
+        lease_ms: length of the driver's lease.
+        hold_seconds: for how long the disks must have space for what producers append.
+        watch_seconds: how long one drive waits for brokers.
+        poll_seconds: pause between two requests to brokers.
+        settle_seconds: how long brokers may take to delete down to a level of local retention.
+        local_steps: number of steps in which local retention is lowered.
+        verify_deep: whether a segment is handed over only after a deep verification passed it.
+        max_rounds: most rounds of copies in one drive.
     """
 
     lease_ms: int = 30_000
@@ -233,8 +247,10 @@ class HandoverLimits:
 
 @dataclass(frozen=True, slots=True)
 class HandoverPorts:
-    """Contracts and actions. `new_run_id` gives a new one each time, `keep_alive` prolongs a drive while it lasts,
-    `metadata_scan` stores what was read of the metadata topic.
+    """What the steps of a handover use.
+
+    `new_run_id` returns another id each time, `keep_alive` renews a drive's lease until its context exits,
+    `metadata_scan` keeps what was read of the metadata topic.
     """
 
     handovers: HandoverStore
@@ -255,7 +271,7 @@ class HandoverPorts:
 
 
 class StepEnd(StrEnum):
-    """DONE: the next step. WAIT: the same one again, later. STOP: a person has to do something first."""
+    """DONE: the next step follows. WAIT: the same step is repeated later. STOP: a person has to act first."""
 
     DONE = "done"
     WAIT = "wait"
@@ -264,7 +280,7 @@ class StepEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How a step ended. `goes_to`: another step than the one that follows."""
+    """How a step ended. `goes_to`: the next step, if it is not the following one."""
 
     end: StepEnd
     detail: str = ""
@@ -276,7 +292,7 @@ DONE: StepResult = StepResult(StepEnd.DONE)
 
 @dataclass(frozen=True, slots=True)
 class HandoverRun:
-    """One drive of one handover. `on_message` gets a line for each thing that a person would want to see."""
+    """One drive of one handover. `on_message` receives the lines of progress for a person."""
 
     ports: HandoverPorts
     drive: Drive
@@ -292,10 +308,10 @@ class HandoverRun:
         return self.ports.handovers.seed(self.drive.handover_id)
 
     def renew(self) -> None:
-        """Raises LeaseLostError: somebody else drives."""
+        """Renew the lease. Raises LeaseLostError if another process drives the handover."""
         self.ports.handovers.renew(self.drive, lease_ms=self.ports.limits.lease_ms)
 
     def pause(self) -> None:
-        """Between two questions to brokers."""
+        """Renew the lease and wait between two requests to brokers."""
         self.renew()
         self.ports.clock.sleep(self.ports.limits.poll_seconds)

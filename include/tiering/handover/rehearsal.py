@@ -1,5 +1,6 @@
-"""A handover rehearsed on a throw-away broker: what consumers get of a sample before and afterwards, segment by
-segment; how the rehearsal ended; and its report. Pure.
+"""The result of a handover that is rehearsed on a throw-away broker, and its report. Pure.
+
+Records that consumers get of a sample before and after the handover are compared segment by segment.
 """
 
 from bisect import bisect_right
@@ -24,7 +25,7 @@ SegmentDigests = Mapping[int, RangeDigest]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`records` were read afterwards. `differences` name offsets, inclusive, and both numbers of records."""
+    """`records`: how many were read after the handover. `differences`: sentences with offsets (inclusive)."""
 
     records: int
     differences: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class Comparison:
 
 
 def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict[int, RangeDigest]:
-    """One digest for each of the segments that begin at `bases` (ascending), of records in the order of offsets."""
+    """Return one digest per segment. `bases` are their base offsets (ascending), `records` are ordered by offset."""
     digests: dict[int, RecordDigest] = defaultdict(RecordDigest)
     for record in records:
         digests[bases[max(0, bisect_right(bases, record.offset) - 1)]].add(record)
@@ -45,7 +46,7 @@ def segment_digests(records: Iterable[SeenRecord], bases: Sequence[int]) -> dict
 def counted(
     records: Iterable[SeenRecord], sample: PartitionSample, on_bytes: Callable[[int], None]
 ) -> Iterator[SeenRecord]:
-    """The same records; `on_bytes` gets the size of a segment once they are behind it, or there are no more."""
+    """Yield the same records; call `on_bytes` with the size of each segment once its records have been read."""
     left = deque(sample.segments)
     for record in records:
         while len(left) > 1 and left[0].end_offset < record.offset:
@@ -55,7 +56,7 @@ def counted(
 
 
 def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDigests, log_start: int) -> Comparison:
-    """Of all segments that reach above `log_start`; what lies below is `lost_between`'s."""
+    """Compare all segments that end at or above `log_start`; `lost_between` reports what is gone below it."""
     nothing = RecordDigest().result()
     differences = []
     for segment in sample.segments:
@@ -65,23 +66,27 @@ def compared(sample: PartitionSample, before: SegmentDigests, after: SegmentDige
                 f"offsets {segment.base_offset}..{segment.end_offset}: {was.records} records before, {is_now.records}"
                 " afterwards, not equal"
             )
-    return Comparison(sum(one.records for one in after.values()), tuple(differences))
+    return Comparison(sum(digest.records for digest in after.values()), tuple(differences))
 
 
 def first_kept(sample: PartitionSample, log_start: int, *, retention_ms: int, retention_bytes: int, now_ms: int) -> int:
-    """The first offset that retention keeps of what is there from `log_start` on; -1 as a limit: none.
+    """Return the first offset from `log_start` on that retention keeps. A limit of -1 means unlimited.
 
-    Brokers delete from the oldest segment on, by time and then by size, and never the active one.
+    Brokers delete the oldest segments first, by time and then by size, and never the active one.
     """
     there = [segment for segment in sample.segments if segment.active or segment.end_offset >= log_start]
-    young = (one for one in there if one.active or retention_ms < 0 or one.max_timestamp_ms >= now_ms - retention_ms)
+    young = (
+        segment
+        for segment in there
+        if segment.active or retention_ms < 0 or segment.max_timestamp_ms >= now_ms - retention_ms
+    )
     by_time = next(young).base_offset
     by_size = next_local_start(there, retention_bytes, sample.log_end_offset) if retention_bytes >= 0 else None
     return max(log_start, by_time, by_size or 0)
 
 
 def lost_between(sample: PartitionSample, log_start: int, log_start_now: int, kept_from: int) -> tuple[str, ...]:
-    """Segments that are gone with the log start though retention keeps them."""
+    """Return sentences about segments below the present log start that retention should have kept."""
     return tuple(
         f"offsets {segment.base_offset}..{segment.end_offset}: gone, the log start is {log_start_now}"
         for segment in sample.segments
@@ -91,8 +96,11 @@ def lost_between(sample: PartitionSample, log_start: int, log_start_now: int, ke
 
 @dataclass(frozen=True, slots=True)
 class RehearsedPartition:
-    """`remote_only_below` (exclusive): what lies below it is on the broker's disk no more. `lost` are offsets that went
-    though nothing lets them; `copied_twice` base offsets of which the store has more than one copy.
+    """The result of one partition.
+
+    `remote_only_below` (exclusive): offsets below it are not on the broker's disk any more. `lost`: sentences about
+    offsets that are gone although retention keeps them. `copied_twice`: base offsets with more than one copy in the
+    store.
     """
 
     sample: PartitionSample
@@ -110,8 +118,10 @@ class RehearsedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """`partitions` is empty unless the handover came to its end. `broker_errors` are lines of the throw-away broker's
-    log. `kept` is where everything still lies, if somebody asked for it.
+    """The result of a rehearsal.
+
+    `partitions` is empty unless the handover came to its end. `broker_errors` are lines of the throw-away broker's
+    log. `kept` is the directory of the rehearsal if it was not deleted.
     """
 
     topic: str
@@ -131,7 +141,7 @@ class Rehearsal:
 
     @property
     def is_whole(self) -> bool:
-        """Handed over, and every record read back as it was."""
+        """Whether the handover is done and every record was read back unchanged."""
         return self.is_done and all(partition.is_whole for partition in self.partitions)
 
 
@@ -149,7 +159,7 @@ _MOST_ERRORS: Final = 5
 
 
 def present_rehearsal(rehearsal: Rehearsal) -> Presentation:
-    """Not `ok`: it was refused, did not come to its end, or what was read back is not what was there."""
+    """Present a rehearsal. It is not `ok` if it was refused, did not come to its end, or records differ."""
     return Presentation(
         lambda: _document(rehearsal), lambda: _tables(rehearsal), _summary(rehearsal), ok=rehearsal.is_whole
     )
@@ -158,7 +168,7 @@ def present_rehearsal(rehearsal: Rehearsal) -> Presentation:
 def _summary(rehearsal: Rehearsal) -> str:
     topic, handover = rehearsal.topic, rehearsal.handover
     where = f" on a throw-away broker of Kafka {rehearsal.kafka_version}"
-    kept = "" if rehearsal.kept is None else f"; everything lies in {rehearsal.kept}"
+    kept = "" if rehearsal.kept is None else f"; its files are in {rehearsal.kept}"
     if not rehearsal.is_done:
         return f"{topic}: the rehearsal{where} is {handover.state} at {handover.step}: {handover.detail}{kept}"
     partitions, size = count(len(rehearsal.samples), "partition"), format_bytes(size_of(rehearsal.samples))
@@ -175,7 +185,9 @@ def _summary(rehearsal: Rehearsal) -> str:
 def _tables(rehearsal: Rehearsal) -> tuple[Table, ...]:
     view = HandoverView(rehearsal.handover, rehearsal.checks, rehearsal.overrides, rehearsal.seed)
     differences = tuple(
-        (str(partition.sample.partition), text) for partition in rehearsal.partitions for text in _complaints(partition)
+        (str(partition.sample.partition), text)
+        for partition in rehearsal.partitions
+        for text in _differences(partition)
     )
     errors = tuple((line,) for line in rehearsal.broker_errors[:_MOST_ERRORS])
     more = f" (the first {_MOST_ERRORS} of {len(rehearsal.broker_errors)})" if len(errors) == _MOST_ERRORS else ""
@@ -206,7 +218,7 @@ def _offsets(start: int, end: int) -> str:
     return f"{start}..{end - 1}" if end > start else "nothing"
 
 
-def _complaints(rehearsed_partition: RehearsedPartition) -> Sequence[str]:
+def _differences(rehearsed_partition: RehearsedPartition) -> Sequence[str]:
     return (
         *(f"plain consumer, {text}" for text in rehearsed_partition.plain.differences),
         *(f"read_committed consumer, {text}" for text in rehearsed_partition.committed.differences),

@@ -1,4 +1,4 @@
-"""A handover as people read it: which steps are done, what the checks said, what is held back, what is handed over."""
+"""The report of a handover: its steps, the results of checks, overrides, and the offsets that are handed over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from include.tiering.runs.approval import ApprovalQuestion
 from include.tiering.units import format_utc
 
 WHAT_STEPS_DO: Final = {
-    HandoverStep.PRECONDITIONS: "may this topic be handed over",
-    HandoverStep.OVERRIDES: "retention held back, old values stored",
+    HandoverStep.PRECONDITIONS: "check whether this topic may be handed over",
+    HandoverStep.OVERRIDES: "retention unlimited, old values stored",
     HandoverStep.COPY: "all rolled segments, from the broker's log start",
-    HandoverStep.QUALITY_CHECK: "every segment verified, every pitfall looked for",
-    HandoverStep.APPROVAL: "a person agrees to exactly this",
-    HandoverStep.FENCE: "owner handing-over, nobody copies or expires",
-    HandoverStep.RECHECK: "log start, epochs, leaders, configs once more",
+    HandoverStep.QUALITY_CHECK: "every segment verified, every pitfall checked",
+    HandoverStep.APPROVAL: "a person approves exactly this plan",
+    HandoverStep.FENCE: "owner handing-over: no batch copies or expires",
+    HandoverStep.RECHECK: "log start, epochs, leaders, configs checked again",
     HandoverStep.PUBLISH: "remote log metadata sent, and read back",
     HandoverStep.SWITCH: "remote.storage.enable=true",
-    HandoverStep.WATCH: "brokers know what is remote, nothing went",
+    HandoverStep.WATCH: "brokers know what is remote, no log start rose",
     HandoverStep.TAKE_OVER: "owner broker",
-    HandoverStep.RETENTION: "retention as it was",
-    HandoverStep.LOCAL_RETENTION: "disks given back step by step, records compared",
+    HandoverStep.RETENTION: "total retention restored",
+    HandoverStep.LOCAL_RETENTION: "local retention lowered step by step, records compared",
 }
 _SHORT_HASH: Final = 12
 _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "what to do")
@@ -32,7 +32,7 @@ _CHECK_COLUMNS: Final = ("check", "partition>", "outcome", "what was found", "wh
 
 @dataclass(frozen=True, slots=True)
 class HandoverView:
-    """A handover with all that was stored about it. `refusal`: why the command did not go on."""
+    """A handover with everything that is stored about it. `refusal`: why the command stopped."""
 
     handover: Handover
     checks: Sequence[CheckResult] = ()
@@ -42,7 +42,7 @@ class HandoverView:
 
 
 def latest_checks(store: HandoverStore, handover: Handover) -> Sequence[CheckResult]:
-    """Of the step that it is at, or of the last one before it that made any."""
+    """Return the results of the present step, or of the last step before it that has any."""
     for step in reversed(STEPS[: STEPS.index(handover.step) + 1]):
         if checks := store.checks(handover.handover_id, step):
             return checks
@@ -50,7 +50,7 @@ def latest_checks(store: HandoverStore, handover: Handover) -> Sequence[CheckRes
 
 
 def present_handover(view: HandoverView) -> Presentation:
-    """Not `ok`: a check refused, a person has to agree, or it waits."""
+    """Present a handover. It is not `ok` if a check refused, a person has to approve, or it waits."""
     handover = view.handover
     is_ok = handover.state.has_ended and view.refusal is None
     return Presentation(lambda: _document(view), lambda: _tables(view), _summary(view), ok=is_ok)
@@ -59,26 +59,26 @@ def present_handover(view: HandoverView) -> Presentation:
 def present_checks(
     topic: str, results: Sequence[CheckResult], would: Sequence[RetentionOverride], to_copy: int
 ) -> Presentation:
-    """What a dry run found: nothing was changed. `to_copy`: rolled segments that are not remote yet."""
+    """Present a dry run, which changed nothing. `to_copy`: number of rolled segments that are not remote yet."""
     refused = sum(result.outcome is CheckOutcome.REFUSED for result in results)
     waiting = sum(result.outcome is CheckOutcome.WAITING for result in results)
-    said = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
+    outcome = f"{count(refused, 'check')} refused, {waiting} waiting" if refused or waiting else "no check refused"
     return Presentation(
         lambda: {"topic": topic, "checks": _checks(results), "guards": _overrides(would), "segments_to_copy": to_copy},
         lambda: tuple(table for table in (_check_table(results, passed=True), _override_table(would)) if table.rows),
-        f"{topic}: {said}; {count(to_copy, 'segment')} would be copied first; nothing was changed",
+        f"{topic}: {outcome}; {count(to_copy, 'segment')} would be copied first; nothing was changed",
         ok=not refused and not waiting,
     )
 
 
 def step_line(handover: Handover) -> str:
-    """`step 3 of 13, copy: all rolled segments, ...`"""
+    """Return a line such as `step 3 of 13, copy: all rolled segments, ...`."""
     step = handover.step
     return f"step {STEPS.index(step) + 1} of {len(STEPS)}, {step}: {WHAT_STEPS_DO[step]}"
 
 
 def handover_question(view: HandoverView) -> ApprovalQuestion:
-    """What a person is asked before the topic leaves the platform."""
+    """Return the question that a person answers before the topic is handed over."""
     handover = view.handover
     offsets = [
         f"| {seeded.topic_id_partition.partition} | {_offsets(seeded)} | {seeded.log_start_offset} |"
@@ -94,17 +94,17 @@ def handover_question(view: HandoverView) -> ApprovalQuestion:
         "",
         *(f"* {note.name}: {note.numbers}" for note in notes),
         "",
-        "What is rolled until the leases are fenced is handed over too, if it passes the gate.",
+        "Segments that are rolled before the topic is fenced off are handed over too, if they pass verification.",
         "**Approve** fences the topic off, publishes these segments and sets `remote.storage.enable=true`: then the",
-        "brokers copy and expire it, and Kafka knows no way back that keeps what is remote.",
-        "**Reject** changes nothing; `./tiering handover TOPIC --undo` puts the topic's configs back.",
+        "brokers copy and expire it, and Kafka has no way back that keeps the remote segments.",
+        "**Reject** changes nothing; `./tiering handover TOPIC --undo` restores the topic's configs.",
     ]
     what = f"{count(len(view.seed), 'partition')} of {handover.topic}"
     return ApprovalQuestion(f"Hand {what} over? Plan {(handover.plan_hash or '')[:_SHORT_HASH]}", "\n".join(lines))
 
 
 def undo_sentence(handover: Handover, undo: Undo) -> str:
-    """What an undo would do, in one line for a person."""
+    """Return in one line what an undo would do."""
     if undo.ends_as is None:
         return f"{handover.topic} cannot be given back: {undo.reason}"
     doing = "; ".join(action.value for action in undo.actions)
@@ -196,8 +196,14 @@ def _steps(handover: Handover) -> Table:
 def _check_table(results: Sequence[CheckResult], *, passed: bool) -> Table:
     shown = [result for result in results if passed or result.outcome is not CheckOutcome.PASSED]
     rows = tuple(
-        (one.name, "" if one.partition is None else str(one.partition), str(one.outcome), one.numbers, one.what_to_do)
-        for one in shown
+        (
+            check.name,
+            "" if check.partition is None else str(check.partition),
+            str(check.outcome),
+            check.numbers,
+            check.what_to_do,
+        )
+        for check in shown
     )
     ok = sum(result.outcome is CheckOutcome.PASSED for result in results)
     return Table(f"checks ({ok} of {len(results)} passed)", _CHECK_COLUMNS, rows)
@@ -213,7 +219,7 @@ def _override_table(overrides: Sequence[RetentionOverride]) -> Table:
         )
         for override in overrides
     )
-    return Table("configs that hold the topic back", ("config", "was", "is set to", "put back"), rows)
+    return Table("retention overrides", ("config", "was", "is set to", "restored"), rows)
 
 
 def _seed(seed: Sequence[SeededPartition]) -> Table:

@@ -72,8 +72,8 @@ class HandoverState(StrEnum):
 class UndoAction(StrEnum):
     """The actions of an undo, in the order in which they are done."""
 
-    RESTORE_OVERRIDES = "put the topic's configs back to what they were"
-    OWNER_TO_PLATFORM = "give the topic back to the platform, which goes on copying and expiring it"
+    RESTORE_OVERRIDES = "restore the old values of the topic's configs"
+    OWNER_TO_PLATFORM = "make the platform the owner again, which continues to copy and expire the topic"
 
 
 @dataclass(frozen=True, slots=True)

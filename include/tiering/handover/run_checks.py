@@ -255,23 +255,23 @@ def _partition(
 ) -> HandoverPartition:
     replica = replicas.get(partition.partition)
     try:
-        leader = answer.of(partition)
+        reported = answer.of(partition)
     except BrokersError as error:
         return HandoverPartition(partition.partition, None, None, (), str(error))
-    rows = seed_rows(metadata, partition, leader.earliest)
+    rows = seed_rows(metadata, partition, reported.earliest)
     end = max((row.metadata.end_offset for row in rows), default=None)
     return HandoverPartition(
         partition.partition,
         LeaderOffsets(
-            leader=leader.leader,
-            leader_epoch=leader.leader_epoch,
+            leader=reported.leader,
+            leader_epoch=reported.leader_epoch,
             in_sync_replicas=len(known.isr),
-            earliest=leader.earliest,
-            latest_tiered=leader.latest_tiered,
-            last_stable_offset=leader.last_stable_offset,
-            high_watermark=leader.high_watermark,
+            earliest=reported.earliest,
+            latest_tiered=reported.latest_tiered,
+            last_stable_offset=reported.last_stable_offset,
+            high_watermark=reported.high_watermark,
         ),
-        None if replica is None else _leader(replica, end, leader.earliest, now_ms),
+        None if replica is None else _leader(replica, end, reported.earliest, now_ms),
         tuple(_seeded(metadata, row) for row in rows),
         "" if replica is not None else "; ".join(problems),
         _histories(metadata, partition, rows),

@@ -81,11 +81,11 @@ class HandoverService:
         self._ownership.claim()
         self._require_free_broker_id()
         topic_id = self.topic_to_hand_over(topic)
-        open_one = self._handovers.latest(topic_id)
-        if open_one is not None and not open_one.state.has_ended:
+        found = self._handovers.latest(topic_id)
+        if found is not None and not found.state.has_ended:
             raise StateConflictError(
-                f"a handover of {topic} is at {open_one.step} ({open_one.state}): ./tiering handover {topic} --resume"
-                " goes on with it, --undo goes back"
+                f"a handover of {topic} is at {found.step} ({found.state}): ./tiering handover {topic} --resume"
+                " continues it, --undo undoes it"
             )
         return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
 
@@ -172,7 +172,8 @@ class HandoverService:
         """Return open handovers that make no progress while retention or copies are suspended; set their metrics."""
         under_way = self._handovers.open_handovers()
         forgotten = forgotten_handovers(under_way, self._handovers.now_ms())
-        publish_handovers(process_recorder(), [(one.state, one.step) for one in under_way], len(forgotten))
+        steps = [(handover.state, handover.step) for handover in under_way]
+        publish_handovers(process_recorder(), steps, len(forgotten))
         return forgotten
 
 
@@ -213,10 +214,10 @@ HANDOVER_METRICS: Final = (HANDOVERS, HANDOVERS_FORGOTTEN)
 
 
 def publish_handovers(
-    recorder: PrometheusRecorder, open_ones: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
+    recorder: PrometheusRecorder, open_steps: Iterable[tuple[HandoverState, HandoverStep]], forgotten: int
 ) -> None:
     """Set the metrics of handovers; combinations of state and step that no handover has any more are removed."""
-    counted = Counter((str(state), str(step)) for state, step in open_ones)
+    counted = Counter((str(state), str(step)) for state, step in open_steps)
     values: dict[tuple[str, ...], float] = {labels: float(number) for labels, number in counted.items()}
     recorder.show(HANDOVERS, values)
     recorder.show(HANDOVERS_FORGOTTEN, {(): float(forgotten)})

@@ -1,4 +1,4 @@
-"""Handovers of one cluster in SQL. The row of a handover is locked before anything of it changes."""
+"""Handovers of one cluster in SQL. Every change locks the row of its handover first."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,9 +34,10 @@ _EVENT: Final = "handover"
 
 
 class SqlHandoverStore(DatedStore):
-    """`HandoverStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+    """`HandoverStore` in the platform's database. Every call is one transaction, dated by the database's clock."""
 
     def begin(self, handover_id: Uuid, topic_id: Uuid, topic: str, wanted: LocalRetention, *, author: str) -> Handover:
+        """Implement `HandoverStore.begin`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             values = {
@@ -66,6 +67,7 @@ class SqlHandoverStore(DatedStore):
             return begun
 
     def handover(self, handover_id: Uuid) -> Handover:
+        """Implement `HandoverStore.handover`."""
         with reading(self._engine) as connection:
             row = connection.execute(select(handovers).where(self._is(handover_id))).one_or_none()
         if row is None:
@@ -73,6 +75,7 @@ class SqlHandoverStore(DatedStore):
         return _handover_of(row)
 
     def latest(self, topic_id: Uuid) -> Handover | None:
+        """Implement `HandoverStore.latest`."""
         of_topic = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.topic_id == str(topic_id))
         newest = (handovers.c.open_topic_id.is_(None), handovers.c.began_at_ms.desc(), handovers.c.handover_id)
         with reading(self._engine) as connection:
@@ -80,12 +83,14 @@ class SqlHandoverStore(DatedStore):
         return None if row is None else _handover_of(row)
 
     def open_handovers(self) -> Sequence[Handover]:
+        """Implement `HandoverStore.open_handovers`."""
         is_open = and_(handovers.c.cluster_id == self._cluster_id, handovers.c.open_topic_id.is_not(None))
         with reading(self._engine) as connection:
             rows = connection.execute(select(handovers).where(is_open).order_by(handovers.c.topic))
             return [_handover_of(row) for row in rows]
 
     def drive(self, handover_id: Uuid, driver: str, *, lease_ms: int) -> Drive | None:
+        """Implement `HandoverStore.drive`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, handover_id)
@@ -98,12 +103,14 @@ class SqlHandoverStore(DatedStore):
             return drive
 
     def renew(self, drive: Drive, *, lease_ms: int) -> Drive:
+        """Implement `HandoverStore.renew`."""
         with self._driven(drive) as (connection, _, now_ms):
             prolonged = replace(drive, expires_at_ms=now_ms + lease_ms)
             self._set(connection, drive, {"driven_until_ms": prolonged.expires_at_ms})
             return prolonged
 
     def release(self, drive: Drive) -> None:
+        """Implement `HandoverStore.release`."""
         mine = and_(self._is(drive.handover_id), handovers.c.token == drive.token)
         with writing(self._engine) as connection:
             connection.execute(update(handovers).where(mine).values(driven_until_ms=0))
@@ -111,6 +118,7 @@ class SqlHandoverStore(DatedStore):
     def advance(
         self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
     ) -> Handover:
+        """Implement `HandoverStore.advance`."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.step is step:
                 return found
@@ -121,6 +129,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, {"step": step, "detail": detail, "updated_at_ms": now_ms})
 
     def set_state(self, drive: Drive, state: HandoverState, *, detail: str) -> Handover:
+        """Implement `HandoverStore.set_state`."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.state.has_ended and found.state is not state:
                 raise StateConflictError(f"handover {drive.handover_id} has ended: {found.state}")
@@ -131,6 +140,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, values | ({"open_topic_id": None} if state.has_ended else {}))
 
     def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
+        """Implement `HandoverStore.save_overrides`."""
         with self._driven(drive) as (connection, found, now_ms):
             known = {override.key: override for override in self._overrides(connection, drive.handover_id)}
             for override in overrides:
@@ -144,19 +154,22 @@ class SqlHandoverStore(DatedStore):
             return self._overrides(connection, drive.handover_id)
 
     def overrides(self, handover_id: Uuid) -> Sequence[RetentionOverride]:
+        """Implement `HandoverStore.overrides`."""
         with reading(self._engine) as connection:
             return self._overrides(connection, handover_id)
 
     def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
+        """Implement `HandoverStore.overrides_restored`."""
         with self._driven(drive) as (connection, found, now_ms):
             left = {
                 override.key for override in self._overrides(connection, drive.handover_id) if not override.restored
             }
             for key in sorted(left.intersection(keys)):
                 _mark_restored(connection, self._cluster_id, drive.handover_id, key)
-                self._event(connection, found, f"{key} is put back", drive.driver, now_ms)
+                self._event(connection, found, f"{key} is restored", drive.driver, now_ms)
 
     def save_seed(self, drive: Drive, seed: Sequence[SeededPartition]) -> None:
+        """Implement `HandoverStore.save_seed`."""
         with self._driven(drive) as (connection, found, _):
             table = handover_partitions
             connection.execute(delete(table).where(_of_handover(table, self._cluster_id, drive.handover_id)))
@@ -179,6 +192,7 @@ class SqlHandoverStore(DatedStore):
                 connection.execute(insert(table), rows)
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
+        """Implement `HandoverStore.seed`."""
         table = handover_partitions
         same = and_(handovers.c.cluster_id == table.c.cluster_id, handovers.c.handover_id == table.c.handover_id)
         query = select(table, handovers.c.topic).join(handovers, same).order_by(table.c.partition)
@@ -187,6 +201,7 @@ class SqlHandoverStore(DatedStore):
             return [_seeded_of(row) for row in rows]
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
+        """Implement `HandoverStore.note_compared`."""
         with self._driven(drive) as (connection, _, _):
             table = handover_partitions
             raised = (
@@ -199,8 +214,9 @@ class SqlHandoverStore(DatedStore):
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
+        """Implement `HandoverStore.claim`."""
         with self._driven(drive) as (connection, found, now_ms):
-            # The same batch whoever drives: what a dead driver held is its follower's at once.
+            # All drivers use the same batch id, so that a new driver takes over the leases of a dead one at once.
             run_id = batch_id = found.run_id
             ensure_partition(connection, self._cluster_id, partition)
             fence = sql_batches.take(
@@ -218,6 +234,7 @@ class SqlHandoverStore(DatedStore):
         return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:
+        """Implement `HandoverStore.propose`."""
         with self._driven(drive) as (connection, found, now_ms):
             if found.plan_hash == plan_hash:
                 return found
@@ -225,6 +242,7 @@ class SqlHandoverStore(DatedStore):
             return self._changed(connection, drive, changed)
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
+        """Implement `HandoverStore.approve`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             found = _handover_of(self._locked(connection, handover_id))
@@ -240,6 +258,7 @@ class SqlHandoverStore(DatedStore):
             return _handover_of(self._locked(connection, handover_id))
 
     def record_checks(self, drive: Drive, step: HandoverStep, results: Sequence[CheckResult]) -> None:
+        """Implement `HandoverStore.record_checks`."""
         with self._driven(drive) as (connection, found, _):
             table = handover_checks
             of_handover = _of_handover(table, self._cluster_id, drive.handover_id)
@@ -263,6 +282,7 @@ class SqlHandoverStore(DatedStore):
                 connection.execute(insert(table), rows)
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
+        """Implement `HandoverStore.checks`."""
         table = handover_checks
         query = select(table).where(_of_handover(table, self._cluster_id, handover_id))
         if step is not None:
@@ -273,14 +293,14 @@ class SqlHandoverStore(DatedStore):
 
     @contextmanager
     def _driven(self, drive: Drive) -> Iterator[tuple[Connection, Handover, int]]:
-        """Raises LeaseLostError unless the drive is the newest and was not given back."""
+        """Open a transaction with the handover locked. Raises LeaseLostError unless the drive is the valid one."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             row = self._locked(connection, drive.handover_id)
             if row.token != drive.token or row.driven_until_ms == 0:
                 raise LeaseLostError(
-                    f"handover {drive.handover_id}: token {drive.token} of {drive.driver} does not hold any more, "
-                    f"{row.token} was given to {row.driver}"
+                    f"handover {drive.handover_id}: token {drive.token} of {drive.driver} is not valid any more, "
+                    f"{row.driver} got token {row.token}"
                 )
             yield connection, _handover_of(row), now_ms
 
@@ -299,7 +319,7 @@ class SqlHandoverStore(DatedStore):
         connection.execute(update(handovers).where(self._is(drive.handover_id)).values(**cut))
 
     def _overrides(self, connection: Connection, handover_id: Uuid) -> Sequence[RetentionOverride]:
-        """By key."""
+        """Return the overrides, ordered by key."""
         query = select(retention_overrides).where(_of_handover(retention_overrides, self._cluster_id, handover_id))
         rows = connection.execute(query.order_by(retention_overrides.c.key))
         return [RetentionOverride(row.key, row.old_value, row.set_value, row.restored) for row in rows]
@@ -316,12 +336,12 @@ _ORDER: Final = {str(step): number for number, step in enumerate(HandoverStep)}
 
 
 def _of_handover(table: Table, cluster_id: str, handover_id: Uuid) -> ColumnElement[bool]:
-    """The condition on the two key columns that every table of handovers has."""
+    """Return the condition on the two key columns that every table of handovers has."""
     return and_(table.c.cluster_id == cluster_id, table.c.handover_id == str(handover_id))
 
 
 def _replace_override(connection: Connection, cluster_id: str, handover_id: Uuid, override: RetentionOverride) -> None:
-    """In the place of one that was restored, if there is any."""
+    """Insert an override in place of an older one with the same key."""
     table = retention_overrides
     connection.execute(delete(table).where(_of_handover(table, cluster_id, handover_id), table.c.key == override.key))
     values = {

@@ -148,7 +148,7 @@ def test_nothing_is_published_before_the_hand_over_looked_at_it_for_the_last_tim
     handovers.advance(drive, HandoverStep.RECHECK, expected=HandoverStep.PRECONDITIONS)
     refused = deployment.run("orders")
     assert refused.exit_code == 1
-    assert "is at recheck (active), and publishes behind recheck" in " ".join(refused.stderr.split())
+    assert "is at recheck (active), and publishes after recheck" in " ".join(refused.stderr.split())
     assert records_about(deployment.topic, _FIRST) == []
     handovers.advance(drive, HandoverStep.PUBLISH, expected=HandoverStep.RECHECK)
     assert deployment.run("orders", "--partition", "0").exit_code == 0

@@ -62,7 +62,7 @@ def test_what_brokers_tiered_and_deleted_before_is_remembered(world):
     stopped = world.carry_on()
     assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
     assert stopped.detail == (
-        "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by somebody else, and deleted again"
+        "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by a broker or another tool, and deleted again"
     )
 
 
@@ -211,7 +211,7 @@ def test_a_batch_that_still_copies_is_waited_for(world):
     held = _hold(world, partition)
     waiting = world.carry_on()
     assert (waiting.step, waiting.state) == (HandoverStep.FENCE, HandoverState.ACTIVE)
-    assert "has the lease to expire still" in waiting.detail
+    assert "still has the lease to expire" in waiting.detail
     world.copying.work.release(held)
     assert world.carry_on().state is HandoverState.DONE
 
@@ -353,7 +353,7 @@ def test_a_parked_one_is_named_after_a_day_because_nobody_copies_its_topic(world
     now_ms = world.handover.updated_at_ms
     assert forgotten_handovers([world.handover], now_ms + PERSON_MS) == []
     (found,) = forgotten_handovers([world.handover], now_ms + PERSON_MS + 1)
-    assert found.message.endswith("and nobody copies or expires the topic. ./tiering handover orders --resume")
+    assert found.message.endswith("and the topic is neither copied nor expired. ./tiering handover orders --resume")
 
 
 def test_the_doctor_says_what_it_waits_for(world):

@@ -85,7 +85,7 @@ def test_a_record_that_brokers_serve_otherwise_stops_it(tmp_path):
         world.lost.add((1, 25))
         stopped = world.carry_on()
         assert stopped.state is HandoverState.STOPPED
-        assert "orders-1: of offsets 20..29 the brokers serve 9 records, copied were 10" in stopped.detail
+        assert "orders-1: of offsets 20..29 the brokers serve 9 records and 10 were copied" in stopped.detail
         assert world.brokers.partition(TOPIC_ID, 0).earliest_local == 30
         world.lost.clear()
         assert world.carry_on(resume=True).state is HandoverState.DONE
@@ -98,7 +98,7 @@ def test_a_batch_that_is_not_opened_is_named_and_not_compared(tmp_path):
         world.too_large.add((1, 20))
         assert world.carry_on().state is HandoverState.DONE
         messages = [line for line in world.messages if "not compared" in line]
-        assert messages == ["orders-1: offsets 23..24 are in a batch too large to be opened, and were not compared"]
+        assert messages == ["orders-1: offsets 23..24 are in a batch that is too large to decode; they were not compared"]
 
 
 def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path):
@@ -370,7 +370,7 @@ def test_what_was_passed_by_a_shallow_verification_is_read_whole_once(deep_world
     look(deep_world, is_deep=False)
     deep_world.up_to(HandoverStep.RECHECK)
     assert spans(deep_world) == [(0, 0), (0, 10), (1, 0), (1, 10)]
-    assert "4 segments are read back whole, 3.9 KiB" in deep_world.messages
+    assert "every byte of 4 segments is read, 3.9 KiB" in deep_world.messages
     assert deep_world.carry_on().state is HandoverState.DONE
     assert len(deep_world.verified) == 4
 

@@ -121,7 +121,7 @@ def test_exactly_the_records_of_the_range_count(stored: Stored, start: int, end:
 
 @pytest.mark.parametrize(("start", "end"), [(4, 5), (0, 9), (5, 10), (10, 12)])
 def test_a_range_that_no_segment_holds_whole_is_refused(stored: Stored, start: int, end: int) -> None:
-    with pytest.raises(UnknownSegmentError, match=rf"orders-0: no segment of ours holds offsets {start}\.\.{end}"):
+    with pytest.raises(UnknownSegmentError, match=rf"orders-0: no segment of this platform has all offsets {start}\.\.{end}"):
         stored.digest(start, end)
     assert stored.storage.fetched == []
 
@@ -147,7 +147,7 @@ def test_bytes_that_are_not_the_sources_are_not_believed(start: int) -> None:
     """Whatever part of them is asked for."""
     stored = Stored()
     row = stored.put(1, 0, 4, FIRST, crc=google_crc32c.value(FIRST) ^ 1)
-    with pytest.raises(RemoteChecksumError, match=r"the store's log has CRC-32C [0-9a-f]{8}, the source's had"):
+    with pytest.raises(RemoteChecksumError, match=r"the stored log has CRC-32C [0-9a-f]{8}, that of the source was"):
         stored.digest(start, 4)
     stored.metadata.put(replace(row, log_crc32c=None))
     assert stored.digest(start, 4) == expected(start, 4)

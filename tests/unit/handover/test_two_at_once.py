@@ -66,7 +66,7 @@ def test_overrides_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(wo
     world.brokers.after_call = keep_as_it_was
     assert "latest-tiered-covers-seed" in world.carry_on().detail
     world.brokers.after_call = world.act
-    assert "somebody put local.retention.bytes, retention.bytes back: held again" in world.messages
+    assert "local.retention.bytes, retention.bytes was changed from outside: the override is set again" in world.messages
     world.forgetful = False
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
@@ -111,7 +111,7 @@ def test_a_broker_that_knows_no_topic_yet_does_not_make_it_a_deleted_one(world):
     world.up_to(HandoverStep.SWITCH)
     real = world.brokers.topics
     world.brokers.topics = lambda names=None: {name: one for name, one in real(names).items() if name != TOPIC}
-    with pytest.raises(BrokersUnavailableError, match="the controller does"):
+    with pytest.raises(BrokersUnavailableError, match="the controller has it"):
         world.undo()
     world.brokers.topics = real
     world.undo()
@@ -172,7 +172,7 @@ def test_a_topic_that_was_created_again_is_left_alone(world):
     world.brokers.create_topic(TOPIC, configs={"retention.bytes": "7"})
     stopped = world.carry_on()
     assert (stopped.step, stopped.state) == (HandoverStep.OVERRIDES, HandoverState.STOPPED)
-    assert stopped.detail.startswith(f"{UnknownTopicError.__name__}: topic orders with id {TOPIC_ID}")
+    assert stopped.detail.startswith(f"{UnknownTopicError.__name__}: topic orders is handed over under id {TOPIC_ID}")
     assert world.configs == {"retention.bytes": "7"}
     world.undo()
     assert (world.handover.state, world.configs) == (HandoverState.UNDONE, {"retention.bytes": "7"})
@@ -207,7 +207,7 @@ def test_a_log_start_that_rose_behind_the_switch_is_accepted_by_whoever_resumes(
     assert world.carry_on().state is HandoverState.STOPPED
     ended = world.carry_on(resume=True)
     assert ended.state is HandoverState.DONE
-    assert "orders-1: the log start was 0 and is 10: accepted by whoever resumed" in world.messages
+    assert "orders-1: the log start was 0 and is 10: accepted by the resume" in world.messages
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
 
 
@@ -315,7 +315,7 @@ def test_what_is_below_the_log_start_need_not_be_known(world):
     assert world.carry_on().step is HandoverStep.LOCAL_RETENTION
 
 
-@pytest.mark.parametrize(("is_recreated", "says"), [(False, "by now there is none"), (True, "by now it is")])
+@pytest.mark.parametrize(("is_recreated", "says"), [(False, "there is no topic of this name any more"), (True, "but its id is")])
 def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(world, is_recreated, says):
     world.up_to(HandoverStep.RETENTION)
     world.brokers.delete_topic(TOPIC)

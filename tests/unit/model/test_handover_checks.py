@@ -77,7 +77,7 @@ PROVOKED = [
         "offset 17",
     ),
     (BEFORE, "layout-is-the-brokers", REFUSED, with_broker(BEGUN, storage_manager_class="com.example.Rsm"), "example"),
-    (BEFORE, "layout-is-the-brokers", NOTE, with_broker(BEGUN, storage_manager_class=None), "does not say"),
+    (BEFORE, "layout-is-the-brokers", NOTE, with_broker(BEGUN, storage_manager_class=None), "does not show"),
     (BEFORE, "store-is-the-brokers", REFUSED, with_broker(BEGUN, storage_directory="/elsewhere"), "/elsewhere"),
     (BEFORE, "store-is-the-brokers", NOTE, with_broker(BEGUN, storage_directory=None), "secret"),
     (
@@ -88,7 +88,7 @@ PROVOKED = [
         "no answer",
     ),
     (BEFORE, "leader-is-read", REFUSED, with_partition(BEGUN, lambda one: replace(one, replica=None)), "broker 1"),
-    (BEFORE, "leader-is-read", WAITING, with_replica(BEGUN, broker_id=2), "read was broker 2"),
+    (BEFORE, "leader-is-read", WAITING, with_replica(BEGUN, broker_id=2), "replica of broker 2 was read"),
     (BEFORE, "disks-have-room", REFUSED, replace(BEGUN, hold_seconds=1_000_001), "1000001000"),
     (
         BEFORE,
@@ -174,7 +174,7 @@ PROVOKED = [
         replace(
             BEGUN, metadata_topic=MetadataTopicState({}, (), (), published(is_ours=False, end_offset=77).published)
         ),
-        "up to 77 were tiered by somebody else",
+        "up to 77 were tiered by a broker or another tool",
     ),
     (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, earliest=50), "from 0 to 50"),
     (LAST, "nothing-changed-since", WAITING, with_offsets(SOUND, leader_epoch=6), "in 6"),
@@ -183,7 +183,7 @@ PROVOKED = [
         "nothing-changed-since",
         REFUSED,
         replace(SOUND, frozen={0: FrozenPartition(0, 0, 199, 0, 1, 4)}),
-        "decided was 199",
+        "199 was decided",
     ),
     (
         BEFORE,
@@ -192,7 +192,7 @@ PROVOKED = [
         with_partition(BEGUN, lambda one: replace(one, histories="offsets 150..299 were archived before")),
         "150..299",
     ),
-    (LAST, "nothing-changed-since", WAITING, replace(SOUND, frozen={}), "nothing was decided about it"),
+    (LAST, "nothing-changed-since", WAITING, replace(SOUND, frozen={}), "no offsets were decided for it"),
     (LAST, "seed-begins-at-log-start", NOTE, without_segments(SOUND, 0, 1, 2), "nothing is seeded"),
     (
         QUALITY_CHECK,

@@ -16,7 +16,7 @@ from include.tiering.database.migrations import upgrade
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, QuotaWorker, copy_scopes
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, LedgerStore, SqlLedgerStore, open_ledger_engine
-from include.tiering.quotas.shares import ALL_THERE_IS, SILENT_SECONDS, LedgerRow, renewed
+from include.tiering.quotas.shares import SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow, renewed
 from tests.doubles.databases import SHARED, SQLITE_FILE
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -54,7 +54,7 @@ class LedgerStoreContract:
 
     def test_what_was_exchanged_is_what_the_next_one_sees(self, ledger: LedgerStore) -> None:
         AnnouncingLedger(ledger, SystemClock()).announce(QuotasInForce(3, {TOTAL: 100}))
-        written = ledger.exchange(lambda row: renewed(row, "a", {TOTAL: ALL_THERE_IS}, 1))
+        written = ledger.exchange(lambda row: renewed(row, "a", {TOTAL: UNLIMITED_DEMAND}, 1))
         assert ledger.exchange(lambda row: row) == written
         assert AnnouncingLedger(ledger, SystemClock()).workers() == (QuotaWorker("a", 3),)
         assert AnnouncingLedger(ledger, SystemClock()).in_force().of(TOTAL) == 100

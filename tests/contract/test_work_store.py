@@ -478,8 +478,8 @@ class TestOutcomes:
         work.save_plan("run-1", [planned(A, 3), planned(B)])
         lease = _claim(work)
         work.record_outcome(lease, _item(A, 0, SegmentOutcome.COPIED))
-        work.note_left("run-1", A, error="QuotaExceededError", message="too\nmuch")
-        work.note_left("run-9", B, error="QuotaExceededError", message="of another run")
+        work.record_left_reason("run-1", A, error="QuotaExceededError", message="too\nmuch")
+        work.record_left_reason("run-9", B, error="QuotaExceededError", message="of another run")
         assert [(one.outcome, one.error, one.message) for one in work.items("run-1")] == [
             (SegmentOutcome.COPIED, None, None),
             (SegmentOutcome.PLANNED, "QuotaExceededError", "too\\nmuch"),

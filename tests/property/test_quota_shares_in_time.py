@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from include.tiering.errors import MetadataUnavailableError
 from include.tiering.quotas.contract import QuotasInForce, Scope, copy_scopes
 from include.tiering.quotas.shared_quotas import PERIOD_SECONDS, AllocationRenewer, AnnouncingLedger, LedgerRowChange
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, NO_QUOTAS, SILENT_SECONDS, LedgerRow, ProcessPacing
+from include.tiering.quotas.shares import FILL, NO_QUOTAS, SILENT_SECONDS, UNLIMITED_DEMAND, LedgerRow, ProcessPacing
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.quotas import MemoryLedgerStore
 
@@ -42,7 +42,7 @@ class Unsteady:
 class DemandingPacing(ProcessPacing):
     """Asks for what the test says instead of for what was used."""
 
-    demand: float = ALL_THERE_IS
+    demand: float = UNLIMITED_DEMAND
 
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
         return {TOTAL: self.demand}
@@ -97,7 +97,7 @@ class World:
 ACTIONS = {
     "round": (12, lambda random: (random.randrange(6),)),
     "advance": (8, lambda random: (random.choice([0.01, 0.1, 0.2, 0.3, 0.5, 0.9, 1.2]),)),
-    "demand": (2, lambda random: (random.randrange(6), random.choice([0.0, 1000.0, 400_000.0, ALL_THERE_IS]))),
+    "demand": (2, lambda random: (random.randrange(6), random.choice([0.0, 1000.0, 400_000.0, UNLIMITED_DEMAND]))),
     "away": (1, lambda random: (random.randrange(6),)),
     "no answer": (2, lambda random: (random.randrange(6),)),
     "quota": (1, lambda random: (random.randrange(1, 20),)),
@@ -152,7 +152,7 @@ def _act(world: World, name: str, number: float = 0, demand: float = 0.0) -> Non
 def _settle(world: World) -> None:
     """Everybody is busy for as long as a dead process may go unnoticed, and three rounds more."""
     for process in world.processes:
-        process.pacing.demand = ALL_THERE_IS
+        process.pacing.demand = UNLIMITED_DEMAND
     for _ in range(int(SILENT_SECONDS / PERIOD_SECONDS) + 4):
         world.clock.advance(PERIOD_SECONDS)
         for process in world.processes:

@@ -76,7 +76,7 @@ from include.tiering.remote_storage.object_store import ObjectListing
 from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.segment_storage import GuardedStorage, SegmentStorage
 from include.tiering.runs.approval import PlanQuestions
-from include.tiering.runs.cluster_log_dirs import named_log_dirs
+from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 from include.tiering.runs.contract import WorkStore
 from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.runs.sql_approval import SqlPlanQuestions
@@ -324,7 +324,7 @@ class Adapters:
     def source(self) -> LogSource:
         """Raises SettingError without log dirs."""
         return LogDirSource(
-            named_log_dirs(self.settings),
+            configured_log_dirs(self.settings),
             self.cluster_metadata,
             named_topics=self.settings.topics.include,
             recorded=kept(lambda topic_id: self.stores.registry.recorded_name(topic_id)),

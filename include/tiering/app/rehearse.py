@@ -49,7 +49,7 @@ from include.tiering.kafka.log_dirs.dirs import identify
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.model.segments import is_legal_topic_name
 from include.tiering.presentation import count
-from include.tiering.runs.cluster_log_dirs import named_log_dirs
+from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 from include.tiering.settings import TieringSettings, load_settings
 from include.tiering.units import format_bytes
 
@@ -294,7 +294,7 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
         raise SettingError(f"not the name of a topic: {topic!r}")
     cluster = _cluster_metadata(app)
     brokers = app.adapters.brokers if app.adapters.has_brokers else None
-    source = LogDirSource(named_log_dirs(app.settings), cluster, named_topics=[topic], brokers=brokers)
+    source = LogDirSource(configured_log_dirs(app.settings), cluster, named_topics=[topic], brokers=brokers)
     topic_metadata = cluster.topic_named(topic)
     samples = samples_of(topic, source.scan(topics=[topic]), topic_metadata, max_bytes)
     known: Mapping[str, str] = {} if topic_metadata is None else topic_metadata.configs
@@ -312,7 +312,7 @@ def _cluster_metadata(app: App) -> ClusterMetadata:
 def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
     """The log directory of each sample. Raises SourceVanishedError: one went away since it was scanned."""
     paths: dict[tuple[int, str], Path] = {}
-    for log_dir in named_log_dirs(app.settings):
+    for log_dir in configured_log_dirs(app.settings):
         with suppress(SourceError, ClusterMetadataError):
             identity = identify(log_dir)
             paths[identity.broker_id, identity.directory_id] = log_dir.path
@@ -329,7 +329,7 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
 def _parent(app: App) -> Path:
     """The directory for temporary ones. Raises SettingError if it is a broker's."""
     parent = Path(tempfile.gettempdir()).resolve()
-    for log_dir in named_log_dirs(app.settings):
+    for log_dir in configured_log_dirs(app.settings):
         if parent.is_relative_to(log_dir.path.resolve()):
             raise SettingError(
                 f"TMPDIR leads into the log directory {log_dir.path}, where nothing is written: change it"

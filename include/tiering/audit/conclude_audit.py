@@ -70,14 +70,14 @@ class AuditEnd:
 
     Attributes:
         objection: why the store is not this database's, None if it is.
-        disbelief: why the database's clock is not believed, None if it is.
+        clock_contradiction: why the database's clock is not believed, None if it is.
     """
 
     audits: AuditStore
     metadata: RemoteLogMetadata
     storage: OrphanStorage
     objection: str | None
-    disbelief: str | None
+    clock_contradiction: str | None
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Raises RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded."""
@@ -94,7 +94,7 @@ class AuditEnd:
             believed.append(finding)
         evidence = AuditEvidence(
             objection=self.objection,
-            disbelief=self.disbelief,
+            clock_contradiction=self.clock_contradiction,
             segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
             memory=known_before_restore(self.audits.memory(), self.audits.active_guards()),
             unknown_copies=tuple(self._unknown_copies(believed)),

@@ -91,7 +91,7 @@ class AuditEvidence:
 
     Attributes:
         objection: why the store is not this database's, None if it is.
-        disbelief: why the database's clock is not believed, None if it is.
+        clock_contradiction: why the database's clock is not believed, None if it is.
         segment_objects: objects of the listing whose keys are segments'.
         unknown_copies: complete ones; of very many the newest.
         listing_ended_ms, rows_began_ms: of one clock, whichever.
@@ -99,7 +99,7 @@ class AuditEvidence:
     """
 
     objection: str | None
-    disbelief: str | None = None
+    clock_contradiction: str | None = None
     segment_objects: int
     memory: Memory
     unknown_copies: Sequence[UnknownCopy] = ()
@@ -131,8 +131,8 @@ def refusals(evidence: AuditEvidence) -> tuple[Refusal, ...]:
 def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     if evidence.objection is not None:
         yield Refusal(Guard.FOREIGN_STORE, evidence.objection)
-    if evidence.disbelief is not None:
-        yield Refusal(Guard.CLOCK_DISAGREES, evidence.disbelief)
+    if evidence.clock_contradiction is not None:
+        yield Refusal(Guard.CLOCK_DISAGREES, evidence.clock_contradiction)
     memory = evidence.memory
     if not memory.segments and evidence.segment_objects:
         yield Refusal(

@@ -39,7 +39,7 @@ from include.tiering.remote_storage.orphan_objects import StoredOrphans
 from include.tiering.remote_storage.store_ownership import StoreOwnership
 from include.tiering.runs.batch import deletion_limits, deletion_loop
 from include.tiering.runs.contract import WorkStore
-from include.tiering.runs.database_clock import ClockGuard, disbelief
+from include.tiering.runs.database_clock import ClockGuard, clock_contradiction
 from include.tiering.runs.deletion_limits import DeletionLimitReport
 from include.tiering.runs.deletion_run import DeletionRun
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
@@ -189,7 +189,7 @@ class AuditService:
             self._metadata,
             self._orphans(),
             self._ownership.objection(),
-            disbelief(self._clocks(), seen.began_at_ms),
+            clock_contradiction(self._clocks(), seen.began_at_ms),
         ).conclude(seen)
         ended_seconds, refusals = self._clock.now_ms() / 1000, len(report.record.refusals)
         keep_ms = self._effective().tombstone.ms

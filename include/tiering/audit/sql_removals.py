@@ -77,7 +77,7 @@ class SqlRemovalStore(SqlDeletionRuns):
 
     _kind = AUDIT_RUN
     _planned_items = _ITEMS
-    _asks_again = False
+    _rechecks_after_claim = False
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
         rows = [_values(position, removal) for position, removal in enumerate(removals)]

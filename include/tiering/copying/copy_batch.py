@@ -320,7 +320,7 @@ class CopyBatch:
     def _note_throttled(self) -> tuple[TopicIdPartition, ...]:
         throttled = self._admission.throttled()
         for partition, error in throttled.items():
-            self._work.note_left(self._run_id, partition, error=type(error).__name__, message=str(error))
+            self._work.record_left_reason(self._run_id, partition, error=type(error).__name__, message=str(error))
         return tuple(throttled)
 
     def _copy_partition(self, lease: Lease) -> None:

@@ -338,7 +338,7 @@ class ExpirationService:
 
     def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
         """None if there is nothing to ask for, or nobody to ask."""
-        if not topics or not self._log_dirs.are_named:
+        if not topics or not self._log_dirs.are_configured:
             return None
         return self._log_dirs.scan(topics)
 

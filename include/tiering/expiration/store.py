@@ -86,7 +86,7 @@ class SqlDeletionStore(SqlDeletionRuns):
 
     _kind = LeaseRole.EXPIRE
     _planned_items = _ITEMS
-    _asks_again = True
+    _rechecks_after_claim = True
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
         rows = [_expiration_values(planned) for planned in expirations]

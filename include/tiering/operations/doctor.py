@@ -18,7 +18,7 @@ from include.tiering.operations.readiness import NotReady, Readiness
 from include.tiering.presentation import Document, Presentation, Table, TopicNames, count, labels
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes
 from include.tiering.quotas.topic_quotas import TopicQuotaReport
-from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, say_ahead
+from include.tiering.runs.contract import LeaseAhead, LeaseHolder, PlannedPartition, describe_lease_ahead
 from include.tiering.segments.failed_copies import FailedCopy
 from include.tiering.units import format_bytes, format_duration
 
@@ -109,7 +109,7 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
     """They keep nothing: the cause stays."""
-    ahead = [say_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
+    ahead = [describe_lease_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
     return replace(found, finding="; ".join((found.finding, *ahead)))
 
 

@@ -45,8 +45,8 @@ from include.tiering.quotas.topic_quotas import TopicQuotas
 from include.tiering.remote_storage.claim_store import SETTLE_SECONDS, StoreGenerations
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.segment_storage import GuardedStorage
-from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, named_log_dirs
-from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_none_ahead
+from include.tiering.runs.cluster_log_dirs import ClusterLogDirs, configured_log_dirs
+from include.tiering.runs.contract import ALL_TOPICS, WorkStore, require_no_lease_ahead
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 from include.tiering.segments.failed_copies import FailedCopies, by_partition
 from include.tiering.segments.ingestion_contract import MetadataIngestion
@@ -123,7 +123,7 @@ class DeploymentChecks:
             CLUSTER_METADATA: self._check_cluster_metadata,
             PAUSE: self._pause,
             HANDOVERS: self._check_handovers,
-            LEASES: lambda: require_none_ahead(self._stores().work.leases_ahead()),
+            LEASES: lambda: require_no_lease_ahead(self._stores().work.leases_ahead()),
         }
         if pool is not None:
             probes["pool"] = partial(self._pool, pool)
@@ -150,7 +150,7 @@ class DeploymentChecks:
         """One that cannot be read holds up its own partitions, all of them hold up the run."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
-        for log_dir in named_log_dirs(self._settings):
+        for log_dir in configured_log_dirs(self._settings):
             try:
                 identity = identify(log_dir)
                 require_agreement(identity, seen, identity.cluster_id)
@@ -165,7 +165,7 @@ class DeploymentChecks:
                 raise SettingError(
                     f"{identity.path} belongs to cluster {identity.cluster_id}, not {self._cluster_id()}"
                 )
-        total = len(named_log_dirs(self._settings))
+        total = len(configured_log_dirs(self._settings))
         if not unreadable:
             return f"{total} readable"
         if len(unreadable) == total:

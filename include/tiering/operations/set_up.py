@@ -14,7 +14,7 @@ from include.tiering.model.ownership import RaisedBy, StoreMarker, StorePlace
 from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 from include.tiering.remote_storage.store_ownership import StoreOwnership
-from include.tiering.runs.cluster_log_dirs import named_log_dirs
+from include.tiering.runs.cluster_log_dirs import configured_log_dirs
 from include.tiering.segments.contract import RemoteLogMetadata
 from include.tiering.segments.stored_copies import prove_place
 from include.tiering.settings import TieringSettings
@@ -107,4 +107,4 @@ class SetUpService:
         """As log dirs say, else the database, else the brokers."""
         if not self._settings.log_dirs and (known or self._brokers is not None):
             return known[0] if known or self._brokers is None else self._brokers().cluster_id()
-        return identify(named_log_dirs(self._settings)[0]).cluster_id
+        return identify(configured_log_dirs(self._settings)[0]).cluster_id

@@ -52,9 +52,9 @@ from include.tiering.quotas.contract import (
     fetch_scopes,
 )
 from include.tiering.quotas.shares import (
-    ALL_THERE_IS,
     LEASE_SECONDS,
     NO_QUOTAS,
+    UNLIMITED_DEMAND,
     Allocation,
     LedgerRow,
     Liveness,
@@ -315,14 +315,14 @@ def ledger_row_from_text(text: str) -> LedgerRow:
 
 def _allocations_to_json(allocations: Mapping[Scope, Allocation]) -> dict[str, Any]:
     return {
-        str(scope): [round(held.share, 1), None if held.wanted == ALL_THERE_IS else round(held.wanted, 1)]
+        str(scope): [round(held.share, 1), None if held.wanted == UNLIMITED_DEMAND else round(held.wanted, 1)]
         for scope, held in allocations.items()
     }
 
 
 def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocation]:
     return {
-        Scope.parse(scope): Allocation(float(share), ALL_THERE_IS if wanted is None else float(wanted))
+        Scope.parse(scope): Allocation(float(share), UNLIMITED_DEMAND if wanted is None else float(wanted))
         for scope, (share, wanted) in document.items()
     }
 

@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 from include.tiering.clock import Clock
 from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, Scope
 
-ALL_THERE_IS: Final = float("inf")
+UNLIMITED_DEMAND: Final = float("inf")
 
 _FULL_USE: Final = 0.98
 """A share of which this part was used holds its owner up."""
@@ -59,7 +59,7 @@ class DemandMeter:
     _last_rate: float = 0.0
 
     def wanted(self, seconds: float, share: float, quota: float) -> float:
-        """Bytes a second to ask for, 0 if idle, `ALL_THERE_IS` if the share held the sender up; begins a new period.
+        """Bytes a second to ask for, 0 if idle, `UNLIMITED_DEMAND` if the share held the sender up; begins a new period.
 
         `seconds` is the length of the period that ends now, `share` what was held in it, `quota` that of the scope.
         A sender may pause between two segments: the faster one of the last two periods counts.
@@ -67,7 +67,7 @@ class DemandMeter:
         rate = self.used_bytes / seconds if seconds > 0 else 0.0
         usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
         if self.waiting and rate >= _FULL_USE * share:
-            return ALL_THERE_IS
+            return UNLIMITED_DEMAND
         return usual_rate + min(_SPARE * usual_rate, _MOST_SPARE_OF_QUOTA * quota)
 
 
@@ -133,7 +133,7 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
             held = before.allocations[scope].share if scope in before.allocations else 0.0
             rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
             late = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
-            rivals += [Allocation(0.0, ALL_THERE_IS)] * len(late)
+            rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(late)
             allocations[scope] = Allocation(_share(quota * FILL, held, demand, rivals), demand)
     entry = WorkerEntry(heartbeat, row.quotas.version, allocations)
     return replace(row, workers={**row.workers, worker_id: entry})
@@ -396,7 +396,7 @@ class ProcessPacing:
 
 def _held(pace: ScopePace) -> float:
     pace.meter.used_bytes = 0
-    return ALL_THERE_IS if pace.gives_nothing else pace.share
+    return UNLIMITED_DEMAND if pace.gives_nothing else pace.share
 
 
 PATIENCE_SECONDS: Final = 0.25

@@ -1,11 +1,12 @@
-"""KIP-405's RemoteStorageManager, as this platform needs it, and which objects of a segment are absent.
+"""KIP-405's RemoteStorageManager, as this platform needs it, and the check for absent objects of a segment.
 
 Every copy attempt has a new segment id, so a copy never overwrites: a key that exists already is an error. Deletes
-tolerate absence. A key is built and parsed in the layout alone. All bytes sent are charged to the limiter first.
+tolerate absence. Only the layout builds and parses keys. All bytes sent are charged to the limiter first.
 
-Objects of a segment may be absent, or not there yet: a mirror or a restore of the store that is under way shows some
-objects of a segment and not others, or an object of 0 bytes where its bytes are still to come. Both look alike, and
-neither is damage: nothing says that the object was ever other than it should be. An object with wrong bytes is damage.
+Objects of a segment may be absent, or not there yet: while a mirror or a restore of the store is under way, some
+objects of a segment are missing, or an object has 0 bytes because its content is still to come. The two cases cannot be
+told apart, and neither counts as damage, as nothing shows that the object ever had wrong content. An object with wrong
+bytes is damage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -24,11 +25,12 @@ from include.tiering.model.segments import (
 from include.tiering.quotas.contract import ByteLimiter
 
 ProgressCallback = Callable[[int], None]
-"""Gets the bytes of each block as it is sent; negative where a retry sends some again, so the sum is the progress."""
+"""Called with the bytes of each block as it is sent; with a negative number where a retry sends bytes again, so that
+the sum is the progress."""
 
 
 class ObjectKind(StrEnum):
-    """What one object of a segment holds, whatever the layout."""
+    """What one object of a segment holds, in all layouts."""
 
     LOG = "log"
     INDEXES = "indexes"
@@ -42,11 +44,12 @@ class ObjectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object: what was sent, or what the store says it has. CRC-32C covers the whole object.
+    """One object, as it was sent or as the store reports it. The CRC-32C covers the whole object.
 
-    `confirmed`: it was sent, and the store's answer already said that it has it with this checksum, which it computed.
-    `is_transformed`: it was sent, and is a log that was compressed or encrypted on its way, from bytes that were proved
-    to be those of the check pass.
+    Attributes:
+        confirmed: it was sent, and the store's response named the checksum that the store computed, which is this one.
+        is_transformed: it was sent, and is a log that was compressed or encrypted on its way, from bytes that were
+            proved to be those of the check pass.
     """
 
     kind: ObjectKind
@@ -59,7 +62,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class KeptObject:
-    """One object that the store has. `crc32c` covers all of it; None if the store keeps none."""
+    """One object that the store has. `crc32c` covers all of it; None if the store keeps no checksum."""
 
     kind: ObjectKind
     key: str
@@ -69,9 +72,7 @@ class KeptObject:
 
 @dataclass(frozen=True, slots=True)
 class TransformedSizes:
-    """Of a compressed or encrypted log, by its manifest: `stored_bytes` of the object, `log_bytes` as the broker wrote
-    it.
-    """
+    """Sizes of a compressed or encrypted log, from its manifest: of the object, and of the log as the broker wrote it."""
 
     stored_bytes: int
     log_bytes: int
@@ -79,7 +80,7 @@ class TransformedSizes:
 
 @dataclass(frozen=True, slots=True)
 class SegmentObject:
-    """One object that a key names as a segment's. Anybody may have written it."""
+    """One object whose key names a segment. Any program may have written it."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -89,7 +90,7 @@ class SegmentObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """One object that could not be deleted; everything else of the request was."""
+    """One object that could not be deleted; all others of the request were deleted."""
 
     segment_id: RemoteLogSegmentId
     key: str
@@ -98,41 +99,43 @@ class DeleteFailure:
 
 
 class SegmentReader(Protocol):
-    """One segment's objects, for who reads most of them. Nothing is read before it is asked for; every object beside
-    the log is read once, whole. All bytes are charged before they are read.
+    """Objects of one segment, for callers that read most of them.
+
+    Nothing is read before a method needs it; every object except the log is read once, whole. All bytes are charged
+    before they are read.
     """
 
     @property
     def bytes_read(self) -> int:
-        """What came from the store so far."""
+        """Bytes that were read from the store so far."""
         ...
 
     def objects(self) -> tuple[KeptObject, ...]:
-        """As `RemoteStorage.stat_log_segment`, but nothing is read for it."""
+        """Return what `RemoteStorage.stat_log_segment` returns, but read no object for it."""
         ...
 
     def read_crc32c(self, key: str) -> int | None:
-        """CRC-32C of all of an object beside the log, as it was read; None if it was not read."""
+        """Return the CRC-32C of an object other than the log, as it was read; None if it was not read."""
         ...
 
     def index(self, index_type: IndexType) -> bytes:
-        """As `RemoteStorage.fetch_index`."""
+        """Return one index as `RemoteStorage.fetch_index` does."""
         ...
 
     def transformed_sizes(self) -> TransformedSizes | None:
-        """None if the log object is the segment file itself."""
+        """Return the sizes from the manifest; None if the log object is the segment file itself."""
         ...
 
     def whole(self, kind: ObjectKind) -> bytes:
-        """An object beside the log as it must be stored, put together from the parts of it that are read."""
+        """Return an object other than the log as it must be stored, put together from the parts that are read."""
         ...
 
     def manifest(self) -> bytes | None:
-        """As `RemoteStorage.fetch_manifest`."""
+        """Return the manifest as `RemoteStorage.fetch_manifest` does."""
         ...
 
     def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
-        """As `RemoteStorage.fetch_log_segment`, each time anew. Errors come with the first block."""
+        """Read as `RemoteStorage.fetch_log_segment` does, again on each call. Errors are raised with the first block."""
         ...
 
 
@@ -154,34 +157,44 @@ class RemoteStorage(Protocol):
     ) -> tuple[StoredObject, ...]:
         """Write all objects of this attempt, the record bytes first and the manifest (if any) last.
 
-        Each object is durable when its write returns. Returns what was sent. On an error the open multipart upload
-        or temporary file is removed, complete objects stay for `delete_log_segments`.
+        Each object is durable when its write returns. On an error the open multipart upload or temporary file is
+        removed; complete objects stay until `delete_log_segments`.
+
+        Returns:
+            The objects that were sent.
 
         Raises:
-            RemoteObjectExistsError: a key is already there (another attempt with this id: a bug or a zombie).
+            RemoteObjectExistsError: a key exists already (another attempt with this id: a bug or a zombie process).
             RemoteChecksumError: the store refused the checksum.
             RemoteStorageFullError, RemoteStorageUnavailableError, RemoteStorageError
-            SourceChangedError: the log is not what the check pass saw, where it is read more than once.
+            SourceChangedError: the log differs from what the check pass read, where it is read more than once.
             SendingStoppedError, LeaseLostError: from the limiter.
         """
         ...
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """To be asked before anything of an attempt is written or recorded.
+        """Check that brokers would accept a copy. Call it before anything of an attempt is written or recorded.
 
         Raises:
-            CustomMetadataTooLargeError: brokers would not take its `custom_metadata`.
+            CustomMetadataTooLargeError: brokers would refuse its `custom_metadata`.
         """
         ...
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
-        """What the brokers' RSM of this layout would give them for a copy whose objects have `stored_bytes` in all:
-        it belongs into the record that says FINISHED. None if it gives nothing.
+        """Return the custom metadata that the brokers' RSM of this layout would return for such a copy.
+
+        It belongs into the COPY_SEGMENT_FINISHED record.
+
+        Args:
+            stored_bytes: size of all objects of the copy.
+
+        Returns:
+            The encoded custom metadata; None if that RSM returns none.
         """
         ...
 
     def stat_log_segment(self, metadata: RemoteLogSegmentMetadata) -> tuple[StoredObject, ...]:
-        """What the store has for this attempt, with the checksum that the store (not the sender) computed.
+        """Return what the store has for this attempt, with the checksum that the store (not the sender) computed.
 
         Missing objects are absent from the result.
         """
@@ -195,17 +208,17 @@ class RemoteStorage(Protocol):
         *,
         limiter: ByteLimiter,
     ) -> Iterator[bytes]:
-        """Record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
+        """Read record bytes from `start_position` to `end_position` (both inclusive; None = the end), in blocks.
 
         Raises:
             ValueError: not 0 <= start <= end < segment size.
             RemoteResourceNotFoundError: no such object.
-            SegmentKeyError, StoredChunkError: it is encrypted or compressed, and cannot be undone.
+            SegmentKeyError, StoredChunkError: it cannot be decrypted or decompressed.
         """
         ...
 
     def fetch_index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> bytes:
-        """One index.
+        """Return one index.
 
         Raises:
             RemoteResourceNotFoundError: no such object, or the segment has no transaction index.
@@ -213,90 +226,97 @@ class RemoteStorage(Protocol):
         ...
 
     def fetch_manifest(self, metadata: RemoteLogSegmentMetadata) -> bytes | None:
-        """The manifest object as it is stored; None if this layout writes none.
+        """Return the manifest object as it is stored; None if this layout writes none.
 
         Raises:
-            RemoteResourceNotFoundError: the layout writes one, and it is not there.
+            RemoteResourceNotFoundError: the layout writes a manifest, and it is absent.
         """
         ...
 
     def open_log_segment(self, metadata: RemoteLogSegmentMetadata, *, limiter: ByteLimiter) -> SegmentReader:
-        """For reading much of one segment with few requests. Not for several threads at once."""
+        """Open one segment, to read much of it with few requests. The reader is not thread-safe."""
         ...
 
     def delete_log_segments(self, segments: Sequence[RemoteLogSegmentMetadata]) -> tuple[DeleteFailure, ...]:
-        """Remove every object, open upload and temporary file of these attempts. Absent ones are fine.
+        """Remove every object, open upload and temporary file of these attempts. Absent objects are no error.
 
-        Requests grow with the number of objects by the hundred, not one by one. An attempt that is given as FINISHED
-        has no open upload, so none is looked for.
+        Objects are deleted by the hundred in a request. Open uploads are not listed for an attempt that is given as
+        FINISHED, as it has none.
         """
         ...
 
     def list_objects(self) -> Iterator[tuple[str, int]]:
-        """(key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
+        """List (key, size) of every object under the prefix, the marker included; keys are relative to the prefix."""
         ...
 
     def list_segment_objects(self, partition: TopicIdPartition | None = None) -> Iterator[SegmentObject]:
-        """Every object under the prefix whose key a segment of this layout could have; others are left out.
+        """List every object under the prefix whose key a segment of this layout could have.
 
-        With a partition those that keys of its segments name: of the topic's id and of its name, which is part of them.
+        Args:
+            partition: only keys of its segments, which contain the topic's id and name; None: all partitions.
         """
         ...
 
     def check_marker(self) -> None:
-        """Prove that this is the store whose marker is expected, by a read of its marker now. A storage that expects
-        none has nothing to prove.
+        """Read the store's marker now, and check that it is the expected one. A storage without expectation passes.
 
         Raises:
             ForeignStoreError: there is no marker, or another one.
         """
         ...
 
-    def read_marker(self) -> StoreMarker | None: ...
+    def read_marker(self) -> StoreMarker | None:
+        """Read the store's marker; None if there is none."""
+        ...
 
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
-        """Create it if absent; returns the one that is there afterwards (perhaps somebody else's)."""
+        """Create the marker if there is none; return the marker that the store has then, perhaps of another database."""
         ...
 
     def replace_marker(
         self, expected: StoreMarker, marker: StoreMarker, *, conditional: bool = True
     ) -> StoreMarker | None:
-        """Put `marker` in the place of `expected`; returns the one that is there afterwards, None if there is none.
+        """Replace the marker `expected` by `marker`. Any other marker stays as it is.
 
-        Anything but `expected` stays as it is: of two that replace the same one at once, one wins, and both answers
-        name it. Not `conditional`: for a store that cannot do that. Then both may be answered with their own, and only
-        a later `read_marker` names the one that stayed.
+        Args:
+            conditional: let the store compare the marker as it replaces it. Of two concurrent calls that replace the
+                same marker one succeeds, and both return its marker. False is for a store without conditional writes:
+                then each of them may return its own marker, and only a later `read_marker` returns the final one.
+
+        Returns:
+            The marker that the store has afterwards; None if there is none.
         """
         ...
 
     def replaces_conditionally(self) -> bool:
-        """Find out, by a small object that is written and removed, whether this store replaces an object only if it is
-        the one that is expected. Some S3 servers take no notice of that condition.
+        """Test with a small object, which is written and removed, whether this store supports conditional replacement.
+
+        Some S3 servers ignore the condition.
         """
         ...
 
     def clock_ms(self) -> int | None:
-        """What the store's own clock says now, in UTC milliseconds; None if it cannot be told."""
+        """Return the store's own clock now, in UTC milliseconds; None if the store does not show it."""
         ...
 
     def check_writable(self) -> None:
-        """Prove that objects can be written and removed here, that there is space, and that keys can be used.
+        """Check that objects can be written and removed here, that there is space, and that key files can be used.
 
         Raises:
             SettingError: a key of new segments cannot be used.
-            RemoteStorageError: what stands in the way.
+            RemoteStorageError: the store cannot be written; the message says why.
         """
         ...
 
 
 _MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX, ObjectKind.TRANSACTION_INDEX})
-"""Indexes that are objects of their own: a small segment has no entry in them."""
+"""Indexes that are objects of their own and may have 0 bytes: those of a small segment have no entry."""
 
 
 def absent_kinds(
     stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
 ) -> tuple[ObjectKind, ...]:
-    """Which of the required objects of a segment are not in the store, or have 0 bytes where they cannot; in order."""
+    """Return the required objects of a segment that the store lacks or holds with 0 bytes where that cannot be; sorted."""
     there = {
         stored_object.kind
         for stored_object in stored

@@ -23,7 +23,7 @@ class KnownLogDir:
     error: str | None = None
 
 
-def named_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
+def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
     """Raises SettingError if none is set."""
     if not settings.log_dirs:
         raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
@@ -47,7 +47,7 @@ class ClusterLogDirs:
         self._brokers = brokers
 
     @property
-    def are_named(self) -> bool:
+    def are_configured(self) -> bool:
         return bool(self._settings.log_dirs)
 
     def scan(self, topics: Collection[str]) -> ScanReport:
@@ -122,7 +122,7 @@ class ClusterLogDirs:
 
     def first_cluster_id(self) -> str | None:
         """By the first of the log dirs that can be read; None if there is none any more."""
-        for log_dir in named_log_dirs(self._settings) if self._settings.log_dirs else ():
+        for log_dir in configured_log_dirs(self._settings) if self._settings.log_dirs else ():
             with suppress(SourceError, ClusterMetadataError):
                 return identify(log_dir).cluster_id
         return None

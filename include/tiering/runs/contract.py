@@ -6,7 +6,7 @@ database's clock and fenced: each claim of a partition in one role gets a higher
 change made with an older token fails. Runs that delete are in `deletion_run`.
 
 A lease that ends further ahead than it may last holds nothing up. But the clock that dated it was wrong, and may have
-dated more: `require_none_ahead` says so.
+dated more: `require_no_lease_ahead` says so.
 """
 
 from collections.abc import Collection, Sequence
@@ -236,7 +236,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+    def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
         """Say why the segments of this partition that are still PLANNED were left, until they have an outcome.
 
         It needs no lease, as it changes nothing that anybody decides by.
@@ -290,7 +290,7 @@ class WorkStore(Protocol):
 MOST_NAMED: Final = 5
 
 
-def say_ahead(lease: LeaseAhead) -> str:
+def describe_lease_ahead(lease: LeaseAhead) -> str:
     """Without the partition."""
     holder = lease.holder
     return (
@@ -299,10 +299,10 @@ def say_ahead(lease: LeaseAhead) -> str:
     )
 
 
-def require_none_ahead(leases: Sequence[LeaseAhead]) -> str:
+def require_no_lease_ahead(leases: Sequence[LeaseAhead]) -> str:
     """Raises LeaseAheadError that names the first `MOST_NAMED`, and how many more."""
     if not leases:
         return "none ends further ahead than it may last"
-    named = [f"{lease.topic_id_partition}: {say_ahead(lease)}" for lease in leases[:MOST_NAMED]]
+    named = [f"{lease.topic_id_partition}: {describe_lease_ahead(lease)}" for lease in leases[:MOST_NAMED]]
     more = len(leases) - len(named)
     raise LeaseAheadError("; ".join([*named, f"and {more} more"] if more else named))

@@ -37,7 +37,7 @@ class ClockBounds:
     ignored_until_ms: int = 0
 
 
-def require_sound(
+def require_consistent_clock(
     database_ms: int, others: Sequence[ClockReading], newest_event_ms: int | None, bounds: ClockBounds
 ) -> None:
     """Return if nothing contradicts the database's clock.
@@ -91,7 +91,7 @@ class ClockGuard:
         return believed_ms + round((self._clock.monotonic() - monotonic) * 1000)
 
     def require(self, *, with_store: bool = True) -> None:
-        """Ask now; see `require_sound`. From the first time on the database's clock has to go as this process does."""
+        """Ask now; see `require_consistent_clock`. From the first time on the database's clock has to go as this process does."""
         self._ask(with_store=with_store)
 
     def _ask(self, *, with_store: bool) -> tuple[int, float]:
@@ -108,7 +108,7 @@ class ClockGuard:
             began_ms, began = self._began
             passed_ms = round((monotonic - began) * 1000)
             others.append(ClockReading("by the time that has passed since this work began it is", began_ms + passed_ms))
-        require_sound(database_ms, others, self._deletions.newest_event_ms(bounds.ignored_until_ms), bounds)
+        require_consistent_clock(database_ms, others, self._deletions.newest_event_ms(bounds.ignored_until_ms), bounds)
         self._believed = database_ms, monotonic
         return self._believed
 
@@ -119,7 +119,7 @@ class ClockGuard:
             return None
 
 
-def disbelief(clocks: ClockGuard, began_at_ms: int) -> str | None:
+def clock_contradiction(clocks: ClockGuard, began_at_ms: int) -> str | None:
     """Why the database's clock cannot be believed, now or when it said `began_at_ms` a while ago; None if it can."""
     try:
         clocks.require()

@@ -115,7 +115,7 @@ def apply_deletion_limits(
     actions = tuple(map(_action, totals))
     shown = tuple(action for action, total in zip(actions, totals, strict=True) if total.planned_segments)
     objections = (demands, disagreements(plan, totals), excesses(shown, limits))
-    in_all = excesses_in_all(actions, limits)
+    in_all = total_excesses(actions, limits)
     reasons = (*(sentence for objection in objections for sentence in objection.values()), *in_all)
     if not dry_run:
         detail = "; ".join(reasons) or "within the limits"
@@ -137,7 +137,7 @@ def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uui
     }
 
 
-def excesses_in_all(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
+def total_excesses(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
     """Sentences about what all topics lose together, each with the topics of the plan that it is about.
 
     What a person approved is not counted again, and a plan that adds nothing is not asked about.

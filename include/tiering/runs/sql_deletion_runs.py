@@ -244,12 +244,12 @@ class SqlDeletionRuns(DatedStore, ABC):
     """`DeletionRuns` over the platform's database. Every call is one transaction, dated by the database's clock.
 
     A store of one use case says of what `_kind` its runs are in the table of runs, which are its `_planned_items`, and
-    whether a claim that has won a partition `_asks_again` if something is left there.
+    whether a claim that has won a partition `_rechecks_after_claim` if something is left there.
     """
 
     _kind: ClassVar[str]
     _planned_items: ClassVar[PlannedItems]
-    _asks_again: ClassVar[bool]
+    _rechecks_after_claim: ClassVar[bool]
 
     def run(self, run_id: str) -> DeletionRun:
         with reading(self._engine) as connection:
@@ -370,7 +370,7 @@ class SqlDeletionRuns(DatedStore, ABC):
 
     def _is_still_left(self, connection: Connection, run_id: str, partition: TopicIdPartition) -> bool:
         """Another batch may have ended the partition since it was listed."""
-        if not self._asks_again:
+        if not self._rechecks_after_claim:
             return True
         key = key_of(self._cluster_id, partition) | {"of_run": run_id}
         return connection.execute(self._planned_items.any_left_of_partition, key).one_or_none() is not None

@@ -234,7 +234,7 @@ class SqlWorkStore(SqlBatches):
             if item.outcome is SegmentOutcome.FAILED:
                 connection.execute(_STOP, of_partition)
 
-    def note_left(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+    def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
         left = key_of(self._cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
         with self._writing(durable=False) as (connection, _now_ms):
             connection.execute(_NOTE_LEFT, left)

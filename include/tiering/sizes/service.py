@@ -91,7 +91,7 @@ class SizeService:
 
         sizes = [size for size in self.partition_sizes() if is_asked(size.topic_id_partition.topic)]
         delete_lags = self._sizes.delete_lags()
-        tiers = self._tiers(topics) if scan_log_dirs and self._log_dirs.are_named else None
+        tiers = self._tiers(topics) if scan_log_dirs and self._log_dirs.are_configured else None
         cost = estimate_cost(
             sum(size.size_bytes for size in sizes), sum(size.segments for size in sizes), self._settings.prices.table()
         )

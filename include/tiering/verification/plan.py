@@ -1,24 +1,24 @@
-"""The plan of a run that verifies: which segments, why, how deep, what that costs, and what became of each.
+"""The plan of a verification run: which segments, why, how deep, the estimated cost, and the outcome of each.
 
-`plan_verification` decides, pure: rows in, a plan out. A sample names reasons; a FINISHED segment is taken for the
-first of `VerificationReason` that holds. With a limit the most urgent come first, within a reason those whose verdict
-is oldest, and the others wait for the next run. What it costs is said before it starts: bytes, requests, and the time
-at a quota.
+`plan_verification` is pure: it makes a plan from rows. A sample names reasons; a FINISHED segment is chosen for the
+first reason of `VerificationReason` that applies. With a limit the most urgent come first, within a reason those with
+the oldest verdict, and the others wait for the next run. The plan estimates the cost before the run starts: bytes,
+requests, and the time at the fetch quota.
 
-`VerificationStore` keeps the plan. A plan only says what to read. It gives no right to anything and takes none: a
-segment that is deleted meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
+`VerificationStore` stores the plan. A plan only says what to read and reserves nothing: a segment that is deleted
+meanwhile is GONE, and two runs may verify the same segment, which costs bytes and nothing else.
 
-**Rolling sample.** `RollingSample` takes a share of all segments in each period, over time every one of them. Each
-segment has its place on a circle of 2^64 places, by its id alone. Periods are numbered; each is an arc as long as the
-share, and begins where the one before it ended:
+**Rolling sample.** `RollingSample` takes a share of all segments in each period, and over time all of them. Each
+segment has a fixed place on a circle of 2^64 places, derived from its id. Periods are numbered; each is an arc of the
+share's length that begins where the previous arc ended:
 
     period 0 |---- 0.3 ----|
     period 1               |---- 0.3 ----|
     period 2                             |---- 0.3 ----|
-    period 3 ---- 0.2 ---|                             |0.1-     it goes on from the beginning
+    period 3 ---- 0.2 ---|                             |0.1-     it continues at the beginning
 
-So any ceil(1 / share) consecutive periods take every segment at least once, whatever was added or deleted meanwhile,
-and a period takes about the share of the bytes: places are spread evenly, and know nothing of sizes.
+So any ceil(1 / share) consecutive periods take every segment at least once, whatever was added or deleted meanwhile.
+A period takes about this share of the bytes, because places are spread evenly and do not depend on sizes.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from include.tiering.quotas.contract import QuotasInForce, Scope, fetch_scopes
 from include.tiering.segments.contract import QualityResult, SegmentRow
 
 KEPT_PLANS_MS: Final = 30 * 24 * 60 * 60 * 1000
-"""Plans that are older are forgotten when the next one is stored."""
+"""Plans that are older are deleted when the next one is stored."""
 
 
 class VerificationReason(Reason):
@@ -58,7 +58,7 @@ class VerificationReason(Reason):
 
 
 class VerificationOutcome(StrEnum):
-    """What became of one planned segment. GONE: it was no longer FINISHED when it was to be read or verified."""
+    """The outcome of one planned segment. GONE: it was no longer FINISHED when it was to be read or verified."""
 
     PLANNED = "planned"
     PASSED = "passed"
@@ -79,7 +79,7 @@ class PlannedVerification:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The outcome of one segment, any but PLANNED, and the bytes that were read for it."""
+    """The outcome of one segment, never PLANNED, and the bytes that were read for it."""
 
     segment_id: RemoteLogSegmentId
     outcome: VerificationOutcome
@@ -88,7 +88,7 @@ class VerificationResult:
 
 @dataclass(frozen=True, slots=True)
 class VerificationTotal:
-    """Segments of a run with one outcome, and their bytes: planned and read."""
+    """How many segments of a run have one outcome, and their planned and read bytes."""
 
     outcome: VerificationOutcome
     segments: int
@@ -97,15 +97,15 @@ class VerificationTotal:
 
 
 class VerificationStore(Protocol):
-    """Runs that verify, of one cluster.
+    """Verification runs of one cluster.
 
     Every method may raise `MetadataUnavailableError`.
     """
 
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
-        """Store a plan, and forget those of longer ago than `KEPT_PLANS_MS`, by the database's clock.
+        """Store a plan, and delete plans older than `KEPT_PLANS_MS` by the database's clock.
 
-        The same run id with the same plan is harmless.
+        Idempotent for the same run id and plan.
 
         Raises:
             StateConflictError: the run has another plan.
@@ -113,33 +113,34 @@ class VerificationStore(Protocol):
         ...
 
     def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
-        """The first segments that are still PLANNED, by topic, partition and start offset."""
+        """Return the first `at_most` segments that are still PLANNED, by topic, partition and start offset."""
         ...
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
-        """All with this outcome, in the same order."""
+        """Return all segments with this outcome, in the same order."""
         ...
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
-        """Rules that segments of the run with an outcome break, as they stand now, whoever recorded them; each with the
-        segment's start offset. In the same order, then by rule; of what is gone, none.
+        """Return the rules that PASSED and FAILED segments of the run break now, whichever run recorded them.
+
+        Each comes with the segment's start offset. In the same order, then by rule. GONE segments are left out.
         """
         ...
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
-        """Outcomes of planned segments, all or none of them. Repeating it is harmless; a later one replaces it.
+        """Store the outcomes of planned segments, all or none. Idempotent; a later outcome replaces an earlier one.
 
         Raises:
-            StateConflictError: the plan has no such segment.
+            StateConflictError: a segment is not in the plan.
         """
         ...
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:
-        """Record as an event that `author` says of missing segments that they are lost; `found` says how many."""
+        """Record as an event that `author` confirmed missing segments as lost; `found` describes them."""
         ...
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
-        """Each outcome once, in the order of `VerificationOutcome`."""
+        """Return the totals of each outcome, in the order of `VerificationOutcome`."""
         ...
 
 
@@ -156,7 +157,7 @@ class RollingSample:
 
     @classmethod
     def of(cls, share: float, period: int) -> Self:
-        """Raises ValueError for a share that is not above 0 and at most 1."""
+        """Return the sample of one period. Raises ValueError unless `share` is above 0 and at most 1."""
         if not 0 < share <= 1:
             raise ValueError(f"share {share} is not above 0 and at most 1")
         exact = Fraction(share).limit_denominator(_MOST_DENOMINATOR)
@@ -169,25 +170,25 @@ class RollingSample:
 
 
 def place_of(segment_id: RemoteLogSegmentId) -> int:
-    """0 to 2^64 - 1."""
+    """Return the place of a segment on the circle, 0 to 2^64 - 1."""
     return int.from_bytes(hashlib.blake2b(segment_id.id.value, digest_size=8).digest())
 
 
 _INDEX_BYTES_PER_INTERVAL: Final = 20
 _INTERVAL_BYTES: Final = 4096
-"""Kafka's `index.interval.bytes`: after so many an offset index gets 8 bytes more, a time index 12."""
+"""Default of Kafka's `index.interval.bytes`: per interval an offset index grows by 8 bytes, a time index by 12."""
 
 _ABOUT_BYTES: Final = {Depth.SHALLOW: 17 * 1024, Depth.DEEP: 1024}
-"""Manifest, producer snapshot and leader epochs of a usual segment, and what a shallow look takes of its log: more
-where the last batch is large."""
+"""Bytes of manifest, producer snapshot and leader epochs of a usual segment, and the part of the log that a shallow
+measure reads, which is larger if the last batch is large."""
 
 _ABOUT_REQUESTS: Final = {Depth.SHALLOW: 8, Depth.DEEP: 6}
-"""A look at each object, the manifest, the indexes, and one range of the log or, of a usual log, three."""
+"""Object attributes, manifest, indexes, and the ranges of the log: one for a deep measure, usually three otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """About so many bytes are read and so many requests sent. `seconds`: at the fetch quota; None without one."""
+    """Estimated bytes to read and requests to send. `seconds`: the time at the fetch quota; None without a quota."""
 
     read_bytes: int
     requests: int
@@ -195,7 +196,7 @@ class ReadCost:
 
 
 def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
-    """About how much of the store a measure of this segment reads."""
+    """Return about how many bytes a measure of this segment reads from the store."""
     log_bytes = segment.segment_size_bytes
     indexes = log_bytes // _INTERVAL_BYTES * _INDEX_BYTES_PER_INTERVAL
     of_log = log_bytes if depth is Depth.DEEP else 0
@@ -203,7 +204,7 @@ def bytes_to_read(segment: RemoteLogSegmentMetadata, depth: Depth) -> int:
 
 
 class CostOfReading:
-    """Adds segments up."""
+    """Adds up the cost of segments."""
 
     def __init__(self) -> None:
         self._bytes_by_scope: Counter[Scope] = Counter()
@@ -222,28 +223,29 @@ class CostOfReading:
 
 
 def seconds_at(quotas: QuotasInForce, bytes_by_scope: Mapping[Scope, int]) -> float | None:
-    """The scope that takes longest: every byte is charged in all of its scopes, and they run side by side."""
+    """Return the time of the slowest quota scope: each byte is charged to all of its scopes, which run in parallel."""
     rates = ((size_bytes, quotas.of(scope)) for scope, size_bytes in bytes_by_scope.items())
     return max((size_bytes / rate for size_bytes, rate in rates if rate is not None), default=None)
 
 
 ABOUT_TO_EXPIRE: Final = 0.9
-"""A verdict is due from this part of its age on, so that it is renewed before it expires."""
+"""A verdict is due from this part of its maximum age on, so that it is renewed before it expires."""
 
 _URGENCY: Final = {reason: number for number, reason in enumerate(VerificationReason)}
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationSample:
-    """Segments that are taken: those for which any of the members holds.
+    """Which segments to choose: those for which any of the first five attributes applies.
 
     Attributes:
-        due: never verified, failed before, or a verdict that has expired or is about to.
+        due: never verified, failed before, or the verdict has expired or is about to expire.
         failed: failed before.
-        older_than_ms: a verdict of this age or older, or none.
-        rolling_sample: the segments that this sample holds.
-        everything: all.
-        topics: names or patterns; `partitions`: numbers. Of these alone, without any of all.
+        older_than_ms: without a verdict, or with a verdict of this age (inclusive) or older.
+        rolling_sample: the segments in this sample.
+        everything: all segments.
+        topics: names or patterns that restrict the choice; empty: all topics.
+        partitions: partition numbers that restrict the choice; empty: all partitions.
     """
 
     due: bool = False
@@ -261,9 +263,9 @@ class VerificationSample:
 
 @dataclass(frozen=True, slots=True)
 class VerificationPlan:
-    """Segments by partition and start offset, and what reading them costs.
+    """Segments by partition and start offset, and the estimated cost of reading them.
 
-    `segments` FINISHED ones with `size_bytes` were looked at. `left_out` were chosen and are beyond the limit.
+    `segments` FINISHED segments with `size_bytes` were considered. `left_out` were chosen and are beyond the limit.
     """
 
     run_id: str
@@ -287,7 +289,7 @@ class _Chosen:
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """The lowest is verified first. Among equals the place decides, so that no topic is always the last."""
+        """Sort key: the lowest is verified first. Ties are broken by place, so that no topic is always the last."""
         segment_id = self.row.metadata.remote_log_segment_id
         return _URGENCY[self.reason], self.row.verdict_at_ms or 0, place_of(segment_id)
 
@@ -304,11 +306,15 @@ def plan_verification(
     limit_bytes: int | None = None,
     needs_deep: Callable[[SegmentRow], bool] = lambda _: False,
 ) -> VerificationPlan:
-    """Choose among `rows`, which come by partition; those that are not FINISHED are passed over.
+    """Choose segments to verify and estimate the cost.
 
-    `now_ms` is the database's, `limit_bytes` the most that is read; the first segment is always taken. `needs_deep` is
-    asked of chosen segments that failed: one that failed a deep verification is read deep whatever `depth` says, since
-    nothing else can clear it.
+    Args:
+        rows: segments by partition; those that are not FINISHED are ignored.
+        now_ms: the time by the database's clock.
+        max_age_ms: age at which verdicts expire.
+        limit_bytes: the most bytes to read, except that the first segment is always chosen; None: no limit.
+        needs_deep: called for chosen segments that failed; returns whether only a deep verification can clear the
+            segment. It is then read deep, whatever `depth` is.
     """
     chosen: list[_Chosen] = []
     segments = size_bytes = 0
@@ -339,7 +345,7 @@ def plan_verification(
 def reason_of(
     row: SegmentRow, sample: VerificationSample, *, now_ms: int, max_age_ms: int
 ) -> VerificationReason | None:
-    """The first reason that holds, or None."""
+    """Return the first reason that applies, or None."""
     age_ms = None if row.verdict_at_ms is None else now_ms - row.verdict_at_ms
     is_expiring = row.verdict is Verdict.PASSED and age_ms is not None and age_ms >= max_age_ms * ABOUT_TO_EXPIRE
     is_old = sample.older_than_ms is not None and (age_ms is None or age_ms >= sample.older_than_ms)

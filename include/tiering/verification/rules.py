@@ -1,8 +1,8 @@
-"""What must hold of a copied segment, as data, and who applies rules to measures. Nothing here reads a store.
+"""The rules for copied segments, as data, and the contract of their evaluator. Nothing here reads a store.
 
-Q1xx look at one object, Q2xx at one segment, Q3xx at a segment beside its predecessor in the partition. A column that
-is None could not be measured: that breaks the rule, it never passes. A rule is evaluated on measures of its depths
-alone: what was not to be measured breaks nothing. Rules about partitions and about sizes are in `suites`.
+Q1xx are about one object, Q2xx about one segment, Q3xx about a segment and its predecessor in the partition. A column
+that is None could not be measured, and breaks the rule. A rule is evaluated only on measures of its depths, so a column
+that was not measured at that depth breaks nothing. Rules about partitions and about sizes are in `suites`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from include.tiering.verification.measures import SegmentMeasure
 
 
 class Level(StrEnum):
-    """What a rule speaks about."""
+    """The kind of thing that a rule is about."""
 
     OBJECT = "object"
     SEGMENT = "segment"
@@ -23,7 +23,7 @@ class Level(StrEnum):
 
 
 class Severity(StrEnum):
-    """CRITICAL fails the segment; WARNING is reported and leaves the verdict alone."""
+    """CRITICAL fails the segment; WARNING is reported and does not change the verdict."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -31,30 +31,32 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IsZero:
-    """`column` counts faults: it is measured, and 0."""
+    """Holds if `column`, a number of faults, was measured and is 0."""
 
     column: str
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Return the column that the check reads."""
         return (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
 class AreEqual:
-    """Both columns are measured, and equal."""
+    """Holds if both columns were measured and are equal."""
 
     column: str
     other: str
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """Return the columns that the check compares."""
         return (self.column, self.other)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One promise about a copied segment. `depths`: what a measure must have been taken at to be verified by it."""
+    """One rule. `sentence` says what holds of a right measure; `depths` are those at which its columns are measured."""
 
     rule_id: str
     level: Level
@@ -64,13 +66,13 @@ class Rule:
     depths: frozenset[Depth] = frozenset(Depth)
 
     def is_about(self, measure: object) -> bool:
-        """Whether the rule's columns were asked for when this measure was taken. What has no depth has all columns."""
+        """Return whether this measure has the rule's columns. A measure without a depth has all of its columns."""
         return getattr(measure, "depth", None) in {None, *self.depths}
 
 
 ALL_OBJECTS_THERE: Final = "Q106"
 NOT_OPENED: Final = "Q270"
-"""The rule about batches that are right as far as they were opened, and too large to be opened whole."""
+"""The rule about batches that are too large to be decompressed whole; the decompressed part is right."""
 
 _OBJECT, _SEGMENT, _PARTITION = Level.OBJECT, Level.SEGMENT, Level.PARTITION
 _SHALLOW, _DEEP = frozenset([Depth.SHALLOW]), frozenset([Depth.DEEP])
@@ -80,13 +82,13 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q101",
         _OBJECT,
         AreEqual("stored_log_size_bytes", "segment_size_bytes"),
-        "The stored log is as long as the source's.",
+        "The stored log has the length of the source's log.",
     ),
     Rule(
         "Q102",
         _OBJECT,
         AreEqual("stored_log_crc32c", "log_crc32c"),
-        "The checksum that the store computed over the log is the source's.",
+        "The checksum that the store computed over the log equals the source's.",
     ),
     Rule(
         "Q103",
@@ -94,15 +96,20 @@ RULES: Final[tuple[Rule, ...]] = (
         IsZero("objects_unlike_contents"),
         "Every other object has the length and the checksum of what is read from it.",
     ),
-    Rule("Q104", _OBJECT, IsZero("manifest_differences"), "The manifest says what the metadata says."),
+    Rule("Q104", _OBJECT, IsZero("manifest_differences"), "The manifest and the metadata agree."),
     Rule(
         "Q105",
         _OBJECT,
         AreEqual("read_log_crc32c", "stored_log_crc32c"),
-        "The bytes of the log that are read have the checksum that the store computed.",
+        "The bytes read from the log have the checksum that the store computed.",
         depths=_DEEP,
     ),
-    Rule(ALL_OBJECTS_THERE, _OBJECT, IsZero("objects_missing"), "Every object is in the store, with its bytes."),
+    Rule(
+        ALL_OBJECTS_THERE,
+        _OBJECT,
+        IsZero("objects_missing"),
+        "Every object is in the store, none of them wrongly empty.",
+    ),
     Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
     Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
     Rule("Q203", _SEGMENT, IsZero("offset_index_outside"), "The offset index stays inside the segment."),
@@ -120,7 +127,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q214",
         _SEGMENT,
         IsZero("time_index_strays"),
-        "Every entry of the time index names the first offset that has its timestamp, and nothing earlier is newer.",
+        "Every entry of the time index names the first offset with its timestamp, and no earlier record is newer.",
         depths=_DEEP,
     ),
     Rule(
@@ -156,7 +163,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q231",
         _SEGMENT,
         IsZero("producer_snapshot_beyond_end"),
-        "The producer snapshot is whole and knows no offset after the segment.",
+        "The producer snapshot is whole and has no offset after the segment.",
     ),
     Rule(
         "Q232",
@@ -169,7 +176,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q241",
         _SEGMENT,
         IsZero("leader_epoch_differences"),
-        "The leader epoch history reaches the segment's end and covers it as the metadata does.",
+        "The leader epoch history ends within the segment and agrees with the metadata.",
     ),
     Rule(
         "Q242",
@@ -181,14 +188,14 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q251",
         _SEGMENT,
         IsZero("first_batch_faults"),
-        "The first batch is sound and begins with the segment.",
+        "The first batch is valid and begins at the segment's start offset.",
         depths=_SHALLOW,
     ),
     Rule(
         "Q252",
         _SEGMENT,
         IsZero("last_batch_faults"),
-        "The last batches are sound and end with the segment.",
+        "The last batches are valid and end at the segment's end offset.",
         depths=_SHALLOW,
     ),
     Rule(
@@ -202,7 +209,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q262",
         _SEGMENT,
         IsZero("log_wrong_crcs"),
-        "Every batch has the CRC-32C that its header says.",
+        "Every batch has the CRC-32C of its header.",
         depths=_DEEP,
     ),
     Rule(
@@ -230,28 +237,28 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q266",
         _SEGMENT,
         IsZero("log_impossible_headers"),
-        "Every header is one that a broker writes: counts, flags, codec, producer, markers.",
+        "Every header is possible: counts, flags, codec, producer, markers.",
         depths=_DEEP,
     ),
     Rule(
         "Q267",
         _SEGMENT,
         IsZero("log_unopened_batches"),
-        "Batches that were opened hold the records that their headers say.",
+        "Decompressed batches hold the records that their headers announce.",
         depths=_DEEP,
     ),
     Rule(
         "Q268",
         _SEGMENT,
         AreEqual("log_max_timestamp_ms", "max_timestamp_ms"),
-        "The largest timestamp of the batches is the metadata's.",
+        "The largest timestamp of the batches equals the metadata's.",
         depths=_DEEP,
     ),
     Rule(
         "Q269",
         _SEGMENT,
         IsZero("log_thinned_batches"),
-        "No batch holds fewer records than offsets, as compaction leaves it.",
+        "No batch holds fewer records than offsets, as it does after compaction.",
         Severity.WARNING,
         depths=_DEEP,
     ),
@@ -259,7 +266,7 @@ RULES: Final[tuple[Rule, ...]] = (
         NOT_OPENED,
         _SEGMENT,
         IsZero("batches_not_opened"),
-        "Every batch that was chosen could be opened: no more comes out of it than is opened.",
+        "Every batch that was chosen for it could be decompressed whole, within the size limit.",
         Severity.WARNING,
     ),
     Rule("Q301", _PARTITION, IsZero("missing_offsets"), "No offset is missing after the previous segment."),
@@ -267,7 +274,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q302",
         _PARTITION,
         IsZero("unexplained_overlap"),
-        "Offsets are held twice only after a change of the leader.",
+        "Two segments share offsets only after a change of the leader.",
         Severity.WARNING,
     ),
     Rule("Q303", _PARTITION, IsZero("leader_epochs_back"), "Leader epochs do not fall from segment to segment."),
@@ -275,7 +282,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "Q304",
         _PARTITION,
         IsZero("leader_epochs_unlike_previous"),
-        "The leader epoch history has the epochs of the segment right before.",
+        "The leader epoch history agrees with the segment right before.",
         Severity.WARNING,
     ),
 )
@@ -285,14 +292,14 @@ RULES_BY_ID: Final = {rule.rule_id: rule for rule in RULES}
 
 
 def explain(rule: Rule, measure: SegmentMeasure) -> str:
-    """Why this measure broke the rule, for a person: the numbers, or why there is none."""
+    """Return, as text, what the rule expects and what was found: the numbers, or why one could not be measured."""
     remarks = dict(measure.remarks)
     found = "; ".join(
         remarks.get(column) or f"{column} {'is not known' if value is None else f'= {value}'}"
         for column in rule.check.columns
         for value in (getattr(measure, column),)
     )
-    return f"{rule.sentence} Found: {found}"
+    return f"Expected: {rule.sentence} Found: {found}"
 
 
 Measure = TypeVar("Measure")
@@ -309,7 +316,7 @@ class BrokenRule(Generic[Measure]):
 
 @dataclass(frozen=True, slots=True)
 class QualityFinding:
-    """A broken rule as it is reported. Ids as Kafka prints them; `level` is what the rule speaks about."""
+    """A broken rule as it is reported. Ids are in Kafka's text form; `level` is that of the rule."""
 
     topic: str
     partition: int
@@ -325,16 +332,16 @@ class RuleEvaluator(Protocol[Measure]):
     """Applies every rule to every measure."""
 
     def evaluate(self, measures: Sequence[Measure]) -> tuple[BrokenRule[Measure], ...]:
-        """Broken rules in the order of the measures, then of the rules; each pair once.
+        """Return broken rules in the order of the measures, then of the rules; each pair once.
 
         Raises:
-            RuleEvaluationError: a rule could not be applied: no measure may be taken as passed.
+            RuleEvaluationError: a rule could not be applied; no measure counts as passed.
         """
         ...
 
 
 class LazyRuleEvaluator(Generic[Measure]):
-    """Great Expectations takes seconds to import: nobody waits for it before there is a measure."""
+    """Makes its evaluator at the first measure, because Great Expectations takes seconds to import."""
 
     def __init__(self, make: Callable[[], RuleEvaluator[Measure]]) -> None:
         self._make = make

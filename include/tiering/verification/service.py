@@ -1,4 +1,4 @@
-"""Verification: the quality check of a copy, and runs that verify what is stored."""
+"""Verification: the quality check of a copy, and runs that verify stored segments."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -43,14 +43,14 @@ _EXPIRED_AT_ONCE: Final = 500
 
 
 class VerificationService:
-    """Measures stored segments, evaluates the rules, and records what was found.
+    """Measures stored segments, evaluates the rules, and records results and verdicts.
 
     Args:
         now_ms: the database's clock.
-        stored_quotas: the quotas that the dynamic configs say now: they decide what a verification costs.
-        effective: the settings with the dynamic configs of now over them.
-        segment_evaluator: evaluates the rules of segments; results are stored below the directory that it is given.
-        partition_evaluator: the same, of partitions as a whole.
+        stored_quotas: the quotas of the current dynamic configs, for the estimate of a verification's duration.
+        effective: the settings overridden by the current dynamic configs.
+        segment_evaluator: makes an evaluator of the segment rules that stores its results below the given directory.
+        partition_evaluator: the same, for the rules about whole partitions.
     """
 
     def __init__(
@@ -94,8 +94,15 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Evaluate what a run copied; without a run, all that has not passed. Results are stored below `results_dir`;
-        `confirm` as in `LossLimits`.
+        """Verify the segments that a run copied; without a run, all that have not passed.
+
+        Args:
+            results_dir: directory for the evaluator's results; None stores none.
+            confirm: see `LossLimits`.
+
+        Raises:
+            RemoteStorageUnavailableError, ForeignStoreError, StoreInDoubtError, RuleEvaluationError: see
+                `verify_segments`.
         """
         return verify_segments(
             self._metadata,
@@ -110,12 +117,12 @@ class VerificationService:
         )
 
     def verify_segments(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]], depth: Depth) -> None:
-        """Verify these segments now, whatever run copied them, and record what was found."""
+        """Verify these segments, whichever run copied them, and record the results."""
         subjects = subjects_of(self._metadata, segments)
         verify_subjects(self.measurer, self._segment_evaluator(None), subjects, depth, self.loss_limits())
 
     def loss_limits(self, confirm: Callable[[str], bool] | None = None) -> LossLimits:
-        """How much a verification believes to be lost. `confirm` as there."""
+        """Return how many missing segments a verification records as lost. `confirm`: see `LossLimits`."""
         verify = self._effective().verify
         return LossLimits(
             verify.max_missing_segments,
@@ -126,11 +133,11 @@ class VerificationService:
         )
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:
-        """Record that a person says of missing segments that they are lost."""
+        """Record that `author` confirmed that missing segments are lost; `found` describes them."""
         self._verifications.note_confirmed_losses(found, author=author)
 
     def expire_verdicts(self) -> int:
-        """Segments that passed too long ago are no longer counted as safe; returns how many. In bounded statements."""
+        """Expire verdicts older than `tiering.verdict.max.age.ms`, in bounded statements; return how many expired."""
         older_than_ms = self._effective().verdict.max_age_ms
         expired = 0
         while found := self._metadata.expire_verdicts(older_than_ms, at_most=_EXPIRED_AT_ONCE):
@@ -138,7 +145,7 @@ class VerificationService:
         return expired
 
     def current_rolling_sample(self, share: float) -> RollingSample | None:
-        """The rolling sample of the current period, by the database's clock; None for a share of 0."""
+        """Return the rolling sample of the current period, by the database's clock; None for a share of 0."""
         period = self._now_ms() // self._effective().verify.period_ms
         return RollingSample.of(share, period) if share else None
 
@@ -151,7 +158,11 @@ class VerificationService:
         limit_bytes: int | None = None,
         dry_run: bool = False,
     ) -> VerificationPlan:
-        """Let verdicts expire, choose, say what it costs, store the plan. A `dry_run` changes nothing.
+        """Expire old verdicts, choose segments, estimate the cost and store the plan.
+
+        Args:
+            limit_bytes: the most bytes that the run reads, except that one segment is always planned; None: no limit.
+            dry_run: change nothing in the database.
 
         Raises:
             ForeignStoreError: the store is not this database's.
@@ -185,8 +196,19 @@ class VerificationService:
         results_dir: Path | None = None,
         confirm: Callable[[str], bool] | None = None,
     ) -> VerifyReport:
-        """Verify what is left of a planned run. Without `measure_all` it is read by this process; `on_read` is told the
-        planned bytes of each segment then. `confirm` as in `LossLimits`.
+        """Verify the remaining segments of a planned run.
+
+        Args:
+            measure_all: takes the measures; None: this process reads the segments, and calls `on_read` with the planned
+                bytes of each.
+            streams: how many segments `measure_all` reads at once.
+            on_group: called after a group is recorded.
+            results_dir: directory for the evaluator's results; None stores none.
+            confirm: see `LossLimits`.
+
+        Raises:
+            RemoteStorageUnavailableError, ForeignStoreError, StoreInDoubtError, RuleEvaluationError: see
+                `verify_planned`.
         """
         return verify_planned(
             run_id,
@@ -201,12 +223,12 @@ class VerificationService:
         )
 
     def findings_of(self, run_id: str) -> list[tuple[Severity, QualityFinding]]:
-        """What the segments that a planned run has verified so far, in all of its tries, break now."""
+        """Return the rules that segments verified by any attempt of a planned run break now."""
         broken = self._verifications.broken_rules(run_id)
         return [(Severity(result.level), finding_of_result(result, start_offset)) for start_offset, result in broken]
 
     def publish_verdicts(self) -> None:
-        """How many segments have which verdict, and for how long, as metrics of this process."""
+        """Publish segments, bytes and oldest age by verdict as metrics of this process."""
         publish_verdicts(process_recorder(), self._metadata.verdict_totals())
 
     def verify_partitions(
@@ -216,9 +238,17 @@ class VerificationService:
         scan_log_dirs: bool = True,
         results_dir: Path | None = None,
     ) -> PartitionReport:
-        """Evaluate partitions as a whole, without any every one that has segments; those of brokers whose metadata was
-        not read are left out. Ends of logs are read where log dirs
-        are, unless it is not wanted.
+        """Evaluate the rules about whole partitions and record what is found.
+
+        Partitions that brokers tier are left out while not all of the brokers' metadata was read.
+
+        Args:
+            partitions: None: every partition that has segments.
+            scan_log_dirs: read the ends of the leaders' logs, if log dirs are configured.
+            results_dir: directory for the evaluator's results; None stores none.
+
+        Raises:
+            RuleEvaluationError: a rule could not be applied.
         """
         unread = self._ingestion.unread()
         asked = self._metadata.partitions() if partitions is None else partitions
@@ -226,12 +256,12 @@ class VerificationService:
             self._metadata,
             self._partition_evaluator(results_dir),
             [partition for partition in asked if partition not in unread],
-            log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_named else no_log_ends,
+            log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_configured else no_log_ends,
         )
 
     @property
     def measurer(self) -> Measurer:
-        """Takes measures of segments in this process, which is charged for them."""
+        """Return a measurer that reads segments in this process and charges its fetch quota."""
         return Measurer(self._metadata, self._storage(), self._quotas(), self._ownership.require)
 
     def _rows(self, sample: VerificationSample) -> Iterator[SegmentRow]:

@@ -1,4 +1,4 @@
-"""Runs that verify, of one cluster, in SQL."""
+"""Verification runs of one cluster, in SQL."""
 
 import hashlib
 from collections.abc import Sequence
@@ -69,6 +69,7 @@ class SqlVerificationStore(ClusterStore):
     """`VerificationStore` over the platform's database. Every call is one transaction."""
 
     def save_plan(self, run_id: str, planned: Sequence[PlannedVerification]) -> None:
+        """See `VerificationStore`."""
         hashed = _plan_hash(planned)
         run = {"cluster_id": self._cluster_id, "run_id": run_id, "kind": _KIND, "plan_hash": hashed}
         with writing(self._engine) as connection:
@@ -81,15 +82,18 @@ class SqlVerificationStore(ClusterStore):
                 return
             if planned:
                 connection.execute(insert(planned_verifications), [self._values(run_id, each) for each in planned])
-            self._forget(connection, now_ms - KEPT_PLANS_MS)
+            self._delete_old_plans(connection, now_ms - KEPT_PLANS_MS)
 
     def pending(self, run_id: str, *, at_most: int) -> Sequence[PlannedVerification]:
+        """See `VerificationStore`."""
         return self._read(self._with_outcome(run_id, VerificationOutcome.PLANNED).limit(at_most))
 
     def planned(self, run_id: str, outcome: VerificationOutcome) -> Sequence[PlannedVerification]:
+        """See `VerificationStore`."""
         return self._read(self._with_outcome(run_id, outcome))
 
     def broken_rules(self, run_id: str) -> Sequence[tuple[int, QualityResult]]:
+        """See `VerificationStore`."""
         rows = planned_verifications.c
         query = _BROKEN.where(rows.cluster_id == self._cluster_id, rows.run_id == run_id)
         with reading(self._engine) as connection:
@@ -102,6 +106,7 @@ class SqlVerificationStore(ClusterStore):
             ]
 
     def record(self, run_id: str, results: Sequence[VerificationResult]) -> None:
+        """See `VerificationStore`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             for result in results:
@@ -109,14 +114,16 @@ class SqlVerificationStore(ClusterStore):
                 key = key_of(self._cluster_id, result.segment_id.topic_id_partition)
                 key |= {"of_run": run_id, "of_segment": str(result.segment_id.id)}
                 if connection.execute(_RECORD, key | values).rowcount != 1:
-                    raise StateConflictError(f"run {run_id} does not verify segment {result.segment_id}")
+                    raise StateConflictError(f"the plan of run {run_id} does not contain segment {result.segment_id}")
 
     def note_confirmed_losses(self, found: str, *, author: str) -> None:
+        """See `VerificationStore`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             record_event(connection, self._cluster_id, _LOST, "missing segments", found, author, now_ms)
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
+        """See `VerificationStore`."""
         rows = planned_verifications.c
         query = (
             select(
@@ -152,7 +159,7 @@ class SqlVerificationStore(ClusterStore):
             "outcome": str(VerificationOutcome.PLANNED),
         }
 
-    def _forget(self, connection: Connection, created_before_ms: int) -> None:
+    def _delete_old_plans(self, connection: Connection, created_before_ms: int) -> None:
         is_old = and_(
             runs.c.cluster_id == self._cluster_id, runs.c.kind == _KIND, runs.c.created_at_ms < created_before_ms
         )
@@ -176,7 +183,7 @@ def _planned_of(row: Row[Any]) -> PlannedVerification:
 
 
 def _plan_hash(planned: Sequence[PlannedVerification]) -> str:
-    """SHA-256 of what is to be verified and how deep, in order."""
+    """Return the SHA-256 of the planned segments and their depths, in order."""
     hashed = hashlib.sha256()
     for each in planned:
         partition = each.segment_id.topic_id_partition

@@ -1,16 +1,16 @@
-"""Evaluate partitions as a whole: what lies between their segments, and where they reach out of the log.
+"""Evaluate partitions as a whole: gaps and overlaps between their segments, and segments beyond the ends of the log.
 
-Segments are not measured again here. A critical finding makes the verdict of the segment that it names FAILED all the
-same: a reader who comes to it meets the hole, or the wrong leader epoch.
+Segments are not measured again here. Nevertheless a critical finding sets the verdict of the segment that it names to
+FAILED: a consumer that reads the segment meets the gap, or the wrong leader epoch.
 
     step      done when it is reached                      a crash right after it leaves        cleaned up by
-    measured  segments, decisions and log ends compared;   divergences that show                -
+    measured  segments, decisions and log ends compared;   recorded divergences, which stay     -
               a divergence of histories is recorded
     evaluated every rule applied to a group of partitions  nothing                              -
-    recorded  broken rule and verdict of each segment      those of some segments               the next call
-              stored together, one by one
+    recorded  broken rule and verdict of each segment      results of some of the segments      the next call
+              stored together, segment by segment
 
-It comes after `verify_segments` in a run, which may say PASSED of a segment that is right by itself.
+A run calls this after `verify_segments`, which gives the verdict PASSED to a segment without faults of its own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,15 +41,15 @@ from include.tiering.verification.rules import QualityFinding, RuleEvaluator, Se
 from include.tiering.verification.suites import findings_of_partition
 
 GROUP_PARTITIONS: Final = 100
-"""Partitions that are verified together: an evaluator's fixed cost is shared, memory stays flat."""
+"""Partitions that are evaluated together: they share the evaluator's fixed cost, and memory stays bounded."""
 
 LogEnds = Callable[[Collection[str]], Mapping[TopicIdPartition, int]]
-"""Ends (exclusive) of the leaders' logs of these topics, as far as they can be read now."""
+"""Returns the ends (exclusive) of the leaders' logs of these topics, for the logs that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What one call verified. `failed` names every segment that fails by a rule about its partition."""
+    """The result of one call. `failed` lists every segment that breaks a critical rule about its partition."""
 
     partitions: int
     failed: tuple[QualityFinding, ...]
@@ -57,7 +57,7 @@ class PartitionReport:
 
 
 def no_log_ends(_: Collection[str]) -> Mapping[TopicIdPartition, int]:
-    """`LogEnds` where no log can be read."""
+    """Return no log ends: `LogEnds` where no log can be read."""
     return {}
 
 
@@ -68,7 +68,7 @@ def verify_partitions(
     *,
     log_ends: LogEnds = no_log_ends,
 ) -> PartitionReport:
-    """Evaluate these partitions and record what is found. Findings are by partition as they come, then by rule.
+    """Evaluate these partitions and record what is found. Findings are in the order of the partitions, then by rule.
 
     Raises:
         RuleEvaluationError: a rule could not be applied.
@@ -90,7 +90,7 @@ def verify_partitions(
 def _measured(
     metadata: RemoteLogMetadata, partitions: Sequence[TopicIdPartition], log_ends: LogEnds
 ) -> list[PartitionMeasure]:
-    """One partition's segments are in memory at a time."""
+    """Measure the partitions, holding the segments of one at a time in memory."""
     ends = log_ends({partition.topic for partition in partitions})
     return [_measure(metadata, partition, ends, log_ends) for partition in partitions]
 
@@ -98,7 +98,7 @@ def _measured(
 def _measure(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
 ) -> PartitionMeasure:
-    """Logs grow: a segment is above its log only if it is above an end that was asked for after the segments."""
+    """Measure a partition. Logs grow, so a segment above the log end is compared with an end read after the segments."""
     rows, retained = metadata.list_segments(partition), metadata.retention_state(partition)
     divergences = metadata.divergences(partition)
     measure = partial(
@@ -126,7 +126,7 @@ def _record_divergence(
     divergences: Sequence[Divergence],
     retained: PartitionRetentionState,
 ) -> None:
-    """What no run noticed before: from now on the partition waits for a decision."""
+    """Record a divergence of histories that no run has recorded yet: the partition waits for a decision."""
     finished = [
         row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= retained.log_start_offset
     ]
@@ -141,7 +141,7 @@ def _record_divergence(
 
 
 def _verification_of(finding: QualityFinding, severity: Severity) -> Verification:
-    """It says nothing about other rules. What was deleted meanwhile has nobody who reads it, and stays as it is."""
+    """Convert a finding. Recording it keeps results of other rules, and changes nothing for a deleted segment."""
     partition = TopicIdPartition(Uuid.parse(finding.topic_id), finding.partition, finding.topic)
     segment_id = RemoteLogSegmentId(partition, Uuid.parse(finding.segment_id))
     return Verification(

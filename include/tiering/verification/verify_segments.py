@@ -1,32 +1,33 @@
 """Evaluate copied segments and store the verdicts: of a copy (the quality check), and of a run that was planned.
 
-A FAILED segment is kept and named; it is neither served nor counted as safe, and its partition stops until the segment
-is superseded. A verdict says what the store held when it was asked, so it may be taken again at any time.
+A FAILED segment stays in the store and in the metadata; it is neither served nor counted as safe, and its partition
+stops until the segment is superseded. A verdict describes what the store held at the time, so it may be taken again.
 
     step      done when it is reached                      a crash right after it leaves        cleaned up by
     listed    the segments to verify are known             nothing                              -
-    measured  store asked, what the depth wants was read   nothing; its bytes were charged      -
+    measured  objects listed, and read as deep as wanted   nothing; its bytes were charged      -
     evaluated every rule applied to a group of measures,   nothing                              -
-              but for those of missing segments
-    recorded  broken rules and verdict of each segment     those of some segments               the next call
-              stored together, one by one
+              except those of missing segments
+    recorded  broken rules and verdict of each segment     results of some of the segments      the next call
+              stored together, segment by segment
 
-The next call takes every segment that has not passed, or all of the run again: the same objects get the same verdict.
-A store that does not answer is no verdict: the error goes to the caller, and what was recorded stays. Nor is one that
-is not ours, where a disk is not mounted or a URL is wrong: everything would fail that is missing there. What is missing
-is evaluated and recorded at the end, if it is believable that so much is lost: see `record_verdicts`.
+The next call takes every segment that has not passed, or all segments of the run again: the same objects get the same
+verdict. If the store does not answer, no verdict is given: the caller gets the error, and recorded results stay. The
+same holds for a store that is not this database's (a disk is not mounted, a URL is wrong), since every segment would
+fail there as missing. Missing segments are evaluated and recorded at the end, if so many can plausibly be lost: see
+`record_verdicts`.
 
-`verify_planned` verifies what a run planned, wherever its segments are measured:
+`verify_planned` verifies the segments that a run planned. They are measured in this process or by Spark tasks:
 
     step      done when it is reached                      a crash right after it leaves         cleaned up by
-    planned   the segments of the run are stored           a plan, which gives nobody a right    forgotten in a month
+    planned   the segments of the run are stored           a plan, which reserves nothing        deleted in a month
     measured  a group was read, here or in Spark's tasks   nothing; its bytes were charged       -
-    recorded  rules and verdicts of the group are stored,  verdicts that the plan knows not of   the next call reads it
-              but for those of missing segments                                                  again
+    recorded  rules and verdicts of the group are stored,  verdicts without an outcome in the    the next call reads
+              except those of missing segments             plan                                  the group again
     noted     the outcomes of the group are in the plan    nothing                               -
 
-When nothing else is left, the missing segments are recorded and noted together. The next call goes on with what has no
-outcome, and measures missing ones again. A process or a task that dies while it measures has changed nothing.
+When nothing else is left, the missing segments are recorded and noted together. The next call continues with segments
+that have no outcome, and measures missing ones again. A process or task that dies while it measures changes nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -67,17 +68,17 @@ from include.tiering.verification.record_verdicts import (
 from include.tiering.verification.rules import QualityFinding, RuleEvaluator
 
 GROUP_SEGMENTS: Final = 500
-"""Measures that are verified together: an evaluator's fixed cost is shared, memory stays flat."""
+"""Measures that are evaluated together: they share the evaluator's fixed cost, and memory stays bounded."""
 
 GROUP_BYTES: Final = GIB
-"""About so much is read between two times that verdicts are stored, by each stream that reads."""
+"""Bytes, approximately, that each reading stream reads before verdicts are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What one call verified. `failed` names every broken rule that fails a segment, `warnings` the others.
+    """The result of one call. `failed` lists every broken rule that fails a segment, `warnings` the others.
 
-    `gone` segments were planned and not there any more.
+    `gone` counts segments that were planned and were no longer FINISHED.
     """
 
     segments: int
@@ -88,13 +89,13 @@ class VerifyReport:
     gone: int = 0
 
     def with_partitions(self, failed: Sequence[QualityFinding], warnings: Sequence[QualityFinding]) -> Self:
-        """With what was found of the partitions of these segments as a whole."""
+        """Return this report with the findings about whole partitions added."""
         return replace(self, failed=(*self.failed, *failed), warnings=(*self.warnings, *warnings))
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a call has verified so far."""
+    """Totals of what a call has verified so far."""
 
     segments: int = 0
     bytes_read: int = 0
@@ -115,15 +116,15 @@ class Tally:
 
 
 def no_ownership_check() -> None:
-    """A store that is believed whatever its marker says."""
+    """Accept any store, whatever its marker says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
     """Takes measures through the storage contract, each charged to the fetch quota by this process.
 
-    `require_ours` raises ForeignStoreError unless the store is this database's; it is asked where something could not
-    be measured, after that was tried.
+    `require_ours` raises ForeignStoreError unless the store is this database's; it is called after a column could not
+    be measured.
     """
 
     metadata: RemoteLogMetadata
@@ -132,7 +133,7 @@ class Measurer:
     require_ours: Callable[[], None] = no_ownership_check
 
     def of(self, subject: Subject, depth: Depth) -> SegmentMeasure:
-        """Raises RemoteStorageUnavailableError, ForeignStoreError."""
+        """Measure one segment. Raises RemoteStorageUnavailableError, ForeignStoreError."""
         segment = subject.row.metadata
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic)
         has_gap = bool(missing_offsets(subject.previous, segment))
@@ -164,12 +165,12 @@ def verify_segments(
 ) -> VerifyReport:
     """Verify the FINISHED segments that this run copied, and those without a verdict.
 
-    Without a run: every FINISHED one that has not passed.
+    Without a run: every FINISHED segment that has not passed.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
-        ForeignStoreError: it is not ours; nothing of the group was recorded.
-        StoreInDoubtError: too much is missing; nothing was recorded of what is.
+        ForeignStoreError: the store is not this database's; nothing was recorded for the group.
+        StoreInDoubtError: too many segments are missing; nothing was recorded for missing segments.
         RuleEvaluationError: a rule could not be applied.
     """
     began = clock.monotonic()
@@ -185,7 +186,7 @@ def verify_subjects(
     depth: Depth,
     limits: LossLimits = LOSS_LIMITS,
 ) -> Tally:
-    """Measure and record these, evaluating the rules, a group at a time. Raises as `verify_segments`."""
+    """Measure these segments, evaluate the rules and record results, group by group. Raises as `verify_segments`."""
     tally, missing = Tally(), MissingSegments(measurer.metadata, limits)
     for group in _groups(subjects, depth):
         measured = [(subject, measurer.of(subject, depth)) for subject in group]
@@ -195,7 +196,7 @@ def verify_subjects(
 
 
 def _groups(subjects: Iterable[Subject], depth: Depth) -> Iterator[list[Subject]]:
-    """With at least one segment each."""
+    """Split into groups of at least one segment."""
     group: list[Subject] = []
     size_bytes = 0
     for subject in subjects:
@@ -215,7 +216,7 @@ def _unpassed(metadata: RemoteLogMetadata) -> Iterator[Subject]:
 
 
 def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
-    """Includes segments of runs that died before their quality check: without a verdict they would never be served."""
+    """Also include unverified segments of runs that died before their quality check: they would never be served."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
     for row in (*metadata.segments_of_run(run_id), *metadata.unverified_segments()):
         segment_id = row.metadata.remote_log_segment_id
@@ -226,17 +227,17 @@ def _of_run(metadata: RemoteLogMetadata, run_id: str) -> Iterator[Subject]:
 def subjects_of(
     metadata: RemoteLogMetadata, wanted: Mapping[TopicIdPartition, Collection[RemoteLogSegmentId]]
 ) -> Iterator[Subject]:
-    """Those of the wanted segments that are FINISHED, by partition."""
+    """Return the wanted segments that are FINISHED, by partition."""
     for partition, ids in wanted.items():
         yield from (s for s in _finished(metadata, partition) if s.segment_id in ids)
 
 
 def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Iterator[Subject]:
-    """FINISHED segments in the order in which they became it: of one history each end offset lies above the one before.
+    """Return FINISHED segments in the order of their copies: within one history, end offsets ascend.
 
-    Nothing has to follow what lies wholly below our log start: it is about to expire, in whatever order. It is read
-    last, because it is raised before anything goes: whatever the list lacks lies below it. Nor does a segment that a
-    decision left wholly have to follow another one: its offsets are those of another history.
+    A segment wholly below the remote log start is no predecessor: it is about to expire, in any order. The log start is
+    read after the list, because it is raised before segments are deleted: all that the list lacks lies below it. A
+    segment whose offsets a decision left to an older history has no predecessor either.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
     log_start_offset = metadata.retention_state(partition).log_start_offset
@@ -257,12 +258,12 @@ def _was_left(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:
 
 
 PAGE_SEGMENTS: Final = 20_000
-"""Planned segments that are read at once: to find them takes as long as their plan is large."""
+"""Planned segments that one query reads: its time grows with the size of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToMeasure:
-    """A planned segment, the one FINISHED before it in its partition, and about how much there is to read."""
+    """A planned segment, its FINISHED predecessor in the partition, and the estimated bytes to read."""
 
     segment_id: RemoteLogSegmentId
     previous_id: RemoteLogSegmentId | None
@@ -271,7 +272,7 @@ class ToMeasure:
 
 
 MeasureAll = Callable[[Sequence[ToMeasure]], Iterable[SegmentMeasure]]
-"""Measures of segments, in any order. One that is not FINISHED any more has none."""
+"""Returns measures of segments, in any order, and none for a segment that is no longer FINISHED."""
 
 
 def verify_planned(
@@ -286,13 +287,16 @@ def verify_planned(
     on_group: Callable[[], None] = lambda: None,
     limits: LossLimits = LOSS_LIMITS,
 ) -> VerifyReport:
-    """Verify what is left of a planned run, group by group. `streams` is how many segments are read at once, `on_group`
-    is called when a group is recorded.
+    """Verify the remaining segments of a planned run, group by group.
+
+    Args:
+        streams: how many segments `measure_all` reads at once.
+        on_group: called after a group is recorded.
 
     Raises:
-        RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: what was recorded stays, the rest is
-            left to the next call.
-        StoreInDoubtError: too much is missing; nothing was recorded of what is.
+        RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
+            verifies the rest.
+        StoreInDoubtError: too many segments are missing; nothing was recorded for missing segments.
     """
     began = clock.monotonic()
     tally, waiting = Tally(), dict[RemoteLogSegmentId, PlannedVerification]()
@@ -330,7 +334,7 @@ def verify_planned(
 
 
 def measured_here(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:
-    """One after another, in this process. `on_read` gets the planned bytes of each segment when it has been read."""
+    """Measure sequentially in this process; `on_read` gets the planned bytes of each segment after it was read."""
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
         for to_measure in wanted:
@@ -343,7 +347,7 @@ def measured_here(measurer: Measurer, on_read: Callable[[int], None] = lambda _:
 
 
 def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | None:
-    """None if it is not FINISHED any more. A predecessor that went meanwhile counts as none.
+    """Measure a planned segment; None if it is no longer FINISHED. A predecessor deleted since is left out.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError
@@ -359,8 +363,8 @@ def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | 
 def _planned_groups(
     pending: Callable[[], Sequence[PlannedVerification]], most_bytes: int
 ) -> Iterator[list[PlannedVerification]]:
-    """Page after page of what is pending, in groups with at least one segment. A page is asked for when all groups of
-    the one before have been recorded.
+    """Split the pending segments into groups of at least one segment, page by page. A page is read after all groups of
+    the previous page have been recorded.
     """
     while page := pending():
         group: list[PlannedVerification] = []
@@ -377,7 +381,7 @@ def _planned_groups(
 def _subjects(
     metadata: RemoteLogMetadata, group: Iterable[PlannedVerification]
 ) -> Mapping[RemoteLogSegmentId, Subject]:
-    """Those that are FINISHED still."""
+    """Return those that are still FINISHED."""
     wanted: dict[TopicIdPartition, set[RemoteLogSegmentId]] = {}
     for planned in group:
         wanted.setdefault(planned.segment_id.topic_id_partition, set()).add(planned.segment_id)
@@ -394,7 +398,7 @@ def _outcomes(
     measured: Iterable[tuple[Subject, SegmentMeasure]],
     verified: Iterable[VerifiedSegment],
 ) -> list[VerificationResult]:
-    """What was not verified is gone, whether it was read or not."""
+    """Return the outcomes of a group; a segment that was not verified is GONE, whether it was read or not."""
     verdicts = {verified_segment.segment_id: verified_segment.verdict for verified_segment in verified}
     read_bytes = {subject.segment_id: measure.bytes_read for subject, measure in measured}
     outcomes = {

@@ -254,12 +254,12 @@ def _pauses_unseen() -> list[Patch]:
     lambda call: bool(call.result),
 )
 def _each_topic_alone() -> list[Patch]:
-    return [(deletion_limits, "excesses_in_all", lambda *_args: {})]
+    return [(deletion_limits, "total_excesses", lambda *_args: {})]
 
 
 @MISTAKEN.breaks("any-clock", "a clock that others contradict deletes nothing", "it is believed", refused)
 def _any_clock() -> list[Patch]:
-    return [(database_clock, "require_sound", nothing)]
+    return [(database_clock, "require_consistent_clock", nothing)]
 
 
 @MISTAKEN.breaks("endless-leases", "a lease that ends later than it may last is not live", "it is one")

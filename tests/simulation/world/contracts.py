@@ -42,7 +42,7 @@ WORK: Final = {
     "live_leases": READ,
     "remaining": READ,
     "record_outcome": WRITE,
-    "note_left": WRITE,
+    "record_left_reason": WRITE,
     "has_work": READ,
     "report_progress": WRITE,
     "paused_topics": READ,

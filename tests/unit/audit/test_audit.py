@@ -158,7 +158,9 @@ def test_a_store_that_is_not_this_databases() -> None:
 
 
 def test_a_clock_that_others_contradict() -> None:
-    assert guards(disbelief="the database's clock says 2038, this worker's says 2026") == [Guard.CLOCK_DISAGREES]
+    assert guards(clock_contradiction="the database's clock says 2038, this worker's says 2026") == [
+        Guard.CLOCK_DISAGREES
+    ]
 
 
 def test_an_empty_database() -> None:

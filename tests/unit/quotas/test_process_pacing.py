@@ -10,9 +10,9 @@ from include.tiering.errors import SendingStoppedError
 from include.tiering.quotas.contract import QuotaKind, QuotasInForce, Scope, copy_scopes
 from include.tiering.quotas.shared_quotas import AnnouncingLedger, SharedQuotas
 from include.tiering.quotas.shares import (
-    ALL_THERE_IS,
     FORGET_SECONDS,
     SLICE_SECONDS,
+    UNLIMITED_DEMAND,
     ProcessPacing,
     ScopedLimiter,
 )
@@ -123,7 +123,7 @@ def test_who_waits_at_a_full_share_wants_all_there_is() -> None:
     waiting = threading.Thread(target=pacing.take, args=(pacing.stream(SCOPES), 1, 600.0))
     waiting.start()
     assert pacing.starved.wait(PATIENCE_SECONDS)
-    assert pacing.wanted(QuotasInForce(1, {})) == dict.fromkeys(SCOPES, ALL_THERE_IS)
+    assert pacing.wanted(QuotasInForce(1, {})) == dict.fromkeys(SCOPES, UNLIMITED_DEMAND)
     pacing.hold(dict.fromkeys(SCOPES), SystemClock().monotonic() + 600)
     waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()

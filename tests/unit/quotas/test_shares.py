@@ -15,7 +15,7 @@ from include.tiering.clock import SystemClock
 from include.tiering.errors import RemoteMetadataError, SettingError
 from include.tiering.quotas.contract import QuotasInForce, copy_scopes, fetch_scopes
 from include.tiering.quotas.shared_quotas import ledger_row_from_text, ledger_row_to_text, open_ledger_engine
-from include.tiering.quotas.shares import ALL_THERE_IS, FILL, LedgerRow, ProcessPacing, fair_part, renewed
+from include.tiering.quotas.shares import FILL, UNLIMITED_DEMAND, LedgerRow, ProcessPacing, fair_part, renewed
 from include.tiering.quotas.topic_quotas import check_thresholds, is_refused, shared_threshold, thresholds
 from include.tiering.units import MIB
 from tests.doubles.patience import PATIENCE_SECONDS
@@ -47,27 +47,27 @@ def test_a_lone_worker_gets_all_of_it_whatever_it_uses() -> None:
 
 
 def test_busy_workers_get_equal_parts() -> None:
-    found = shares(after_rounds(row(total=QUOTA), dict.fromkeys("abcd", ALL_THERE_IS)))
+    found = shares(after_rounds(row(total=QUOTA), dict.fromkeys("abcd", UNLIMITED_DEMAND)))
     assert found == {name: pytest.approx(QUOTA * FILL / 4) for name in "abcd"}
 
 
 def test_a_slow_worker_keeps_what_it_wants_and_the_busy_one_gets_the_rest() -> None:
-    found = shares(after_rounds(row(total=QUOTA), {"slow": 1000.0, "idle": 0.0, "busy": ALL_THERE_IS}))
+    found = shares(after_rounds(row(total=QUOTA), {"slow": 1000.0, "idle": 0.0, "busy": UNLIMITED_DEMAND}))
     assert found == {"slow": 1000.0, "idle": 0.0, "busy": QUOTA * FILL - 1000.0}
 
 
 def test_who_joins_waits_until_somebody_has_made_room() -> None:
-    full = after_rounds(row(total=QUOTA), {"a": ALL_THERE_IS})
-    joined = renewed(full, "b", {TOTAL: ALL_THERE_IS}, 1)
+    full = after_rounds(row(total=QUOTA), {"a": UNLIMITED_DEMAND})
+    joined = renewed(full, "b", {TOTAL: UNLIMITED_DEMAND}, 1)
     assert shares(joined)["b"] == 0.0
-    assert shares(after_rounds(joined, {"a": ALL_THERE_IS, "b": ALL_THERE_IS}, 2)) == {
+    assert shares(after_rounds(joined, {"a": UNLIMITED_DEMAND, "b": UNLIMITED_DEMAND}, 2)) == {
         "a": pytest.approx(QUOTA * FILL / 2),
         "b": pytest.approx(QUOTA * FILL / 2),
     }
 
 
 def test_a_fallen_quota_is_reached_in_one_round_of_each_without_a_silence() -> None:
-    busy = dict.fromkeys("abcd", ALL_THERE_IS)
+    busy = dict.fromkeys("abcd", UNLIMITED_DEMAND)
     fallen = after_rounds(row(total=QUOTA), busy).with_quotas(QuotasInForce(2, {TOTAL: QUOTA // 10}))
     once = after_rounds(fallen, busy, 1)
     assert shares(once) == {name: pytest.approx(QUOTA / 10 * FILL / 4) for name in "abcd"}
@@ -75,18 +75,18 @@ def test_a_fallen_quota_is_reached_in_one_round_of_each_without_a_silence() -> N
 
 
 def test_the_first_to_hear_of_a_new_quota_leaves_room_for_those_who_have_not() -> None:
-    free = after_rounds(row(version=1), dict.fromkeys("abcd", ALL_THERE_IS))
-    limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", {TOTAL: ALL_THERE_IS}, 9)
+    free = after_rounds(row(version=1), dict.fromkeys("abcd", UNLIMITED_DEMAND))
+    limited = renewed(free.with_quotas(QuotasInForce(2, {TOTAL: QUOTA})), "a", {TOTAL: UNLIMITED_DEMAND}, 9)
     assert limited.workers["a"].allocations[TOTAL].share == pytest.approx(QUOTA * FILL / 4)
     for name in "bcd":
         limited = renewed(limited, name, {}, 9)
-    alone = renewed(limited, "a", {TOTAL: ALL_THERE_IS}, 10)
+    alone = renewed(limited, "a", {TOTAL: UNLIMITED_DEMAND}, 10)
     assert alone.workers["a"].allocations[TOTAL].share == QUOTA * FILL
 
 
 def test_scopes_without_a_quota_have_no_entry_and_defaults_apply_to_each_broker() -> None:
     default = row(broker_default=QUOTA)
-    wanted = dict.fromkeys(copy_scopes(1, "orders") + copy_scopes(2, "orders"), ALL_THERE_IS)
+    wanted = dict.fromkeys(copy_scopes(1, "orders") + copy_scopes(2, "orders"), UNLIMITED_DEMAND)
     allocations = renewed(default, "a", wanted, 1).workers["a"].allocations
     assert {str(scope): held.share for scope, held in allocations.items()} == {
         "copy/broker/1": QUOTA * FILL,
@@ -102,7 +102,7 @@ def test_an_older_version_is_never_put_in_force() -> None:
 
 ROUND = st.tuples(
     st.sampled_from("abcde"),
-    st.one_of(st.just(ALL_THERE_IS), st.just(0.0), st.floats(1, 2 * QUOTA)),
+    st.one_of(st.just(UNLIMITED_DEMAND), st.just(0.0), st.floats(1, 2 * QUOTA)),
     st.one_of(st.none(), st.integers(1, 10)),
 )
 
@@ -122,7 +122,7 @@ def test_the_sum_never_grows_beyond_the_quota(rounds: list[tuple[str, float, int
         assert min(shares(current).values()) >= 0
 
 
-@given(st.lists(st.one_of(st.just(ALL_THERE_IS), st.floats(0, 3000)), min_size=1, max_size=8), st.floats(1, 5000))
+@given(st.lists(st.one_of(st.just(UNLIMITED_DEMAND), st.floats(0, 3000)), min_size=1, max_size=8), st.floats(1, 5000))
 def test_fair_parts_are_those_of_filling_water_into_unequal_vessels(demands: list[float], total: float) -> None:
     parts = [fair_part(total, demand, demands[:at] + demands[at + 1 :]) for at, demand in enumerate(demands)]
     if sum(1 for demand in demands if demand) == 1:
@@ -146,7 +146,10 @@ def _water_level(demands: list[float], total: float) -> float:
 def test_the_text_of_a_row_is_read_back() -> None:
     scopes = fetch_scopes(1, "orders", "team/a b")
     full = renewed(
-        LedgerRow(QuotasInForce(7, dict.fromkeys(scopes, 1000))), "host:1:ab", dict.fromkeys(scopes, ALL_THERE_IS), 3
+        LedgerRow(QuotasInForce(7, dict.fromkeys(scopes, 1000))),
+        "host:1:ab",
+        dict.fromkeys(scopes, UNLIMITED_DEMAND),
+        3,
     )
     assert ledger_row_from_text(ledger_row_to_text(full)) == full
 
@@ -202,14 +205,14 @@ def test_who_has_nothing_of_one_scope_asks_for_what_it_holds_of_the_others(pacin
     with a_sender_waits(pacing):
         for _ in range(3):
             wanted = pacing.wanted(QUOTAS)
-            assert (wanted[ALL], wanted[OF_BROKER]) == (ALL_THERE_IS, 700.0)
+            assert (wanted[ALL], wanted[OF_BROKER]) == (UNLIMITED_DEMAND, 700.0)
 
 
 def test_a_scope_that_is_not_known_yet_starves_as_well(pacing: ProcessPacing) -> None:
     pacing.hold({OF_BROKER: 700.0, OF_TOPIC: None}, SystemClock().monotonic() + 600)
     with a_sender_waits(pacing):
         wanted = pacing.wanted(QUOTAS)
-    assert (wanted[ALL], wanted[OF_BROKER]) == (ALL_THERE_IS, 700.0)
+    assert (wanted[ALL], wanted[OF_BROKER]) == (UNLIMITED_DEMAND, 700.0)
 
 
 def test_who_waits_for_nobody_asks_for_what_it_used(pacing: ProcessPacing) -> None:

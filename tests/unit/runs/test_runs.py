@@ -11,14 +11,14 @@ from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import Uuid
 from include.tiering.runs.approval import approval_question
-from include.tiering.runs.database_clock import ClockBounds, ClockReading, require_sound
+from include.tiering.runs.database_clock import ClockBounds, ClockReading, require_consistent_clock
 from include.tiering.runs.deletion_limits import (
     DeletionLimitReport,
     DeletionLimits,
     TopicAction,
     disagreements,
     excesses,
-    excesses_in_all,
+    total_excesses,
 )
 from include.tiering.runs.deletion_run import PlannedExpiration, TopicTotals, id_of_try, is_try_of
 from include.tiering.units import GIB
@@ -113,8 +113,8 @@ IN_ALL = DeletionLimits(max_share=0.2, min_bytes=100, total_max_bytes=1_000, max
 
 class TestInAll:
     def test_what_goes_below_the_floor_of_each_topic_has_a_limit_of_its_own(self) -> None:
-        assert excesses_in_all(topics(10), IN_ALL) == {}
-        ((sentence, topic_ids),) = excesses_in_all(topics(11), IN_ALL).items()
+        assert total_excesses(topics(10), IN_ALL) == {}
+        ((sentence, topic_ids),) = total_excesses(topics(11), IN_ALL).items()
         assert sentence.startswith("11 topics lose more than 20.0% of themselves within 24 hours, each at most 100 B")
         assert "in all 1.1 KiB (t00, t01, t02, t03, t04 and 6 more)" in sentence
         assert len(topic_ids) == 11
@@ -123,35 +123,35 @@ class TestInAll:
         """500 GiB a day of a hundred topics whose retention is 30 days."""
         daily = topics(100, planned_bytes=GIB // 5, recent_bytes=5 * GIB, remote_bytes=150 * GIB)
         assert excesses(daily, DeletionLimits(max_share=0.2, min_bytes=GIB)) == {}
-        assert excesses_in_all(daily, DeletionLimits(max_share=0.2, min_bytes=GIB)) == {}
+        assert total_excesses(daily, DeletionLimits(max_share=0.2, min_bytes=GIB)) == {}
 
     def test_what_exceeds_by_itself_asks_by_itself(self) -> None:
         large = topics(11, planned_bytes=101, remote_bytes=101)
         assert len(excesses(large, IN_ALL)) == 11
-        assert excesses_in_all(large, IN_ALL) == {}
+        assert total_excesses(large, IN_ALL) == {}
 
     def test_more_than_one_topic_that_loses_everything_asks_however_little_it_is(self) -> None:
         whole = topics(2, planned_bytes=1, remote_bytes=1, loses_everything=True)
-        assert excesses_in_all(whole[:1], IN_ALL) == {}
-        ((sentence, topic_ids),) = excesses_in_all(whole, IN_ALL).items()
+        assert total_excesses(whole[:1], IN_ALL) == {}
+        ((sentence, topic_ids),) = total_excesses(whole, IN_ALL).items()
         assert sentence == ("2 topics lose everything within 24 hours (t00, t01); without an approval at most 1")
         assert topic_ids == {one.topic_id for one in whole}
 
     def test_a_slice_counts_with_what_went_before_it(self) -> None:
         gone, goes = topics(2, loses_everything=True)
         gone = replace(gone, planned_bytes=0, recent_bytes=100, unapproved_bytes=100, remote_bytes=0)
-        ((_, topic_ids),) = excesses_in_all([gone, goes], IN_ALL).items()
+        ((_, topic_ids),) = total_excesses([gone, goes], IN_ALL).items()
         assert topic_ids == {goes.topic_id}
 
     def test_what_was_approved_is_not_asked_about_again(self) -> None:
         approved = topics(20, planned_bytes=0, recent_bytes=100, remote_bytes=0)
-        assert excesses_in_all([*approved, *topics(21)[20:]], IN_ALL) == {}
+        assert total_excesses([*approved, *topics(21)[20:]], IN_ALL) == {}
 
     def test_a_plan_that_adds_nothing_is_not_asked_about(self) -> None:
         gone = topics(20, planned_bytes=0, recent_bytes=100, unapproved_bytes=100, remote_bytes=0)
         gone = [replace(one, loses_everything=True) for one in gone]
         harmless = replace(topics(21)[20], remote_bytes=10_000)
-        assert excesses_in_all([*gone, harmless], IN_ALL) == {}
+        assert total_excesses([*gone, harmless], IN_ALL) == {}
 
 
 PLAN = planned_expiration(
@@ -227,27 +227,27 @@ def worker(now_ms: int) -> ClockReading:
 
 @pytest.mark.parametrize("apart_ms", [0, 5 * MINUTE, -5 * MINUTE, 5 * MINUTE + 1_000])
 def test_within_the_bound_and_a_second_of_rounding_it_is_believed(apart_ms: int) -> None:
-    require_sound(NOW, [worker(NOW + apart_ms)], NOW, BOUNDS)
+    require_consistent_clock(NOW, [worker(NOW + apart_ms)], NOW, BOUNDS)
 
 
 @pytest.mark.parametrize("apart_ms", [5 * MINUTE + 1_001, -5 * MINUTE - 1_001, 12 * 365 * 24 * 60 * MINUTE])
 def test_farther_apart_it_is_not_and_both_clocks_are_named(apart_ms: int) -> None:
     with pytest.raises(ClockDisagreesError) as caught:
-        require_sound(NOW, [worker(NOW), ClockReading("the store says", NOW + apart_ms)], None, BOUNDS)
+        require_consistent_clock(NOW, [worker(NOW), ClockReading("the store says", NOW + apart_ms)], None, BOUNDS)
     assert "the database's clock says 2027-01-15" in str(caught.value)
     assert "the store says 20" in str(caught.value)
     assert not caught.value.retriable
 
 
 def test_what_cannot_be_compared_is_no_obstacle() -> None:
-    require_sound(NOW, [], None, BOUNDS)
+    require_consistent_clock(NOW, [], None, BOUNDS)
 
 
 def test_before_its_newest_event_it_catches_up_or_it_was_ahead() -> None:
-    require_sound(NOW, [], NOW + 1_000, BOUNDS)
+    require_consistent_clock(NOW, [], NOW + 1_000, BOUNDS)
     with pytest.raises(ClockBehindError, match="until it has caught up") as behind:
-        require_sound(NOW, [], NOW + 1_001, BOUNDS)
+        require_consistent_clock(NOW, [], NOW + 1_001, BOUNDS)
     assert behind.value.retriable
     with pytest.raises(ClockDisagreesError, match=r"tiering\.clock\.ignored\.until\.ms=1800000300001") as far:
-        require_sound(NOW, [], NOW + 5 * MINUTE + 1, BOUNDS)
+        require_consistent_clock(NOW, [], NOW + 5 * MINUTE + 1, BOUNDS)
     assert not far.value.retriable

@@ -1,4 +1,4 @@
-"""Objects as files below one directory, the embedded store, and the listing of all of them.
+"""An object store in files below one directory (the embedded store), and its listing.
 
 How one object is written, and what a crash leaves:
 
@@ -12,17 +12,17 @@ How one object is written, and what a crash leaves:
     5 remove the temporary name                     the object and nothing else
     6 fsync the directory                           the object, durable
 
-The temporary file stands beside its name, or where somebody else walks through the directories of objects and knows
-no such name, in the same directories below `staging_prefix`.
+The temporary file stands next to its final name; or, where another program walks through the directories of objects and
+stops at such a name, in the same directories below `staging_prefix`.
 
 Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
-store can lead out of it. The root itself may be a link: it is the operator's to choose. It is held open from its first
-use on, which is the read of the marker wherever anything may be changed; if its path names another directory later,
-every call is refused (see `tree`). `~` is no legal character of a key, so a temporary file is never taken for an
-object, nor the other way round.
+store can lead out of it. The root itself may be a link, which the operator chose. It is held open from its first use
+on, which is the read of the marker wherever anything may be changed; if its path names another directory later, every
+call is refused (see `tree`). `~` is not allowed in a key, so a temporary file is never taken for an object, nor an
+object for a temporary file.
 
-A listing has all files in parts by name. Temporary files are open uploads; directories and what is no regular file (a
-link, a socket) are no objects.
+A listing has all files in parts by name. Temporary files count as open uploads; directories and files that are not
+regular (links, sockets) are not listed.
 """
 
 import contextlib
@@ -79,10 +79,12 @@ MIN_FREE_BYTES: Final = 256 * MIB
 
 
 class FileObjectStore:
-    """An `ObjectStore` below `root`, which the first write makes if it is missing and nothing was there before.
+    """An `ObjectStore` below `root`, which the first write creates if it is missing and was not used before.
 
-    `min_free_bytes` is what `check_capacity` asks for. `random_bytes` names temporary files, which stand below
-    `staging_prefix` (empty: beside the objects; else it ends in a slash).
+    Args:
+        staging_prefix: where temporary files are kept, with a slash at its end; empty: next to the objects.
+        min_free_bytes: free space that `check_capacity` requires.
+        random_bytes: names temporary files.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class FileObjectStore:
         return False
 
     def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
-        """The version is the content's SHA-256."""
+        """Read a small object; its version is the SHA-256 of its content."""
         parents, name = _split(key)
         try:
             with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, _):
@@ -126,8 +128,10 @@ class FileObjectStore:
         return content, version_of(content)
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
-        """As `put`, but step 4 is a rename, which takes the place of what is there. With a version the file that goes
-        is locked from before it is compared until the rename is done: only one that holds its lock replaces it.
+        """Write as `put` does, but with a rename as step 4, which replaces an existing file.
+
+        With a version the existing file is locked from before the comparison until after the rename, so only the holder
+        of its lock replaces it.
         """
         if version is None:
             self._write_small(key, content)
@@ -143,7 +147,7 @@ class FileObjectStore:
         return True
 
     def replaces_conditionally(self, key: str) -> bool:
-        """Of a directory that locks files: proved by one."""
+        """Return whether this file system locks files, tested with a scratch file."""
         self._write_small(key, b"can it be locked?\n")
         try:
             return not self.replace(key, b"", version="none")
@@ -162,31 +166,33 @@ class FileObjectStore:
         on_sent: ProgressCallback,
         give_name: Callable[..., None],
     ) -> None:
-        """The steps above; `give_name` is the fourth."""
+        """Run the steps of the table above; `give_name` is step 4."""
         parents, name = _split(key)
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         staging, _ = _split(self._staging_prefix + key)
         with translated(self._root, key, "write"), self._tree.made_directory(staging) as staged:
-            of_name = partial(self._of_name, parents, staging, staged)
+            named_directory = partial(self._named_directory, parents, staging, staged)
             try:
                 written_crc32c = write_new_file(staged, temporary, body, limiter, on_sent)
                 if written_crc32c != crc32c:
                     raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
                 self._tree.require_in_place()
-                with of_name() as directory:
+                with named_directory() as directory:
                     give_name(temporary, name, src_dir_fd=staged, dst_dir_fd=directory)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=staged)
-            with of_name() as directory:
+            with named_directory() as directory:
                 os.fsync(directory)
 
-    def _of_name(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
-        """Of the directory that gets the name: made only now, unless the temporary file is in it."""
+    def _named_directory(
+        self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int
+    ) -> AbstractContextManager[int]:
+        """Open the directory of the final name, and create it only now, unless the temporary file is in it."""
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        """The checksum is computed by reading the file back."""
+        """Return size and checksum; the checksum is computed by reading the file back."""
         parents, name = _split(key)
         crc32c = 0
         position = 0
@@ -259,7 +265,7 @@ class FileObjectStore:
         self._unlink(self._staging_prefix + upload.key, upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """What the file system dates something that is just written: of a network file system it is the server's."""
+        """Return the modification time of a file that is written now: on a network file system it is the server's."""
         if self.head(key) is None:
             return None
         parents, name = _split(key)
@@ -285,7 +291,7 @@ class FileObjectStore:
             )
 
     def _unlink(self, key: str, name: str) -> None:
-        """Remove one name beside `key`, durably; fine if it is gone."""
+        """Remove the file `name` from the directory of `key`, durably; do nothing if it is absent."""
         parents, _ = _split(key)
         with (
             contextlib.suppress(RemoteResourceNotFoundError),
@@ -296,7 +302,7 @@ class FileObjectStore:
             os.fsync(directory)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """(directory with its slash, name, size) of regular files, temporary ones too, wherever `prefix` may lead."""
+        """Yield (directory with its slash, name, size) of regular files, temporary ones too, that `prefix` may match."""
         pending = [checked_prefix(prefix).rpartition("/")[0]]
         while pending:
             directory = pending.pop()
@@ -380,7 +386,7 @@ class FileListing:
                 yield f"{found.key}/"
 
     def _files(self, part: KeyInterval) -> Iterator[_Entry]:
-        """Regular files of all directories that may have a key of the part."""
+        """Yield regular files of all directories that may have a key of the part."""
         pending = [""]
         while pending:
             for found in self._entries(pending.pop()):
@@ -390,7 +396,7 @@ class FileListing:
                     pending.append(f"{found.parent}{found.name}/")
 
     def _entries(self, directory: str) -> Iterator[_Entry]:
-        """Raises RemoteStorageError if the root is not there: an empty store has one."""
+        """List one directory. Raises RemoteStorageError if the root is absent: an empty store has one."""
         if not directory and not self._root.is_dir():
             raise RemoteStorageError(f"{self.describe()} is not a directory: is its disk mounted?")
         with translated(self._root, directory, "list"):
@@ -400,12 +406,12 @@ class FileListing:
 
 
 def _may_hold(part: KeyInterval, directory: str) -> bool:
-    """Whether a key below `directory` (which ends in a slash) can be in the part."""
+    """Return whether a key below `directory` (which ends in a slash) can be in the part."""
     if part.until is not None and directory > part.until:
         return False
     return part.after is None or directory >= part.after or part.after.startswith(directory)
 
 
 def _text(name: str) -> str:
-    """A name as a key: bytes that are no UTF-8 are escaped."""
+    """Return a file name as a key: bytes that are not UTF-8 are escaped."""
     return os.fsencode(name).decode(errors="backslashreplace")

@@ -1,9 +1,9 @@
-"""Directories below one root, entered step by step, so that no name and no link can lead out, and one file's bytes.
+"""Directories below one root, entered component by component so that no name or link leads out of it, and file I/O.
 
-The root is held open from its first use on. Every later use compares it with what the path names then: if that is
-another directory (device, inode), or none, the disk was unmounted or another one took its place, and nothing is read,
-written or deleted. What is open already goes on in the directory that is held. When the disk is back under its path as
-the same directory, so is the store. A root that was used before is never made again under a path that has lost it.
+The root is held open from its first use on. Every later use compares it with the directory that the path names then: if
+that is another directory (device, inode), or none, the disk was unmounted or replaced, and nothing is read, written or
+deleted. Operations under way continue in the directory that is held. When the path names the same directory again, the
+store works again. A root that was used before is never created again under a path that has lost it.
 
 A file is written once and durably, or read whole if it is small.
 """
@@ -39,7 +39,7 @@ from include.tiering.remote_storage.object_store import blocks_of
 from include.tiering.units import KIB, MIB
 
 TEMPORARY_MARK: Final = ".~"
-"""In the name of a file that is being written: `~` is no legal character of a key."""
+"""Part of the name of a file that is being written: `~` is not allowed in a key."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _LOCKED: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -47,10 +47,10 @@ _REGULAR: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileTree:
-    """A root directory; the root itself may be a symbolic link, nothing below it is followed if it is one.
+    """A root directory. The root itself may be a symbolic link; links below it are not followed.
 
     Every method raises ForeignStoreError if the root's path names another directory than it did at the first use. The
-    root stays open until this is garbage; a copy that is sent to another process holds what it finds there.
+    root stays open until this object is collected; a pickled copy opens the path again in the process that uses it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -64,8 +64,8 @@ class FileTree:
 
     @contextlib.contextmanager
     def directory(self, components: tuple[str, ...]) -> Iterator[int]:
-        """A descriptor of the directory that `components` lead to. Raises OSError."""
-        fd = self._led_to(components, _entered)
+        """Open the directory of these path components, and yield its descriptor. Raises OSError."""
+        fd = self._opened(components, _entered)
         try:
             yield fd
         finally:
@@ -73,22 +73,22 @@ class FileTree:
 
     @contextlib.contextmanager
     def made_directory(self, components: tuple[str, ...]) -> Iterator[int]:
-        """As `directory`; what is missing is made, and every name on the way is durable. Raises OSError."""
+        """Open as `directory` does; create what is missing, and make every name on the way durable. Raises OSError."""
         if self._held is None:
             self._make_root()
-        fd = self._led_to(components, self._entered_or_made)
+        fd = self._opened(components, self._entered_or_made)
         try:
             yield fd
         finally:
             os.close(fd)
 
     def require_in_place(self) -> None:
-        """For who goes on with a descriptor after a long time."""
+        """Check the root again, before a descriptor that was opened long ago is used further."""
         self._opened_root()
 
     @contextlib.contextmanager
     def file(self, components: tuple[str, ...], name: str) -> Iterator[tuple[int, int]]:
-        """Descriptor and size of a regular file. Raises OSError; RemoteStorageError if it is not a regular file."""
+        """Open a regular file, and yield its descriptor and size. Raises OSError; RemoteStorageError if not regular."""
         with self.directory(components) as directory:
             fd = os.open(name, _REGULAR, dir_fd=directory)
         try:
@@ -101,10 +101,10 @@ class FileTree:
 
     @contextlib.contextmanager
     def locked_file(self, components: tuple[str, ...], name: str) -> Iterator[int]:
-        """A descriptor of a regular file that is locked against all that lock it too; the lock ends with the process.
+        """Open a regular file with an exclusive advisory lock, which ends with the process; yield its descriptor.
 
-        A file that was replaced while this waited for its lock is let go, and the one in its place is locked. Raises
-        OSError; RemoteStorageError if it is not a regular file.
+        If the file was replaced while this waited for its lock, it is closed, and the new file is locked instead.
+        Raises OSError; RemoteStorageError if it is not a regular file.
         """
         with self.directory(components) as directory:
             while True:
@@ -121,7 +121,7 @@ class FileTree:
                     os.close(fd)
 
     def entries(self, components: tuple[str, ...]) -> list[tuple[str, os.stat_result]]:
-        """Names in one directory with their (not followed) status; what vanishes meanwhile is left out."""
+        """List the names in one directory with their status (links not followed); skip names that vanish meanwhile."""
         found = []
         with (
             contextlib.suppress(FileNotFoundError),
@@ -133,8 +133,8 @@ class FileTree:
                     found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
 
-    def _led_to(self, components: tuple[str, ...], enter: Callable[[int, tuple[str, ...]], int]) -> int:
-        """The last directory, entered name by name, with one comparison of the root for the whole way."""
+    def _opened(self, components: tuple[str, ...], enter: Callable[[int, tuple[str, ...]], int]) -> int:
+        """Open the last directory, entered name by name; the root is compared once for the whole path."""
         root = self._opened_root()
         fd = enter(root, components[:1]) if components else os.open(".", _DIRECTORY, dir_fd=root)
         for depth in range(2, len(components) + 1):
@@ -146,7 +146,7 @@ class FileTree:
         return fd
 
     def _entered_or_made(self, parent: int, path: tuple[str, ...]) -> int:
-        """What was made durable before is entered; else its name is made so, by whomever it was given."""
+        """Enter a directory; create it if it is missing, and make its name durable unless this object did so before."""
         if path in self._durable:
             with contextlib.suppress(FileNotFoundError):
                 return _entered(parent, path)
@@ -157,7 +157,7 @@ class FileTree:
         return _entered(parent, path)
 
     def _opened_root(self) -> int:
-        """The root that is held, which is what the path says now. It is not the caller's to close."""
+        """Return the held root after a check that the path still names it. The caller must not close it."""
         if self._held is None:
             with self._holding:
                 if self._held is None:
@@ -192,12 +192,12 @@ class FileTree:
 
 
 def is_temporary(path: str, staging_prefix: str) -> bool:
-    """Whether the file at `path` (relative to the root) is one that is being written."""
+    """Return whether the file at `path` (relative to the root) is still being written."""
     return path.startswith(staging_prefix) and TEMPORARY_MARK in path.rpartition("/")[2]
 
 
 def _entered(parent: int, path: tuple[str, ...]) -> int:
-    """A descriptor of the last directory of `path`, which is in `parent`."""
+    """Open the last directory of `path`, which is in `parent`."""
     return os.open(path[-1], _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
 
 
@@ -230,7 +230,7 @@ def translated(root: Path, key: str, action: str) -> Iterator[None]:
 
 
 MAX_RECORD_BYTES: Final = 64 * KIB
-"""Of an object that is replaced on a condition."""
+"""Maximum size of an object that is replaced on a condition."""
 _WRITE_BEHIND_BYTES: Final = 8 * MIB
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -269,9 +269,9 @@ def write_new_file(directory: int, name: str, body: ByteSource, limiter: ByteLim
 
 
 def _write_behind(fd: int, first: int, end: int) -> None:
-    """Let the disk begin with what was just written, and the page cache forget it.
+    """Start writing to disk what was just written, and drop it from the page cache.
 
-    A segment would otherwise pile up as dirty memory until the fsync at its end, and push out of the cache what a
-    broker on this host still serves from it.
+    A segment would otherwise pile up as dirty pages until the fsync at its end, and displace pages that a broker on this
+    host still serves.
     """
     os.posix_fadvise(fd, first, end - first, os.POSIX_FADV_DONTNEED)

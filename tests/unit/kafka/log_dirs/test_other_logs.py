@@ -107,10 +107,10 @@ def test_an_offset_above_the_end_of_the_log_is_never_cut_down_to_it(
 @pytest.mark.parametrize(
     ("name", "offset", "words"),
     [
-        (HIGH_WATERMARKS, 12, "replication-offset-checkpoint has high watermark 12 under this name"),
-        (HIGH_WATERMARKS, 25, "replication-offset-checkpoint has high watermark 25 under this name"),
-        (RECOVERY_POINTS, 25, "recovery-point-offset-checkpoint has recovery point 25 under this name"),
-        (LOG_STARTS, 15, "log-start-offset-checkpoint has log start offset 15 under this name"),
+        (HIGH_WATERMARKS, 12, "replication-offset-checkpoint has high watermark 12 for this name"),
+        (HIGH_WATERMARKS, 25, "replication-offset-checkpoint has high watermark 25 for this name"),
+        (RECOVERY_POINTS, 25, "recovery-point-offset-checkpoint has recovery point 25 for this name"),
+        (LOG_STARTS, 15, "log-start-offset-checkpoint has log start offset 15 for this name"),
     ],
 )
 def test_a_new_log_that_has_passed_the_old_offset(

@@ -86,7 +86,7 @@ class Deployment:
 class TaskInstance(Partial):
     """Keeps what tasks push, whichever they are, and returns it."""
 
-    def __init__(self, try_number: int = 1, **pushed: Any) -> None:
+    def __init__(self, try_number: int = 1, /, **pushed: Any) -> None:
         self.try_number = try_number
         self.pushed = pushed
 

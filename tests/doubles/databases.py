@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,6 +126,14 @@ def migrated_database(directory: Path | None = None) -> Iterator[Engine]:
     upgrade(engine)
     yield engine
     engine.dispose()
+
+
+@cache
+def memory_engine() -> Engine:
+    """One migrated SQLite database in memory for all examples of state machines in this process; `empty` it first."""
+    engine = open_engine("sqlite://")
+    upgrade(engine)
+    return engine
 
 
 def empty(engine: Engine) -> None:

@@ -324,7 +324,7 @@ def handover_world(directory: Path, *, partitions: int = 2, segments: int = 3) -
     """The topic has a limited retention.bytes and local.retention.bytes of its own."""
     (directory / "metadata.sqlite").write_bytes(_migrated())
     with copy_world(directory) as copying:
-        engine = copying.work._engine
+        engine = copying.engine
         defaults = {
             **BROKER_DEFAULTS,
             "remote.log.storage.manager.class.name": _MANAGER,

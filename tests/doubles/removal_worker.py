@@ -42,7 +42,7 @@ def plant(app: App) -> list[str]:
     keys = []
     for number in range(ORPHANS):
         _, data = some_segment(1_000, seed=str(number))
-        segment_id = RemoteLogSegmentId(partition, Uuid(b"orphan" + number.to_bytes(11, "big")))
+        segment_id = RemoteLogSegmentId(partition, Uuid(b"orphan" + number.to_bytes(10, "big")))
         orphan = replace(known, remote_log_segment_id=segment_id, segment_size_bytes=1_000)
         *planted, manifest = app.adapters.storage.copy_log_segment(
             orphan, data, limiter=UnlimitedBytes(), on_sent=lambda _: None

@@ -1,14 +1,9 @@
 """Rows after an ingest against a broker's cache, whatever the records, the pages and the restarts."""
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.kafka.metadata_topic.contract import OffsetBounds
 from include.tiering.metadata_sync.sql_ingestion import SqlMetadataIngestion
 from include.tiering.model.broker_cache import BrokerCache, BrokerCacheState
@@ -23,14 +18,6 @@ from tests.doubles.segments import CLUSTER_ID, partition_of, uuid
 
 TOPIC = MetadataTopicIdentity(uuid(7), 1)
 PARTITIONS = (partition_of("orders", 0), partition_of("orders", 1), partition_of("orders", 0, topic_number=99))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    engine = open_engine("sqlite://")
-    upgrade(engine)
-    yield engine
-    engine.dispose()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

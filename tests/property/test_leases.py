@@ -1,6 +1,5 @@
 """Leases of many batches against a plain model: claims, renewals, deaths, pauses and outcomes in any order."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,13 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.errors import LeaseLostError, TieringError
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import ClaimOrder, Lease, PlannedPartition, SegmentOutcome, WorkItem
 from include.tiering.runs.store import SqlWorkStore
-from tests.doubles.databases import AdjustableNow, empty
+from tests.doubles.databases import AdjustableNow, empty, memory_engine
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 
 PARTITIONS = (partition_of("a"), partition_of("b"), partition_of("c"))
@@ -57,9 +54,9 @@ class Leases(RuleBasedStateMachine):
 
     @initialize(urgencies=st.lists(st.integers(0, 2), min_size=6, max_size=6))
     def begin(self, urgencies: list[int]) -> None:
-        empty(_engine)
+        empty(memory_engine())
         self.now = AdjustableNow()
-        self.work = SqlWorkStore(_engine, CLUSTER_ID, now_ms=self.now)
+        self.work = SqlWorkStore(memory_engine(), CLUSTER_ID, now_ms=self.now)
         self.held = {partition: Held() for partition in PARTITIONS}
         self.paused: set[str | None] = set()
         self.plans: dict[str, dict[TopicIdPartition, Planned]] = {}
@@ -186,16 +183,6 @@ class Leases(RuleBasedStateMachine):
 
     def _is_free(self, held: Held, run_id: str, batch_id: str) -> bool:
         return held.until_ms <= self.now.now_ms or (held.run_id, held.batch_id) == (run_id, batch_id)
-
-
-_engine = open_engine("sqlite://")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _migrated_once() -> Iterator[None]:
-    upgrade(_engine)
-    yield
-    _engine.dispose()
 
 
 TestLeases = Leases.TestCase

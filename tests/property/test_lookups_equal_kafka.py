@@ -1,30 +1,18 @@
 """In one lineage, lookups answer as Kafka's own metadata cache does."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import RemoteLogSegmentMetadata
 from include.tiering.segments.sql import SqlRemoteLogMetadata
-from tests.doubles.databases import empty
+from tests.doubles.databases import empty, memory_engine
 from tests.doubles.present import present
 from tests.doubles.segments import CLUSTER_ID, fence_of, finish, partition_of, segment_of
 
 PARTITION = partition_of("orders", 0)
-_engine = open_engine("sqlite://")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _migrated_once() -> Iterator[None]:
-    upgrade(_engine)
-    yield
-    _engine.dispose()
 
 
 @dataclass
@@ -64,9 +52,9 @@ def lineages(draw: st.DrawFn) -> list[RemoteLogSegmentMetadata]:
 @settings(max_examples=30)
 @given(lineages())
 def test_every_lookup(segments: list[RemoteLogSegmentMetadata]):
-    empty(_engine)
-    metadata = SqlRemoteLogMetadata(_engine, CLUSTER_ID)
-    fence = fence_of(_engine, PARTITION)
+    empty(memory_engine())
+    metadata = SqlRemoteLogMetadata(memory_engine(), CLUSTER_ID)
+    fence = fence_of(memory_engine(), PARTITION)
     kafka = {epoch: EpochState() for epoch in range(6)}
     for segment in segments:
         finished = finish(metadata, segment, fence)

@@ -1,18 +1,13 @@
 """No partition starves: batches claim partitions fairly over the real store, under an exhausted quota."""
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from include.tiering.copying.copy_batch import EXHAUSTED_SECONDS, PartitionScheduler
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.runs.contract import Lease
 from include.tiering.runs.store import SqlWorkStore
-from tests.doubles.databases import AdjustableNow, empty
+from tests.doubles.databases import AdjustableNow, empty, memory_engine
 from tests.doubles.segments import CLUSTER_ID, partition_of, planned
 from tests.doubles.stored_log import CountingLimiter
 
@@ -20,21 +15,12 @@ LEASE_MS = 1_000_000
 NONE_EXCLUDED: frozenset[TopicIdPartition] = frozenset()
 EXHAUSTED = CountingLimiter(waited_seconds=EXHAUSTED_SECONDS)
 
-_engine = open_engine("sqlite://")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _migrated_once() -> Iterator[None]:
-    upgrade(_engine)
-    yield
-    _engine.dispose()
-
 
 def rounds_of(urgencies: list[int], slots: int, rounds: int, *, fairness: bool = True) -> list[set[str]]:
     """Topics that get a segment in each round, in which every slot copies one. All of them have work without end."""
-    empty(_engine)
+    empty(memory_engine())
     now = AdjustableNow()
-    work = SqlWorkStore(_engine, CLUSTER_ID, now_ms=now)
+    work = SqlWorkStore(memory_engine(), CLUSTER_ID, now_ms=now)
     work.save_plan("run", [planned(partition_of(f"t{n}"), urgency=urgency) for n, urgency in enumerate(urgencies)])
     schedulers = [
         PartitionScheduler(work, "run", f"run/{slot}", lease_ms=LEASE_MS, placement=None, fairness=fairness)

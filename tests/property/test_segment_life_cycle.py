@@ -1,6 +1,5 @@
 """The life of many segments against a plain model: any order of changes, by the right and by the wrong batch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -8,8 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.errors import IllegalTransitionError, LeaseLostError, StateConflictError, TieringError
 from include.tiering.model.histories import not_skipped
 from include.tiering.model.ownership import Fence, TopicOwner
@@ -18,7 +15,7 @@ from include.tiering.model.sizes import partition_size
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.segments.sql_failed_copies import SqlFailedCopies
 from include.tiering.segments.sql_topics import SqlTopicRegistry
-from tests.doubles.databases import empty
+from tests.doubles.databases import empty, memory_engine
 from tests.doubles.present import present
 from tests.doubles.segments import (
     CLUSTER_ID,
@@ -142,10 +139,10 @@ class SegmentLifeCycle(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        empty(_engine)
-        self.metadata = SqlRemoteLogMetadata(_engine, CLUSTER_ID)
-        self.failed_copies = SqlFailedCopies(_engine, CLUSTER_ID)
-        SqlTopicRegistry(_engine, CLUSTER_ID).set_owner(
+        empty(memory_engine())
+        self.metadata = SqlRemoteLogMetadata(memory_engine(), CLUSTER_ID)
+        self.failed_copies = SqlFailedCopies(memory_engine(), CLUSTER_ID)
+        SqlTopicRegistry(memory_engine(), CLUSTER_ID).set_owner(
             PARTITION.topic_id, PARTITION.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
         )
         self.model = Model()
@@ -270,7 +267,7 @@ class SegmentLifeCycle(RuleBasedStateMachine):
         assert given_up == {one.segment_id: one.given_up for one in self.model.failed}
 
     def _claim(self) -> Fence:
-        return lease_of(_engine, PARTITION, lease_ms=0).fence
+        return lease_of(memory_engine(), PARTITION, lease_ms=0).fence
 
     def _add(self, start: int, end: int, epochs: dict[int, int], size_bytes: int) -> Attempt:
         arrival = len(self.model.attempts)
@@ -292,16 +289,6 @@ class SegmentLifeCycle(RuleBasedStateMachine):
             if target is FINISHED and state is not FINISHED:
                 self.model.finished(attempt.metadata)
         assert updated == attempt.metadata
-
-
-_engine = open_engine("sqlite://")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _migrated_once() -> Iterator[None]:
-    upgrade(_engine)
-    yield
-    _engine.dispose()
 
 
 TestSegmentLifeCycle = SegmentLifeCycle.TestCase

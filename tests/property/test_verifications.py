@@ -2,16 +2,12 @@
 another one, that began later, evaluated it and found it right.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from include.tiering.database.engine import open_engine
-from include.tiering.database.migrations import upgrade
 from include.tiering.model.segments import Verdict
 from include.tiering.segments.contract import QualityResult, RemoteLogMetadata, SegmentRow, Verification
 from include.tiering.segments.sql import SqlRemoteLogMetadata
@@ -70,14 +66,6 @@ def verifications(draw: st.DrawFn) -> list[Planned]:
         evaluated = draw(rules)
         planned.append(Planned(begins, ends, draw(rules) & evaluated, evaluated, draw(st.integers(0, 3)) > 0))
     return planned
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    engine = open_engine("sqlite://")
-    upgrade(engine)
-    yield engine
-    engine.dispose()
 
 
 def in_sql(engine: Engine) -> RemoteLogMetadata:

@@ -37,7 +37,7 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
     partition = lease.fence.topic_id_partition
     words = (
         "the lease to copy of batch batch-killed of run copy-killed ends at"
-        f" {format_utc(lease.expires_at_ms)}, further ahead than it may last: a clock was ahead, and it is ignored"
+        f" {format_utc(lease.expires_at_ms)}, further ahead than it may last: a clock was ahead, and the lease is ignored"
     )
     ready = app("ready", "--json")
     assert ready.exit_code == before["ready",] == 0
@@ -59,7 +59,7 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
         "name": "leases",
         "ok": True,
         "waitable": True,
-        "message": "none ends further ahead than it may last",
+        "message": "no lease ends further ahead than it may last",
     }
 
 

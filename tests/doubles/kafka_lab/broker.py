@@ -21,7 +21,7 @@ class KafkaBroker(BrokerProcess):
 
     def lines(self, pattern: str) -> list[str]:
         """Lines of its log in which the regular expression is found."""
-        return [line for line in self.said_since(0).splitlines() if re.search(pattern, line)]
+        return [line for line in self.log_since(0).splitlines() if re.search(pattern, line)]
 
     def disk_bytes(self) -> tuple[int, int]:
         """(read from, written to) storage by the process so far; (asked for by read calls) is `rchar`, not this."""

@@ -124,7 +124,7 @@ def _poison() -> list[Patch]:
         is_first = state is RemoteLogSegmentState.COPY_SEGMENT_STARTED
         return replace(record, state=RemoteLogSegmentState.COPY_SEGMENT_FINISHED) if is_first else record
 
-    return [(plan_publication, "_record", instead), (plan_publication, "require_sound", nothing)]
+    return [(plan_publication, "_record", instead), (plan_publication, "require_valid_record", nothing)]
 
 
 @PUBLISHING.breaks("publish-above-log-start", "publishing begins at the log start", "it begins anywhere")

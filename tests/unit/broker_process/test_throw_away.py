@@ -7,7 +7,7 @@ import pytest
 
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import PartitionSample
-from include.tiering.broker_process.throw_away import ThrowAwayBroker, prepared_broker
+from include.tiering.broker_process.throw_away import ThrowAwayBroker, prepare_broker
 from include.tiering.clock import SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError, RehearsalError
 from include.tiering.formats.checkpoints import parse_offset_checkpoint
@@ -37,7 +37,7 @@ def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *does: str) -> No
 def prepared(tmp_path: Path, *samples: PartitionSample) -> ThrowAwayBroker:
     root = tmp_path / "root"
     root.mkdir()
-    return prepared_broker(
+    return prepare_broker(
         root,
         KafkaHome("4.3.1", "/jars/*"),
         samples,

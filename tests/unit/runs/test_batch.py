@@ -56,7 +56,7 @@ def test_a_store_that_is_away_is_survived():
 
 
 def test_an_error_that_ends_the_heartbeat_ends_the_sending():
-    assert "heartbeat broke" in str(stop_reason_after(RemoteMetadataError("file is not a database")))
+    assert "heartbeat failed" in str(stop_reason_after(RemoteMetadataError("file is not a database")))
 
 
 # The token is cancelled on stop, on a lost lease, and on a pause that lasts.

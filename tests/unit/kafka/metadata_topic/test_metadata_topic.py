@@ -34,7 +34,7 @@ from include.tiering.kafka.metadata_topic.kafka import (
     _record_from,
     error_for,
 )
-from include.tiering.kafka.metadata_topic.record_check import Meant, partition_choice, require_sound
+from include.tiering.kafka.metadata_topic.record_check import ExpectedRecord, partition_choice, require_valid_record
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -58,8 +58,8 @@ def _segment(**fields: Any) -> RemoteLogSegmentMetadata:
     return replace(segment_row().metadata, state=_STARTED, broker_id=424_242, **fields)
 
 
-def _meant(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState = _STARTED) -> Meant:
-    return Meant(segment, state, metadata_partition_of(segment.topic_id_partition, 50), 50)
+def _meant(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState = _STARTED) -> ExpectedRecord:
+    return ExpectedRecord(segment, state, metadata_partition_of(segment.topic_id_partition, 50), 50)
 
 
 def _record(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> RemoteLogRecord:
@@ -89,13 +89,13 @@ def _record(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> 
 )
 def test_what_the_codec_writes_is_sound(state: RemoteLogSegmentState, fields: dict[str, Any]) -> None:
     segment = _segment(**fields)
-    require_sound(encode(_record(segment, state)), _meant(segment, state))
+    require_valid_record(encode(_record(segment, state)), _meant(segment, state))
 
 
 def test_a_topic_name_may_be_long() -> None:
     partition = TopicIdPartition(Uuid(bytes(range(16))), 3, "x" * 249)
     segment = _segment(remote_log_segment_id=RemoteLogSegmentId(partition, Uuid(bytes(range(16, 32)))))
-    require_sound(encode(segment_record(segment)), _meant(segment))
+    require_valid_record(encode(segment_record(segment)), _meant(segment))
 
 
 def test_what_a_real_broker_wrote_is_sound_in_the_partition_where_it_was() -> None:
@@ -106,14 +106,16 @@ def test_what_a_real_broker_wrote_is_sound_in_the_partition_where_it_was() -> No
         if isinstance(record, SegmentRecord):
             begun[one["segment_id"]] = metadata_of(record)
         segment = replace(begun[one["segment_id"]], event_timestamp_ms=one["event_timestamp_ms"])
-        require_sound(value, Meant(segment, RemoteLogSegmentState[one["state"]], one["metadata_partition"], 3))
+        require_valid_record(
+            value, ExpectedRecord(segment, RemoteLogSegmentState[one["state"]], one["metadata_partition"], 3)
+        )
     assert len(begun) > 20
 
 
 def test_epochs_that_begin_within_a_segment_are_those_above_a_log_start() -> None:
     """Brokers write them so: records below were deleted, with their epochs, and the segment is copied whole."""
     segment = replace(_segment(), segment_leader_epochs=LeaderEpochs.of([(0, 101), (3, 120)]))
-    require_sound(encode(segment_record(segment)), _meant(segment))
+    require_valid_record(encode(segment_record(segment)), _meant(segment))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_epochs_that_begin_within_a_segment_are_those_above_a_log_start() -> Non
 def test_a_segment_that_says_anything_else_is_refused(fields: dict[str, Any], says: str) -> None:
     segment = _segment()
     with pytest.raises(PublicationRefusedError, match=says):
-        require_sound(encode(replace(segment_record(segment), **fields)), _meant(segment))
+        require_valid_record(encode(replace(segment_record(segment), **fields)), _meant(segment))
 
 
 def test_offsets_and_epochs_that_no_codec_of_ours_writes_are_refused() -> None:
@@ -153,13 +155,13 @@ def test_offsets_and_epochs_that_no_codec_of_ours_writes_are_refused() -> None:
     value = encode(segment_record(segment))
     backwards = value.replace((100).to_bytes(8, "big"), (300).to_bytes(8, "big"), 1)
     with pytest.raises(PublicationRefusedError, match=r"offsets 300\.\.199 are no range"):
-        require_sound(backwards, _meant(segment))
+        require_valid_record(backwards, _meant(segment))
     entries = b"\x03" + b"".join(
         epoch.to_bytes(4, "big") + start.to_bytes(8, "big") + b"\x00" for epoch, start in segment.segment_leader_epochs
     )
     assert entries in value
     with pytest.raises(PublicationRefusedError, match="it has no leader epoch"):
-        require_sound(value.replace(entries, b"\x01"), _meant(segment))
+        require_valid_record(value.replace(entries, b"\x01"), _meant(segment))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_an_update_that_says_anything_else_is_refused(fields: dict[str, Any], sa
     record = _record(segment, _FINISHED)
     assert isinstance(record, SegmentUpdateRecord)
     with pytest.raises(PublicationRefusedError, match=says):
-        require_sound(encode(replace(record, **fields)), _meant(segment, _FINISHED))
+        require_valid_record(encode(replace(record, **fields)), _meant(segment, _FINISHED))
 
 
 def test_another_partition_attempt_or_kind_of_record_is_refused() -> None:
@@ -187,14 +189,14 @@ def test_another_partition_attempt_or_kind_of_record_is_refused() -> None:
         segment, remote_log_segment_id=RemoteLogSegmentId(replace(partition, partition=1), Uuid(b"0" * 16))
     )
     with pytest.raises(PublicationRefusedError, match="partition is not what is meant"):
-        require_sound(encode(segment_record(neighbour)), _meant(segment))
+        require_valid_record(encode(segment_record(neighbour)), _meant(segment))
     with pytest.raises(PublicationRefusedError, match="key is not what is meant"):
-        require_sound(encode(_record(segment, _FINISHED)), _meant(segment))
+        require_valid_record(encode(_record(segment, _FINISHED)), _meant(segment))
     deletion = PartitionDeleteRecord(
         segment_record(segment).segment_id.partition, 1, 1, RemotePartitionDeleteState.DELETE_PARTITION_MARKED
     )
     with pytest.raises(PublicationRefusedError, match="is no record of a segment"):
-        require_sound(encode(deletion), _meant(segment))
+        require_valid_record(encode(deletion), _meant(segment))
 
 
 def test_the_partition_where_no_broker_looks_is_refused() -> None:
@@ -202,7 +204,7 @@ def test_the_partition_where_no_broker_looks_is_refused() -> None:
     meant = _meant(segment)
     elsewhere = replace(meant, metadata_partition=(meant.metadata_partition + 1) % 50)
     with pytest.raises(PublicationRefusedError, match=f"in partition {meant.metadata_partition}, not"):
-        require_sound(encode(segment_record(segment)), elsewhere)
+        require_valid_record(encode(segment_record(segment)), elsewhere)
 
 
 def test_no_damaged_value_passes_unless_it_says_the_same() -> None:
@@ -211,7 +213,7 @@ def test_no_damaged_value_passes_unless_it_says_the_same() -> None:
         value = encode(_record(segment, state))
         for damaged in mutated_values([value], 2_000, seed=7):
             try:
-                require_sound(damaged, _meant(segment, state))
+                require_valid_record(damaged, _meant(segment, state))
             except PublicationRefusedError:
                 continue
             assert decode(damaged) == decode(value)
@@ -222,7 +224,7 @@ def test_what_ends_too_early_is_refused() -> None:
     value = encode(segment_record(segment))
     for cut in range(len(value)):
         with pytest.raises(PublicationRefusedError, match=r"too early|ends in nothing"):
-            require_sound(value[:cut], _meant(segment))
+            require_valid_record(value[:cut], _meant(segment))
 
 
 # What an error of librdkafka means: to be tried again, refused for good, or offsets that are not there.

@@ -156,7 +156,7 @@ def test_a_client_without_tls_is_told_which_protocol_it_spoke(secured: Secured) 
     plaintext: dict[str, str | int] = {"bootstrap.servers": secured.sasl, "socket.timeout.ms": 60_000}
     assert "a listener of another protocol than PLAINTEXT" in _refusal(plaintext, BrokersError)
     tls = secured.config(bootstrap_servers=secured.cluster.bootstrap)
-    assert "does its listener speak SASL_SSL?" in _refusal(tls, BrokersError)
+    assert "does its listener use SASL_SSL?" in _refusal(tls, BrokersError)
 
 
 def test_a_broker_that_demands_a_certificate_gets_one(secured: Secured) -> None:
@@ -176,7 +176,7 @@ def test_a_key_that_its_password_does_not_open_is_named(secured: Secured) -> Non
     files = {"ssl_certificate_location": str(ours.certificate), "ssl_key_location": str(ours.key)}
     for password in ({}, {"ssl_key_password": WRONG}):
         with open_brokers(secured.mutual_config(**files, **password)) as brokers:
-            with pytest.raises(BrokersLoginError, match=r"ssl\.key\.password does not open the key") as caught:
+            with pytest.raises(BrokersLoginError, match=r"ssl\.key\.password does not decrypt the key") as caught:
                 brokers.cluster_id()
             assert WRONG not in str(caught.value)
 

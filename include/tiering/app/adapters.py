@@ -47,7 +47,7 @@ from include.tiering.kafka.cluster.contract import Brokers, ClusterMetadata
 from include.tiering.kafka.cluster.kafka_admin import KafkaBrokers
 from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs.contract import LogSource
-from include.tiering.kafka.log_dirs.found_replica import kept
+from include.tiering.kafka.log_dirs.found_replica import cache_names
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.kafka.metadata_topic.contract import MetadataTopic
 from include.tiering.metadata_sync.publication_contract import PublicationStore
@@ -327,7 +327,7 @@ class Adapters:
             configured_log_dirs(self.settings),
             self.cluster_metadata,
             named_topics=self.settings.topics.include,
-            recorded=kept(lambda topic_id: self.stores.registry.recorded_name(topic_id)),
+            recorded=cache_names(lambda topic_id: self.stores.registry.recorded_name(topic_id)),
             brokers=self.brokers if self.has_brokers else None,
         )
 

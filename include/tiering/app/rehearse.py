@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from include.tiering.app.app import App, open_app
 from include.tiering.broker_process.kafka_home import KafkaHome
 from include.tiering.broker_process.sample import PartitionSample, bases_of, require_free_space, samples_of, size_of
-from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker, prepared_broker
+from include.tiering.broker_process.throw_away import NODE_ID, ThrowAwayBroker, prepare_broker
 from include.tiering.errors import ClusterMetadataError, SettingError, SourceError, SourceVanishedError
 from include.tiering.handover.checks import UNLIMITED
 from include.tiering.handover.contract import Handover, LocalRetention
@@ -274,7 +274,7 @@ def rehearse(
     with _directory(parent, keep=keep) as root:
         watcher.on_message(f"{format_bytes(size_bytes)} of {count(len(samples), 'partition')} are copied into {root}")
         with watcher.counting("copying", size_bytes) as on_bytes:
-            broker = prepared_broker(
+            broker = prepare_broker(
                 root,
                 kafka,
                 samples,

@@ -212,7 +212,7 @@ class BrokerProcess:
             )
         deadline = self.clock.monotonic() + _START_SECONDS
         awaited = (_READY, _READY_TO_TIER) if self.tiering else (_READY,)
-        while not all(words in (said := self.said_since(already_said)) for words in awaited):
+        while not all(words in (said := self.log_since(already_said)) for words in awaited):
             if self.process.poll() is not None or self.clock.monotonic() > deadline:
                 self.kill()
                 taken = _PORT_TAKEN in said
@@ -243,12 +243,12 @@ class BrokerProcess:
         """Lines of level ERROR or FATAL since it was first started, about records, segments and clients: a clean stop's
         harmless one and what tells of a busy machine are left out.
         """
-        lines = self.said_since(0).splitlines()
+        lines = self.log_since(0).splitlines()
         with_next = zip(lines, [*lines[1:], ""], strict=True)
         errors = [line for line, then in with_next if _ERROR.match(line) and not _OF_A_STOP.search(then)]
         return [line for line in errors if not _BUSY.search(line)]
 
-    def said_since(self, position: int) -> str:
+    def log_since(self, position: int) -> str:
         """Its log from this byte on."""
         if not self.log.exists():
             return ""
@@ -261,4 +261,4 @@ class BrokerProcess:
 
     def _last_words(self) -> str:
         output = (self.directory / "output").read_text(errors="replace")
-        return f"broker {self.node_id} did not start: {self.said_since(0)[-_LOG_SHOWN:]}{output[-_FORMAT_SHOWN:]}"
+        return f"broker {self.node_id} did not start: {self.log_since(0)[-_LOG_SHOWN:]}{output[-_FORMAT_SHOWN:]}"

@@ -84,7 +84,7 @@ class ThrowAwayBroker:
                 return
 
 
-def prepared_broker(
+def prepare_broker(
     root: Path,
     kafka: KafkaHome,
     samples: Sequence[PartitionSample],

@@ -27,7 +27,7 @@ from include.tiering.formats.remote_log_metadata_records import (
     segment_record,
     update_record,
 )
-from include.tiering.kafka.metadata_topic.record_check import Meant, require_sound
+from include.tiering.kafka.metadata_topic.record_check import ExpectedRecord, require_valid_record
 from include.tiering.metadata_sync.publication_contract import Intent, Journal
 from include.tiering.model.segments import (
     RemoteLogSegmentMetadata,
@@ -268,7 +268,9 @@ def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event
     if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         segment = replace(segment, custom_metadata=None, state=step.state)
     value = encode(_record(segment, step.state))
-    require_sound(value, Meant(segment, step.state, journal.metadata_partition, journal.partition_count))
+    require_valid_record(
+        value, ExpectedRecord(segment, step.state, journal.metadata_partition, journal.partition_count)
+    )
     id_ = segment.remote_log_segment_id.id
     return Intent(id_, step.state, segment.start_offset, segment.end_offset, value)
 

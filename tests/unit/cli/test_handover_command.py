@@ -102,7 +102,7 @@ def test_undo_says_what_it_would_do_and_does_it(run, world):
     run(TOPIC)
     asked = run(TOPIC, "--undo")
     assert asked.exit_code == ExitCode.USAGE
-    assert "put the topic's configs back" in asked.stderr
+    assert "restore the old values of the topic's configs" in asked.stderr
     undone = run(TOPIC, "--undo", "--approve", "--json")
     assert undone.exit_code == ExitCode.DONE
     assert document(undone)["state"] == "undone"
@@ -135,7 +135,7 @@ def test_there_is_nothing_to_go_on_with(run, flag):
 def test_an_unknown_topic_is_named(run):
     refused = run("unknown", "--dry-run")
     assert refused.exit_code == ExitCode.FINDINGS
-    assert "the brokers know no topic unknown" in refused.stderr
+    assert "the cluster has no topic unknown" in refused.stderr
 
 
 def test_other_wishes_than_it_was_begun_with_are_refused(run):

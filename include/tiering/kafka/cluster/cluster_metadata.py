@@ -1,13 +1,13 @@
-"""`ClusterMetadata` from the brokers themselves, and where there is nothing to ask.
+"""`ClusterMetadata` from the brokers, and without any source of metadata.
 
-- `AdminClusterMetadata`: from the brokers. Two things the admin API does not know come from `__cluster_metadata-0`,
-  where a log directory shows it: that a topic was deleted (an id that brokers do not know says nothing), and in which
-  directory of a broker a replica lies.
-- `UnknownClusterMetadata`: without a connection and without a metadata log nothing is known; topics must be named.
-- `LostClusterMetadata`: nothing is known where something was once, so nothing may be decided on the user's word any
-  more.
+- `AdminClusterMetadata`: from the brokers. Two facts that the admin API does not offer come from
+  `__cluster_metadata-0`, if a log directory holds it: the deletion of a topic (an id that brokers do not know does not
+  prove it), and the directory of a broker that holds a replica.
+- `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
+  only if the user names it.
+- `LostClusterMetadata`: like `UnknownClusterMetadata`, but it fails if metadata of this cluster was read before.
 
-`metadata_log` reads the metadata that log directories alone hold.
+`metadata_log` reads metadata from log directories alone.
 """
 
 import logging
@@ -22,13 +22,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class AdminClusterMetadata:
-    """`ClusterMetadata` that asks once about each topic after a `refresh`, at the first question about it.
+    """`ClusterMetadata` that requests each topic once after a `refresh`, when it is first needed.
 
-    A question raises BrokersError (a ClusterMetadataError) if the brokers do not answer; no earlier answer is given.
+    Methods raise BrokersError (a ClusterMetadataError) if the brokers do not answer; earlier answers are not reused.
 
     Args:
-        metadata_log: what log directories tell of the same cluster. It is never believed against the brokers, and does
-            without it where it cannot be read or is another cluster's.
+        brokers: the brokers.
+        metadata_log: metadata from log directories of the same cluster. The brokers' answers take precedence. It is
+            not used if it cannot be read or belongs to another cluster.
     """
 
     def __init__(self, brokers: Brokers, metadata_log: ClusterMetadata) -> None:
@@ -51,7 +52,7 @@ class AdminClusterMetadata:
             self._metadata_log.refresh()
             self._log_is_ours = self._metadata_log.cluster_id() == self._cluster_id
         except ClusterMetadataError as error:
-            _LOG.debug("the metadata log says nothing: %s", error)
+            _LOG.debug("the metadata log cannot be used: %s", error)
 
     def cluster_id(self) -> str | None:
         if self._cluster_id is None:
@@ -91,7 +92,7 @@ class AdminClusterMetadata:
             self._ids[found.topic] = topic_id
 
     def _with_directories(self, found: TopicMetadata) -> Mapping[int, PartitionMetadata]:
-        """As the log has them, where it has the same replicas."""
+        """Add the directory ids of the metadata log to partitions for which it has the same replicas."""
         logged = self._metadata_log.topic(found.topic_id) if self._log_is_ours else None
         if logged is None:
             return found.partitions
@@ -104,10 +105,10 @@ class AdminClusterMetadata:
 
 
 class UnknownClusterMetadata:
-    """Answers None to everything: `ClusterMetadata` where neither an admin API nor a metadata log can be asked."""
+    """`ClusterMetadata` without brokers and without a metadata log: everything is unknown."""
 
     def refresh(self) -> None:
-        """Nothing can change."""
+        """Do nothing."""
 
     def cluster_id(self) -> str | None:
         return None
@@ -129,10 +130,10 @@ class UnknownClusterMetadata:
 
 
 class LostClusterMetadata(UnknownClusterMetadata):
-    """Knows nothing either, and refuses to say so where `were_known` says that this cluster's metadata was known.
+    """`ClusterMetadata` that raises at `refresh` if metadata of this cluster was read before, and else is unknown.
 
-    Then it is missing: a mount that went away must not turn a deleted, compacted or broker-tiered topic into one that
-    is copied because its name was given. Asked at every `refresh`.
+    Without this check, a missing mount would allow a copy of a deleted, compacted or broker-tiered topic that the user
+    names. `were_known` returns whether metadata was read before; every `refresh` calls it.
     """
 
     def __init__(self, were_known: Callable[[], bool]) -> None:

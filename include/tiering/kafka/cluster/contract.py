@@ -1,13 +1,13 @@
-"""What is true about topics, and what the brokers themselves say and are told.
+"""The contracts for metadata of a cluster and for its brokers.
 
-`ClusterMetadata` holds ids, configs and leaders of topics: never guessed, unknown is None.
+`ClusterMetadata` returns ids, configs and leaders of topics. It never guesses; what is unknown is None.
 
-`Brokers` says offsets, transactions and configs. Questions change nothing and may be repeated. Every call ends in
-bounded time: with an answer, or with a `BrokersError` that says whether to try again. An answer is what the brokers
-said at that moment, never a stored one; nothing that was not answered is filled in. What concerns one partition among
-several is refused by itself, the others go on.
+`Brokers` reads offsets, transactions and configs, and alters configs. Reads may be repeated. Every call ends in bounded
+time, with a result or with a `BrokersError` that says whether to try again. A result is the brokers' answer to that
+call: it is never cached, and nothing that the brokers left out is filled in. In a call for several partitions, an error
+of one partition does not affect the others.
 
-`ServedRecords` is what a consumer gets from the brokers of a range of a partition.
+`ServedRecords` reads the records of an offset range as a consumer receives them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,7 +21,10 @@ from include.tiering.model.segments import SeenRecord, TopicIdPartition, Uuid
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """`leader` is -1 while there is none. `directories` holds one directory id per replica, if known."""
+    """Metadata of a partition.
+
+    `leader` is -1 while there is none. `directories` has one directory id per replica; it is empty if they are unknown.
+    """
 
     partition: int
     leader: int
@@ -33,8 +36,10 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """`configs` holds topic configs and the dynamic broker defaults below them; a key that is
-    absent has the broker's static default, which only the broker knows.
+    """Metadata of a topic.
+
+    `configs` has the topic's configs over the dynamic broker defaults. An absent key has the broker's static default,
+    which only the broker can return.
     """
 
     topic: str
@@ -44,17 +49,19 @@ class TopicMetadata:
 
     @property
     def is_compacted(self) -> bool:
+        """Whether cleanup.policy contains `compact`."""
         policies = self.configs.get("cleanup.policy", "delete").split(",")
         return "compact" in (policy.strip() for policy in policies)
 
     @property
     def segment_bytes(self) -> int | None:
-        """The most that a segment may have; None if that is not known."""
+        """The value of segment.bytes; None if unknown."""
         configured = self.configs.get("segment.bytes", "")
         return int(configured) if configured.isascii() and configured.isdigit() else None
 
     @property
     def is_remote_storage_enabled(self) -> bool:
+        """Whether remote.storage.enable is true."""
         return self.configs.get("remote.storage.enable", "false").lower() == "true"
 
 
@@ -62,38 +69,40 @@ class ClusterMetadata(Protocol):
     """One consistent view of the cluster; `refresh` replaces it by a newer one."""
 
     def refresh(self) -> None:
-        """Read what changed since the last call. Cheap when nothing did.
+        """Read what changed since the last call. Cheap if nothing changed; may be repeated.
 
         Raises:
-            ClusterMetadataError: the source of the metadata is gone or cannot be read.
+            ClusterMetadataError: the source of the metadata is missing or cannot be read.
         """
         ...
 
-    def cluster_id(self) -> str | None: ...
+    def cluster_id(self) -> str | None:
+        """Return the cluster's id; None if unknown."""
+        ...
 
     def topic(self, topic_id: Uuid) -> TopicMetadata | None:
-        """None if this id is unknown or its topic was removed."""
+        """Return the topic of this id; None if the id is unknown or its topic was removed."""
         ...
 
     def topic_named(self, name: str) -> TopicMetadata | None:
-        """The topic that has this name NOW; a re-created topic is another topic."""
+        """Return the topic that has this name now; a re-created topic is another topic."""
         ...
 
     def topic_names(self) -> Collection[str]:
-        """Of all topics that there are now, as far as anybody may see them. A name that is absent says nothing."""
+        """Return the names of all current topics that are visible. A missing name does not prove a removal."""
         ...
 
     def is_removed(self, topic_id: Uuid) -> bool:
-        """True only if a removal was positively seen; absence alone says nothing."""
+        """Return True only if a record of the removal was read; an unknown id alone does not prove a removal."""
         ...
 
     def removal_evidence(self, topic_id: Uuid) -> str | None:
-        """What positively shows that the topic of this id was deleted, in words; None if nothing does.
+        """Describe the record that proves the deletion of this topic; None without one.
 
-        Looks further back than `is_removed`, as far as anything is kept, and so may take a second.
+        Searches all records that are still kept, further back than `is_removed`, which may take a second.
 
         Raises:
-            ClusterMetadataError: nothing can be asked.
+            ClusterMetadataError: the metadata cannot be read.
         """
         ...
 
@@ -102,8 +111,8 @@ class ClusterMetadata(Protocol):
 class BrokerNode:
     """One broker that is registered and not fenced.
 
-    `api_versions` holds for each API key the least and greatest version it speaks, both inclusive;
-    `supported_features` the greatest level of each feature that its software knows. Neither tells the patch release.
+    `api_versions` has the lowest and highest supported version (both inclusive) by API key, `supported_features` the
+    highest level of each feature that its software supports. Neither reveals the patch release.
     """
 
     broker_id: int
@@ -116,7 +125,7 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`brokers` ascend by id. `finalized_features` holds the levels in force, `metadata.version` among them."""
+    """The brokers of a cluster by ascending id, and the finalized feature levels, including `metadata.version`."""
 
     cluster_id: str
     brokers: tuple[BrokerNode, ...]
@@ -125,14 +134,15 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What the leader said of one partition, one moment after another in the order of the fields below.
+    """The offsets that the leader of a partition returned, requested one after the other in the order of the fields.
 
-    `earliest` is the log start offset (remote segments included) and `earliest_local` the first offset on its own
-    disk, both inclusive. `high_watermark` and `last_stable_offset` are exclusive ends: the last stable offset is never
-    above the high watermark, and was asked for first. `latest_tiered` is the highest remote offset, inclusive.
+    `earliest` is the log start offset (remote segments included) and `earliest_local` the first offset on the leader's
+    disk, both inclusive. `latest_tiered` is the highest remote offset, inclusive. `last_stable_offset` and
+    `high_watermark` are exclusive ends. The last stable offset is never above the high watermark, and is requested
+    before it.
 
-    `earliest_local` is None where the broker is too old to be asked; `latest_tiered` also where nothing is tiered.
-    `leader_epoch` is -1 where unknown.
+    `earliest_local` is None if the broker is too old to support the request; `latest_tiered` also if nothing is tiered.
+    `leader_epoch` is -1 if unknown.
     """
 
     leader: int
@@ -146,13 +156,13 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsAnswer:
-    """For each partition that was asked for either its offsets or why there are none."""
+    """The offsets of each requested partition, or the error with which it was refused."""
 
     offsets: Mapping[TopicIdPartition, PartitionOffsets]
     refused: Mapping[TopicIdPartition, BrokersError] = field(default_factory=dict)
 
     def of(self, partition: TopicIdPartition) -> PartitionOffsets:
-        """Raises the error with which this partition was refused."""
+        """Return the offsets of a partition. Raises the error with which it was refused."""
         if (error := self.refused.get(partition)) is not None:
             raise error
         return self.offsets[partition]
@@ -160,11 +170,11 @@ class OffsetsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One that holds the last stable offset of a partition down.
+    """An open transaction, which limits the last stable offset of a partition.
 
-    `start_offset`: its first offset in this partition, inclusive. `last_timestamp_ms`: of its producer's newest batch
-    there, as the producer set it. `transactional_id` and `started_at_ms` (by the coordinator's clock) are None where no
-    coordinator knows the transaction (it hangs) or none of them may be asked.
+    `start_offset` is its first offset in this partition, inclusive. `last_timestamp_ms` is the timestamp of its
+    producer's newest batch there, set by the producer. `transactional_id` and `started_at_ms` (by the coordinator's
+    clock) are None if no coordinator has the transaction (it hangs) or if no coordinator could be asked.
     """
 
     producer_id: int
@@ -177,12 +187,12 @@ class OpenTransaction:
 
     @property
     def since_ms(self) -> int:
-        """The best that is known of when it began."""
+        """The start by the coordinator's clock, or without it the timestamp of the producer's newest batch, in ms."""
         return self.last_timestamp_ms if self.started_at_ms is None else self.started_at_ms
 
 
 class ConfigSource(StrEnum):
-    """Where the value of a config comes from; the first that has one wins."""
+    """Where the value of a config comes from. The first source in this order that has a value applies."""
 
     TOPIC = "topic"
     BROKER = "dynamic broker"
@@ -194,8 +204,9 @@ class ConfigSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """A config in force. `value` is None where brokers keep it secret, or where it is null; `read_only`: only a restart
-    can change it.
+    """A config in force.
+
+    `value` is None if it is null or sensitive. A `read_only` config changes only with a restart.
     """
 
     name: str
@@ -205,88 +216,100 @@ class BrokerConfig:
 
 
 class Brokers(Protocol):
-    """The brokers of one cluster. Any thread may ask.
+    """The brokers of one cluster. Thread-safe.
 
     Every method raises:
-        BrokersUnavailableError: no broker answers, or not in time, or the leader is just changing. Retriable.
+        BrokersUnavailableError: no broker answers in time, or the leader is changing. Retriable.
         BrokersLoginError: TLS or SASL failed: user, password, certificate or protocol.
-        BrokersForbiddenError: this user may not ask that.
-        BrokersRefusedError: any other refusal, in the broker's words.
+        BrokersForbiddenError: this user is not authorised for the request.
+        BrokersRefusedError: the broker refused for another reason; the message has the broker's words.
     """
 
     def describe(self) -> ClusterDescription:
-        """The cluster and each of its brokers."""
+        """Describe the cluster and each of its brokers."""
         ...
 
     def cluster_id(self) -> str:
-        """As one broker says, whichever answers first."""
+        """Return the cluster's id from the first broker that answers."""
         ...
 
     def topic(self, topic_id: Uuid) -> TopicMetadata | None:
-        """The topic that has this id; None if there is none, which does not say that there was one."""
+        """Return the topic of this id; None without one, which does not prove that it was deleted."""
         ...
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, TopicMetadata]:
-        """Id, partitions and every config in force, by name; of `names`, or of all topics that this user may see.
+        """Return id, partitions and every config in force by topic name.
 
-        A name without a topic is absent; that says nothing about whether there was one.
+        A name without a topic is absent, which does not prove that the topic was deleted.
+
+        Args:
+            names: names of topics; None means all topics that this user may see.
         """
         ...
 
     def topic_names(self) -> Collection[str]:
-        """Of all topics that this user may see."""
+        """Return the names of all topics that this user may see."""
         ...
 
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
-        """Offsets from the leader of each partition. Refused with UnknownTopicError where the topic's name belongs to
-        another topic id by now, or to none.
+        """Request the offsets from the leader of each partition.
+
+        A partition is refused with UnknownTopicError if its topic's name now belongs to another topic id, or to none.
         """
         ...
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
-        """Those that the leader knows as open, lowest start offset first.
+        """Return the transactions that are open on the leader, by ascending start offset.
 
         Raises:
-            UnknownTopicError: as for `partition_offsets`.
+            UnknownTopicError: the topic's name now belongs to another topic id, or to none.
         """
         ...
 
     def topic_configs(self, topic: str) -> Mapping[str, BrokerConfig]:
-        """Every config in force for a topic, by name.
+        """Return every config in force for a topic, by name.
 
         Raises:
-            UnknownTopicError: there is none of this name.
+            UnknownTopicError: there is no topic of this name.
         """
         ...
 
     def broker_configs(self, broker_id: int) -> Mapping[str, BrokerConfig]:
-        """Every config in force on one broker, by name, as that broker says."""
+        """Return every config in force on one broker, by name, from that broker."""
         ...
 
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
-        """Set, or with None remove, all of `changes` or nothing; what is not named stays. Repeating is harmless.
+        """Change configs of a topic, all of them or none. Idempotent.
 
-        The controller has stored it when this returns; brokers take it a moment later. `dry_run`: only have it checked.
-        After BrokersUnavailableError it may have been done or not: ask, or repeat.
+        The controller has stored the changes when this returns; brokers apply them a moment later. After
+        BrokersUnavailableError the changes may have been stored or not: read the configs, or repeat the call.
+
+        Args:
+            topic: the topic's name.
+            changes: values by config name; None removes a config. Configs without an entry stay as they are.
+            dry_run: only let the controller validate the changes.
 
         Raises:
-            UnknownTopicError: there is none of this name.
-            BrokersRefusedError: a name or value that the brokers do not take.
+            UnknownTopicError: there is no topic of this name.
+            BrokersRefusedError: the brokers do not accept a name or a value.
         """
         ...
 
     def alter_broker_configs(
         self, broker_id: int | None, changes: Mapping[str, str | None], *, dry_run: bool = False
     ) -> None:
-        """As `alter_topic_configs`, on one broker, or with None on the default of all brokers."""
+        """Change configs of one broker, or with `broker_id` None the default of all brokers.
+
+        Otherwise like `alter_topic_configs`.
+        """
         ...
 
 
 def known_topic(brokers: Brokers, topic: str) -> TopicMetadata:
-    """Raises UnknownTopicError, BrokersError."""
+    """Return the topic of this name. Raises UnknownTopicError without one, and BrokersError."""
     found = brokers.topics([topic]).get(topic)
     if found is None:
-        raise UnknownTopicError(f"the brokers know no topic {topic}")
+        raise UnknownTopicError(f"the cluster has no topic {topic}")
     return found
 
 
@@ -307,7 +330,7 @@ _LAST_KNOWN_LEVEL: Final = 33
 
 
 def release_of(broker: BrokerNode) -> str:
-    """In words: `Kafka 4.3`, `newer than Kafka 4.4`, `older than Kafka 3.5` or `unknown`."""
+    """Return the release as text: `Kafka 4.3`, `newer than Kafka 4.4`, `older than Kafka 3.5` or `unknown`."""
     level = broker.supported_features.get(METADATA_VERSION)
     if level is None:
         return "unknown"
@@ -318,14 +341,18 @@ def release_of(broker: BrokerNode) -> str:
 
 
 class ServedRecords(Protocol):
-    """A plain consumer, in no group. Repeating a call gives the same records."""
+    """Reads records as a consumer without a group. Repeated calls return the same records."""
 
     def read(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> Iterator[SeenRecord]:
-        """Records with offsets from `start_offset` to `end_offset`, both inclusive, ascending, of aborted transactions
-        too; control records are left out. It ends when nothing below `end_offset` is left to come.
+        """Read records in ascending offset order, including those of aborted transactions, without control records.
+
+        Args:
+            partition: the partition.
+            start_offset: first offset, inclusive.
+            end_offset: last offset, inclusive. The iterator ends when no further record up to it can arrive.
 
         Raises:
-            BrokersUnavailableError: no answer in time. Retriable.
-            BrokersRefusedError: the brokers do not serve `start_offset`, or refuse.
+            BrokersUnavailableError: no answer arrived in time. Retriable.
+            BrokersRefusedError: the brokers do not serve `start_offset`, or refuse the request.
         """
         ...

@@ -1,10 +1,10 @@
 """`Brokers` over Kafka's protocol.
 
-librdkafka's admin API has neither leader epochs nor versions, refuses the offsets that tiered storage added, and knows
-nothing of transactions: so all of it is asked over connections of our own (docs/adr/0041-cluster-access.md).
+librdkafka's admin API offers neither leader epochs nor versions, refuses the offsets that tiered storage added, and
+does not describe transactions. So all requests use separate connections (docs/adr/0041-cluster-access.md).
 
-Offsets of partitions that one broker leads are five questions, each for all of them at once. Of the open transactions
-of a partition its leader knows the producers, coordinators whose they are and since when.
+The offsets of all partitions that one broker leads take five requests. For the open transactions of a partition, the
+leader returns the producers, and the coordinators return transactional ids and start times.
 """
 
 import logging
@@ -53,8 +53,8 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 
 _NONE: Final = -1
 
-# The last stable offset before the high watermark, which it never exceeds: both only grow.
-_QUESTIONS: Final = (
+# The last stable offset is requested before the high watermark and so never exceeds it, because both only grow.
+_OFFSET_REQUESTS: Final = (
     ("earliest", OffsetSpec.EARLIEST, False),
     ("earliest_local", OffsetSpec.EARLIEST_LOCAL, False),
     ("latest_tiered", OffsetSpec.LATEST_TIERED, False),
@@ -66,7 +66,7 @@ _OF_TIERED_STORAGE: Final = frozenset({OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LAT
 
 @dataclass(frozen=True, slots=True)
 class LeaderPartition:
-    """A partition, and the leader that it has in `leader_epoch`."""
+    """A partition with its leader and the leader epoch."""
 
     partition: TopicIdPartition
     leader: int
@@ -77,34 +77,44 @@ class LeaderPartition:
         return TopicPartition(self.partition.topic, self.partition.partition)
 
 
-def offsets_of_leader(connections: ClusterConnections, leader: int, asked: Sequence[LeaderPartition]) -> OffsetsAnswer:
-    """A partition whose leader or leader epoch changes in between is refused: all its offsets are of one leader.
+def offsets_of_leader(
+    connections: ClusterConnections, leader: int, partitions: Sequence[LeaderPartition]
+) -> OffsetsAnswer:
+    """Request the offsets of partitions from their leader.
+
+    A partition whose leader or leader epoch changes between the requests is refused, so all of its offsets come from
+    one leader.
 
     Raises:
-        BrokersError: the broker cannot be asked.
+        BrokersError: a request to the broker failed.
     """
     refused: dict[TopicIdPartition, BrokersError] = {}
-    found: dict[TopicIdPartition, dict[str, int]] = {one.partition: {} for one in asked}
-    for name, spec, read_committed in _QUESTIONS:
-        left = [one for one in asked if one.partition not in refused]
-        request = ListOffsets(spec, {one.on_wire: one.leader_epoch for one in left}, read_committed)
-        if spec in _OF_TIERED_STORAGE and not connections.knows(leader, request):
-            for one in left:
-                found[one.partition][name] = _NONE
+    found: dict[TopicIdPartition, dict[str, int]] = {requested.partition: {} for requested in partitions}
+    for name, spec, read_committed in _OFFSET_REQUESTS:
+        left = [requested for requested in partitions if requested.partition not in refused]
+        request = ListOffsets(spec, {requested.on_wire: requested.leader_epoch for requested in left}, read_committed)
+        if spec in _OF_TIERED_STORAGE and not connections.supports(leader, request):
+            for requested in left:
+                found[requested.partition][name] = _NONE
             continue
-        answer = connections.ask(leader, request) if left else {}
-        for one in left:
-            what = f"{name.replace('_', ' ')} of {one.partition} from broker {leader}"
-            offset = answer.get(one.on_wire)
+        answer = connections.send(leader, request) if left else {}
+        for requested in left:
+            partition = requested.partition
+            what = f"{name.replace('_', ' ')} of {partition} from broker {leader}"
+            offset = answer.get(requested.on_wire)
             if offset is None:
-                refused[one.partition] = BrokersRefusedError(f"{what}: the answer leaves it out")
+                refused[partition] = BrokersRefusedError(f"{what}: the response does not contain it")
             elif offset.error:
-                refused[one.partition] = refusal(offset.error, what)
+                refused[partition] = refusal(offset.error, what)
             elif offset.offset == _NONE and spec not in _OF_TIERED_STORAGE:
-                refused[one.partition] = BrokersRefusedError(f"{what}: there is none")
+                refused[partition] = BrokersRefusedError(f"{what}: there is none")
             else:
-                found[one.partition][name] = offset.offset
-    answered = {one.partition: _offsets(one, found[one.partition]) for one in asked if one.partition not in refused}
+                found[partition][name] = offset.offset
+    answered = {
+        requested.partition: _offsets(requested, found[requested.partition])
+        for requested in partitions
+        if requested.partition not in refused
+    }
     return OffsetsAnswer(answered, refused)
 
 
@@ -137,11 +147,14 @@ _SOURCES: Final[Mapping[int, ConfigSource]] = {
 
 
 class KafkaBrokers:
-    """One question at a time, whichever thread asks. `close` it; it connects again when it is asked again.
+    """`Brokers` that sends one request at a time, for any number of threads.
+
+    `close` it; a later call connects again.
 
     Args:
-        config: of a librdkafka client: `bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*` and
-            `socket.timeout.ms`, which is the time for one answer; other names are left alone.
+        config: configuration of a librdkafka client: `bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*` and
+            `socket.timeout.ms`, the longest time for one response; other names are ignored.
+        clock: the clock for timeouts.
 
     Raises:
         SettingError: `bootstrap.servers` is missing or no list of host:port.
@@ -164,7 +177,7 @@ class KafkaBrokers:
             metadata = self._connections.metadata(Metadata())
             brokers = []
             finalized: Mapping[str, int] = {}
-            for broker in sorted(metadata.brokers, key=lambda one: one.broker_id):
+            for broker in sorted(metadata.brokers, key=lambda broker: broker.broker_id):
                 versions = self._connections.versions(broker.broker_id)
                 finalized = versions.finalized_features or finalized
                 brokers.append(
@@ -211,13 +224,13 @@ class KafkaBrokers:
                     by_leader.setdefault(found.leader, []).append(found)
                 except BrokersError as error:
                     refused[partition] = error
-            for leader, asked in by_leader.items():
+            for leader, led in by_leader.items():
                 try:
-                    answer = offsets_of_leader(self._connections, leader, asked)
+                    answer = offsets_of_leader(self._connections, leader, led)
                     offsets |= answer.offsets
                     refused |= answer.refused
                 except BrokersError as error:
-                    refused |= {one.partition: error for one in asked}
+                    refused |= {requested.partition: error for requested in led}
         return OffsetsAnswer(offsets, refused)
 
     def open_transactions(self, partition: TopicIdPartition) -> Sequence[OpenTransaction]:
@@ -236,7 +249,7 @@ class KafkaBrokers:
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         request = IncrementalAlterConfigs(Resource(ResourceType.TOPIC, topic), changes, dry_run)
         with self._lock:
-            _require_altered(self._connections.ask_any(request), f"configs of topic {topic}")
+            _require_altered(self._connections.send_to_any(request), f"configs of topic {topic}")
 
     def alter_broker_configs(
         self, broker_id: int | None, changes: Mapping[str, str | None], *, dry_run: bool = False
@@ -245,25 +258,25 @@ class KafkaBrokers:
         request = IncrementalAlterConfigs(Resource(ResourceType.BROKER, name), changes, dry_run)
         with self._lock:
             if broker_id is None:
-                _require_altered(self._connections.ask_any(request), "default configs of all brokers")
+                _require_altered(self._connections.send_to_any(request), "default configs of all brokers")
             else:
-                _require_altered(self._connections.ask(broker_id, request), f"configs of broker {broker_id}")
+                _require_altered(self._connections.send(broker_id, request), f"configs of broker {broker_id}")
 
     def _configs(self, broker_id: int | None, resource: Resource, what: str) -> dict[str, BrokerConfig]:
         request = DescribeConfigs([resource])
         with self._lock:
             if broker_id is None:
-                answers = self._connections.ask_any(request)
+                answers = self._connections.send_to_any(request)
             else:
-                answers = self._connections.ask(broker_id, request)
+                answers = self._connections.send(broker_id, request)
         for answer in answers:
             if answer.error:
                 raise refusal(answer.error, what, answer.message)
             return {config.name: _config(config) for config in answer.configs}
-        raise BrokersRefusedError(f"{what}: the answer is empty")
+        raise BrokersRefusedError(f"{what}: the response is empty")
 
     def _with_configs(self, metadata: MetadataAnswer) -> dict[str, TopicMetadata]:
-        """Of the topics that are there. Raises the refusal of the first that may not be seen."""
+        """Return the topics that exist, with their configs. Raises the first refusal of a topic or its configs."""
         found: dict[str, MetadataResponseTopic] = {}
         for topic in metadata.topics:
             if topic.error and topic.error not in _ABSENT:
@@ -273,8 +286,8 @@ class KafkaBrokers:
         names = list(found)
         topic_metadata = {}
         for start in range(0, len(names), _TOPICS_AT_ONCE):
-            asked = [Resource(ResourceType.TOPIC, name) for name in names[start : start + _TOPICS_AT_ONCE]]
-            for answer in self._connections.ask_any(DescribeConfigs(asked)):
+            resources = [Resource(ResourceType.TOPIC, name) for name in names[start : start + _TOPICS_AT_ONCE]]
+            for answer in self._connections.send_to_any(DescribeConfigs(resources)):
                 if answer.error and answer.error not in _ABSENT:
                     raise refusal(answer.error, f"configs of topic {answer.name}", answer.message)
                 if not answer.error and answer.name in found:
@@ -284,20 +297,20 @@ class KafkaBrokers:
 
 def _cluster_id(metadata: MetadataAnswer) -> str:
     if metadata.cluster_id is None:
-        raise BrokersRefusedError("the brokers tell no cluster id")
+        raise BrokersRefusedError("the brokers return no cluster id")
     return metadata.cluster_id
 
 
 def _leader_of(partition: TopicIdPartition, topic: MetadataResponseTopic | None) -> LeaderPartition:
-    """Raises BrokersError if the topic is another one by now, or its partition has no leader."""
+    """Return the partition's leader. Raises BrokersError if the topic was re-created, or without a leader."""
     if topic is None or topic.error:
         code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
         raise refusal(code, f"topic {partition.topic}")
     if topic.topic_id != partition.topic_id:
         raise UnknownTopicError(
-            f"topic {partition.topic} has id {topic.topic_id} by now, not {partition.topic_id}: it was re-created"
+            f"topic {partition.topic} now has id {topic.topic_id}, not {partition.topic_id}: it was re-created"
         )
-    found = next((one for one in topic.partitions if one.partition == partition.partition), None)
+    found = next((candidate for candidate in topic.partitions if candidate.partition == partition.partition), None)
     if found is None:
         raise UnknownTopicError(f"topic {partition.topic} has no partition {partition.partition}")
     if found.leader < 0:
@@ -327,7 +340,7 @@ def _config(config: FoundConfig) -> BrokerConfig:
 
 def _require_altered(answers: Sequence[AlterAnswer], what: str) -> None:
     if not answers:
-        raise BrokersRefusedError(f"{what}: the answer is empty")
+        raise BrokersRefusedError(f"{what}: the response is empty")
     for answer in answers:
         if answer.error:
             raise refusal(answer.error, what, answer.message)
@@ -339,15 +352,17 @@ _LOG = logging.getLogger(__name__)
 def open_transactions(
     connections: ClusterConnections, partition: TopicIdPartition, leader: int, brokers: Sequence[int]
 ) -> list[OpenTransaction]:
-    """Lowest start offset first.
+    """Return the open transactions of a partition by ascending start offset.
+
+    Details that the coordinators do not return are left out.
 
     Raises:
-        BrokersError: the leader does not say which producers there are. What coordinators do not say is left out.
+        BrokersError: the leader does not return the producers.
     """
     what = f"producers of {partition} from broker {leader}"
-    answers = connections.ask(leader, DescribeProducers(partition.topic, partition.partition))
+    answers = connections.send(leader, DescribeProducers(partition.topic, partition.partition))
     if not answers:
-        raise BrokersRefusedError(f"{what}: the answer is empty")
+        raise BrokersRefusedError(f"{what}: the response is empty")
     if answers[0].error:
         raise refusal(answers[0].error, what, answers[0].message)
     found = [
@@ -359,7 +374,7 @@ def open_transactions(
     ]
     if not found:
         return []
-    known = _by_producer(connections, [one.producer_id for one in found], brokers)
+    known = _by_producer(connections, [transaction.producer_id for transaction in found], brokers)
     return sorted(
         (_described(transaction, known.get(transaction.producer_id)) for transaction in found),
         key=lambda transaction: transaction.start_offset,
@@ -369,22 +384,22 @@ def open_transactions(
 def _by_producer(
     connections: ClusterConnections, producer_ids: Sequence[int], brokers: Sequence[int]
 ) -> Mapping[int, DescribedTransaction]:
-    """Every broker coordinates some. One that does not answer may be the one that knows."""
+    """Ask every broker for the transactions that it coordinates. Brokers that fail are logged and skipped."""
     known: dict[int, DescribedTransaction] = {}
     for broker in brokers:
         try:
-            listed = connections.ask(broker, ListTransactions(producer_ids))
+            listed = connections.send(broker, ListTransactions(producer_ids))
             ids = [transaction.transactional_id for transaction in listed.transactions]
-            described = connections.ask(broker, DescribeTransactions(ids)) if ids else ()
+            described = connections.send(broker, DescribeTransactions(ids)) if ids else ()
         except BrokersError as error:
-            _LOG.info("transactions of broker %s are not known: %s", broker, error)
+            _LOG.info("transactions that broker %s coordinates are unknown: %s", broker, error)
             continue
-        known |= {one.producer_id: one for one in described if not one.error}
+        known |= {transaction.producer_id: transaction for transaction in described if not transaction.error}
     return known
 
 
 def _described(found: OpenTransaction, known: DescribedTransaction | None) -> OpenTransaction:
-    """A coordinator that has no start for it has forgotten it: the transaction hangs."""
+    """Add the coordinator's details. Without a start time the coordinator has no such transaction: it hangs."""
     if known is None or known.started_at_ms < 0:
         return found
     return replace(

@@ -1,4 +1,4 @@
-"""`ServedRecords` over librdkafka: a consumer without a group, that commits nothing."""
+"""`ServedRecords` over librdkafka, with a consumer that has no group and commits nothing."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -19,19 +19,21 @@ _PASSING: Final = frozenset({_END, "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OU
 
 
 class Isolation(StrEnum):
-    """COMMITTED: without records of aborted transactions, and only below the last stable offset."""
+    """Kafka's isolation.level. COMMITTED leaves out aborted transactions and offsets from the last stable offset on."""
 
     UNCOMMITTED = "read_uncommitted"
     COMMITTED = "read_committed"
 
 
 class KafkaServedRecords:
-    """A client for each call: ranges are read seldom, and nothing is kept between them.
+    """`ServedRecords` with one client per call, because ranges are read seldom.
 
     Args:
-        config: of a librdkafka client: addresses, TLS and SASL. It is shown nowhere.
-        isolation: COMMITTED leaves out what the contract of `ServedRecords` promises of aborted transactions.
-        timeout_ms: for how long nothing may come.
+        config: configuration of a librdkafka client: addresses, TLS and SASL. It is never logged.
+        isolation: UNCOMMITTED fulfils the contract of `ServedRecords`; COMMITTED leaves out records of aborted
+            transactions.
+        timeout_ms: the longest time without any record.
+        clock: the clock for the timeout.
     """
 
     def __init__(
@@ -77,10 +79,10 @@ class KafkaServedRecords:
             if self._has_passed(consumer, partition, end_offset):
                 return
             if self._clock.monotonic() > deadline:
-                raise BrokersUnavailableError(f"{partition}: nothing came for {self._timeout_seconds:g} s")
+                raise BrokersUnavailableError(f"{partition}: no record came for {self._timeout_seconds:g} s")
 
     def _has_passed(self, consumer: Consumer, partition: TopicIdPartition, end_offset: int) -> bool:
-        """Whether the consumer is behind the range though its last offsets held no record: markers of transactions."""
+        """Return whether the consumer's position is above the range; its last offsets may be transaction markers."""
         (position,) = consumer.position([TopicPartition(partition.topic, partition.partition)])
         return position.offset > end_offset
 
@@ -97,15 +99,16 @@ _READING: Final[Mapping[str, str | int]] = {
 
 
 def _is_end_behind(message: Message, end_offset: int) -> bool:
-    """Whether the partition ends behind the range, or something there cannot be read: what is left of the range holds
-    nothing for this consumer.
+    """Return whether the consumer reports the partition's end, or an error, at an offset above the range.
+
+    The rest of the range then holds no record for this consumer.
     """
     offset = message.offset()
     return message.error() is not None and offset is not None and offset > end_offset
 
 
 def _offset_of(message: Message, partition: TopicIdPartition) -> int | None:
-    """Of a record, or of the end of the partition; None for what passes by itself."""
+    """Return the offset of a record or of the partition's end; None for temporary errors."""
     error = message.error()
     if error is None:
         return message.offset()

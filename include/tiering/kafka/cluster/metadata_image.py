@@ -1,8 +1,8 @@
-"""The state of topics that a sequence of metadata records adds up to.
+"""The state of topics that results from a sequence of metadata records.
 
-Rules: a partition record sets everything; a change sets what it carries, and raises the leader epoch by 1 if it carries
-a leader; a config without value removes the key; removing a topic takes its partitions and configs with it.
-Source: Kafka's TopicsDelta and ConfigurationDelta; checked against brokers' own answers.
+Rules: a partition record sets all fields; a change sets the fields that it contains, and raises the leader epoch by 1
+if it contains a leader; a config without a value removes the key; removing a topic removes its partitions and configs.
+Source: Kafka's TopicsDelta and ConfigurationDelta; compared with brokers' answers in tests.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,11 +35,11 @@ TOPIC_KEY_OF_BROKER_KEY: Final[Mapping[str, str]] = {
     "log.segment.bytes": "segment.bytes",
     "min.insync.replicas": "min.insync.replicas",
 }
-"""Broker configs that are the default of a topic config. All others are dropped: some are credentials."""
+"""Broker configs that are defaults of topic configs. All others are dropped, because some are credentials."""
 
 
 class ClusterImage:
-    """Grows by `apply`; answers with frozen values."""
+    """Collects records by `apply`, and returns frozen values."""
 
     def __init__(self) -> None:
         self._topics: dict[Uuid, str] = {}
@@ -50,7 +50,7 @@ class ClusterImage:
         self._removed: set[Uuid] = set()
 
     def apply(self, record: MetadataRecord) -> None:
-        """Raises ClusterMetadataError if the record contradicts what came before."""
+        """Apply a record. Raises ClusterMetadataError if it contradicts earlier records."""
         match record:
             case TopicRecord():
                 self._topics[record.topic_id] = record.topic
@@ -87,14 +87,15 @@ class ClusterImage:
         try:
             return self._partitions[topic_id]
         except KeyError:
-            raise ClusterMetadataError(f"metadata log speaks of topic id {topic_id} before it was created") from None
+            message = f"the metadata log has a record of topic id {topic_id} before its creation"
+            raise ClusterMetadataError(message) from None
 
     def _change(self, change: PartitionChangeRecord) -> None:
         partitions = self._partitions_of(change.topic_id)
         partition_metadata = partitions.get(change.partition)
         if partition_metadata is None:
             raise ClusterMetadataError(
-                f"metadata log changes {change.topic_id}-{change.partition}, which it never created"
+                f"the metadata log changes {change.topic_id}-{change.partition}, but has no record of its creation"
             )
         if change.isr is not None:
             partition_metadata = replace(partition_metadata, isr=change.isr)
@@ -130,8 +131,10 @@ class ClusterImage:
             self._topic_configs.pop(name, None)
 
     def _defaults(self, brokers: Iterable[int]) -> dict[str, str]:
-        """Dynamic broker defaults. Where one broker differs from the others, the more careful value holds:
-        any compaction is compaction, and the smallest min.insync.replicas is the one to count on.
+        """Return the dynamic broker defaults.
+
+        If brokers differ, the more careful value applies: compaction if any of them compacts, and the smallest
+        min.insync.replicas.
         """
         for_all = self._broker_configs.get(ALL_BROKERS, {})
         defaults = dict(for_all)

@@ -1,17 +1,17 @@
 """Cluster metadata without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
 
-Every broker keeps one in its metadata log directory. Of several, the one with the highest log end speaks: a replica may
-lag, and each is a consistent view of some moment. Values of records are never logged.
+Every broker keeps one in its metadata log directory. Of several, the one with the highest log end is used: replicas
+may lag, but each of them is a consistent view at some time. Values of records are never logged.
 
-A `MetadataReplica` is read once and then followed:
+A `MetadataReplica` is read completely once; each `refresh` then reads what was appended:
 
     <offset, 20 digits>-<epoch, 10 digits>.checkpoint   a snapshot of all records below the offset, in batches;
                                                         complete if its last batch is the snapshot footer
     <base offset, 20 digits>.log                        batches; the last file may end in zeros or in a torn batch
 
-Only records below the quorum's high watermark are committed, and that is not on disk: the last few records are
-probable, not certain. A follower may even cut them off again, so `refresh` first makes sure that the batch it read
-last is still there, byte for byte, and else reads everything anew.
+Only records below the quorum's high watermark are committed, and the high watermark is not on disk: the last records
+may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header of the last batch that
+it read, which includes the CRC, is unchanged at its position. Otherwise it reads everything again.
 """
 
 import logging
@@ -58,7 +58,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """Where reading goes on, and the batch that was read last (header bytes; the CRC in it stands for the rest)."""
+    """Where to continue reading, and the header bytes (with the CRC) of the batch that was read last."""
 
     base_offset: int
     position: int
@@ -73,7 +73,7 @@ class _Listing:
 
 
 class MetadataReplica:
-    """The image of the topics as this log directory tells it."""
+    """The topics according to the metadata log of one log directory."""
 
     def __init__(self, log_dir: str) -> None:
         self.log_dir = log_dir
@@ -90,7 +90,7 @@ class MetadataReplica:
         """Read what was appended since the last call.
 
         Raises:
-            SourceVanishedError: there is no metadata log here.
+            SourceVanishedError: the log directory holds no metadata log.
             SourceError: it cannot be read, or is corrupt before its end.
             ClusterMetadataError: its records contradict each other.
         """
@@ -110,9 +110,9 @@ class MetadataReplica:
         return None
 
     def find_removal(self, topic_id: Uuid) -> int | None:
-        """Base offset of a batch in which this topic is removed, among those that the snapshot stands for.
+        """Return the base offset of a batch that removes this topic, searching the batches that the snapshot covers.
 
-        What a snapshot covers is committed. Files that cannot be read any more say nothing.
+        Offsets below a snapshot are committed. Files that cannot be read any more are skipped.
         """
         try:
             with BrokerDirectory.open(self.log_dir) as root, root.directory(METADATA_LOG) as directory:
@@ -147,7 +147,7 @@ class MetadataReplica:
             return file.read_at(cursor.last_position, HEADER_SIZE) == cursor.last_header
 
     def _read_newest_checkpoint(self, directory: BrokerDirectory, listing: _Listing) -> None:
-        """An incomplete snapshot is as good as none: the next older one is tried."""
+        """Use the newest complete snapshot; incomplete and corrupt ones are skipped."""
         for offset in sorted(listing.checkpoints, reverse=True):
             image = ClusterImage()
             with directory.file(listing.checkpoints[offset]) as file:
@@ -162,7 +162,7 @@ class MetadataReplica:
     def _read_segment(self, directory: BrokerDirectory, base_offset: int, *, is_last: bool) -> None:
         cursor = self._cursor if self._cursor and self._cursor.base_offset == base_offset else None
         position = cursor.position if cursor else 0
-        # Read before the log's size: brokers write an index after the log, so it cannot know more than that.
+        # Read before the log's size: brokers write the index after the log, so no entry can lie above the log's end.
         indexed = _last_indexed_offset(directory, base_offset)
         with directory.file(offset_file(base_offset, FileKind.LOG)) as file:
             for at, header, batch in _batches(file, position, may_be_torn=is_last):
@@ -186,7 +186,7 @@ class MetadataReplica:
 
 
 def _last_indexed_offset(directory: BrokerDirectory, base_offset: int) -> int:
-    """The last offset that the segment's offset index knows; -1 if there is none."""
+    """Return the last offset in the segment's offset index; -1 without entries."""
     try:
         with directory.file(offset_file(base_offset, FileKind.OFFSET_INDEX)) as index:
             entry = last_index_entry(index, indexes.OFFSET_ENTRY_BYTES)
@@ -208,7 +208,7 @@ def _list(directory: BrokerDirectory) -> _Listing:
 
 
 def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Whole batches with a right CRC, with their positions in the file, up to its end or to its torn tail."""
+    """Iterate over whole batches with a correct CRC and their positions, up to the file's end or its torn tail."""
     stream = iter(BatchStream(Tail(file, start)))
     while True:
         try:
@@ -254,8 +254,9 @@ def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_
 
 
 def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
-    """Whether the id's bytes are anywhere in the file: KRaft compresses nothing. A week of idling is a million batches,
-    most of them without a topic.
+    """Return whether the file contains the id's bytes, which works because KRaft does not compress.
+
+    This skips most files quickly: an idle week has a million batches, most of them without a topic.
     """
     overlap = len(topic_id.value) - 1
     chunks = range(0, file.size_bytes, _SEARCHED_BYTES)
@@ -263,7 +264,7 @@ def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
 
 
 def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
-    """True if the snapshot's footer is there."""
+    """Apply a snapshot to the image; return whether its footer was found."""
     last = None
     for position, header, batch in _batches(file, 0, may_be_torn=False):
         _apply_batch(image, header, batch, file.path, position)
@@ -273,7 +274,7 @@ def _read_checkpoint(file: BrokerFile, image: ClusterImage) -> bool:
 
 
 def _is_torn_tail(file: BrokerFile, position: int) -> bool:
-    """True if only an unfinished write can be at `position`: zeros, or a last batch that is cut off or wrong."""
+    """Return whether `position` can hold an unfinished write: zeros, or an incomplete or wrong last batch."""
     rest = file.read_at(position, HEADER_SIZE)
     if len(rest) < HEADER_SIZE or not any(rest):
         return True
@@ -288,13 +289,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class MetadataLog:
-    """`ClusterMetadata` over log directories. Reads at the first question or `refresh`, never at construction.
+    """`ClusterMetadata` over log directories. The constructor reads nothing.
 
-    After a `refresh` that failed nothing is known, until one succeeds: old metadata could hide that a topic was
-    deleted.
+    After a failed `refresh` everything is unknown until one succeeds, because old metadata could hide the deletion of a
+    topic.
 
     Args:
-        log_dirs: log directories of one cluster; those without a metadata log are passed over.
+        log_dirs: log directories of one cluster; those without a metadata log are skipped.
     """
 
     def __init__(self, log_dirs: Sequence[Path]) -> None:
@@ -304,7 +305,7 @@ class MetadataLog:
 
     @staticmethod
     def is_in(log_dirs: Sequence[Path]) -> bool:
-        """Whether any of the directories holds a metadata log, or may hold one that cannot be seen from here."""
+        """Return whether a directory holds a metadata log, or cannot be checked on this host."""
         return any(_may_hold_metadata(path) for path in log_dirs)
 
     def refresh(self) -> None:
@@ -321,7 +322,7 @@ class MetadataLog:
             self._newest = None
             raise self._nothing_readable(refused)
         for _, refusal in refused:
-            _LOG.debug("metadata log passed over: %s", refusal)
+            _LOG.debug("metadata log skipped: %s", refusal)
         self._newest = max(readable, key=lambda replica: replica.log_end_offset)
 
     def cluster_id(self) -> str | None:
@@ -351,7 +352,7 @@ class MetadataLog:
 
     @property
     def log_end_offset(self) -> int:
-        """First offset (exclusive) that this metadata does not cover."""
+        """The log end offset of the metadata log (exclusive)."""
         self._image()
         return self._newest.log_end_offset if self._newest else 0
 
@@ -364,7 +365,7 @@ class MetadataLog:
         self, refused: Sequence[tuple[MetadataReplica, SourceError | ClusterMetadataError]]
     ) -> ClusterMetadataError:
         if not refused:
-            return ClusterMetadataError("no log directory given that could hold a metadata log")
+            return ClusterMetadataError("no log directory is configured that could hold a metadata log")
         dirs = ", ".join(printable(replica.log_dir) for replica, _ in refused)
         error = ClusterMetadataError(f"no readable metadata log in {dirs}: {refused[0][1]}")
         error.__cause__ = refused[0][1]

@@ -152,7 +152,7 @@ def nothing_recorded(_topic_id: Uuid) -> None:
     """Return None: no topic was archived."""
 
 
-def recorded_if_there(recorded: RecordedName) -> RecordedName:
+def recorded_or_none(recorded: RecordedName) -> RecordedName:
     """Cache names for one scan, and return None while the database is unavailable.
 
     A scan does not need the database. A copy does: it reads the name again when it opens a segment.
@@ -168,7 +168,7 @@ def recorded_if_there(recorded: RecordedName) -> RecordedName:
     return name
 
 
-def kept(recorded: RecordedName) -> RecordedName:
+def cache_names(recorded: RecordedName) -> RecordedName:
     """Cache stored names for a process that opens many segments, because a topic is never renamed.
 
     An id without a name is read again, because its name may be stored later.

@@ -55,7 +55,7 @@ from include.tiering.kafka.log_dirs.found_replica import (
     RecordedName,
     UnreadReplica,
     nothing_recorded,
-    recorded_if_there,
+    recorded_or_none,
 )
 from include.tiering.kafka.log_dirs.log_tail import find_unfinished_transactions
 from include.tiering.kafka.log_dirs.open_segment import OpenedReplica, OpenLogSegment
@@ -136,7 +136,7 @@ class LogDirSource:
                         unread.append(found)
                     else:
                         groups[found.topic_id_partition.topic_id, found.topic_id_partition.partition].append(found)
-            recorded = recorded_if_there(self._recorded)
+            recorded = recorded_or_none(self._recorded)
             evaluated = [
                 self._evaluate_or_report(group, cluster_metadata, offsets, errors, recorded, deep=deep)
                 for group in groups.values()

@@ -34,7 +34,7 @@ _LARGEST_SIZE: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ExpectedRecord:
     """What a value is to say: this segment is in `state` from now on, and that in the partition it is for.
 
     `segment` has the broker id, event time and custom metadata that the record is to have.
@@ -46,7 +46,7 @@ class Meant:
     partition_count: int
 
 
-def require_sound(value: bytes, meant: Meant) -> None:
+def require_valid_record(value: bytes, meant: ExpectedRecord) -> None:
     """Nothing, if a broker reads from `value` what is meant, in the partition where it looks for it.
 
     Raises:
@@ -179,7 +179,7 @@ def _broken_rules_of_epochs(epochs: list[tuple[int, int]], start: int, end: int)
         yield f"its leader epochs {epochs} lead outside {start}..{end}"
 
 
-def _differences(said: dict[str, Any], meant: Meant) -> list[str]:
+def _differences(said: dict[str, Any], meant: ExpectedRecord) -> list[str]:
     segment = meant.segment
     partition = segment.topic_id_partition
     wanted: dict[str, Any] = {
@@ -227,7 +227,7 @@ def _murmur2(key: bytes) -> int:
     return state ^ state >> 15
 
 
-def _refusal(meant: Meant, rule: str) -> PublicationRefusedError:
+def _refusal(meant: ExpectedRecord, rule: str) -> PublicationRefusedError:
     return PublicationRefusedError(
         f"{meant.segment.remote_log_segment_id}, {meant.state.name}: {rule}. The record was not sent"
     )

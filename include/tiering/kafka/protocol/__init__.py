@@ -1,5 +1,5 @@
-"""The few requests of Kafka's protocol that say what the admin API of librdkafka cannot, over one connection each.
+"""The requests of Kafka's protocol that the admin API of librdkafka does not offer, over connections of their own.
 
-`messages` and the `*_requests` are pure: values to bytes and back, and what a refusal means. `connections` carry
-them, `login` says how a broker is reached and proves who we are.
+`messages` and the `*_requests` are pure: they convert values to bytes and back, and error codes to errors.
+`connections` sends and receives them; `login` has addresses, TLS and SASL.
 """

@@ -1,4 +1,4 @@
-"""Requests about a cluster: what its brokers speak, what it consists of, and configs of topics and brokers.
+"""Requests about a cluster: API versions, brokers and topics, and configs of topics and brokers.
 
 ApiVersions 3: software name, software version string | tags
     -> error int16 | apis: (key, least, greatest version int16 | tags) | throttle ms int32 | tags:
@@ -44,7 +44,7 @@ _SOFTWARE: Final = ("kafka-tiering-operations", "1")
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsAnswer:
-    """`apis` holds the least and the greatest version, both inclusive, by API key."""
+    """The response to ApiVersions. `apis` has the lowest and the highest version, both inclusive, by API key."""
 
     error: int
     apis: Mapping[int, tuple[int, int]]
@@ -68,7 +68,7 @@ class ApiVersions:
         return writer.value()
 
     def answer(self, reader: Reader) -> ApiVersionsAnswer:
-        """A broker that does not know this version answers in another form, and of that only the error is read."""
+        """Parse the response. A broker without this version sends another form, of which only the error is read."""
         error = read_int16(reader)
         if error:
             return ApiVersionsAnswer(error, {}, {}, {})
@@ -103,7 +103,7 @@ class MetadataResponsePartition:
 
 @dataclass(frozen=True, slots=True)
 class MetadataResponseTopic:
-    """`name` is None only where a topic id is unknown."""
+    """A topic of the response. `name` is None only if the requested topic id is unknown."""
 
     error: int
     name: str | None
@@ -120,7 +120,7 @@ class MetadataAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Of topics by name, by id, or (with neither) of none; `every_topic`: of all."""
+    """Request metadata of the brokers and of topics by name or id; `every_topic` requests all topics."""
 
     name: ClassVar[str] = "Metadata"
     api_key: ClassVar[int] = 3
@@ -159,7 +159,7 @@ def _api(reader: Reader) -> tuple[int, tuple[int, int]]:
 
 
 def _features(tags: Tags, wanted: int) -> dict[str, int]:
-    """The greatest level by name; none where the tag is missing."""
+    """Return the highest level by feature name; empty if the tag is missing."""
     value = next((tag.value for tag in tags if tag.tag == wanted), None)
     return {} if value is None else dict(Reader(value).array(_feature, "features"))
 
@@ -205,7 +205,7 @@ _DELETE: Final = 1
 
 
 class Resource(NamedTuple):
-    """A broker's name is its id as text, or empty for the default of all."""
+    """A topic or a broker. The name of a broker is its id as text, or empty for the default of all brokers."""
 
     type: ResourceType
     name: str
@@ -213,7 +213,7 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundConfig:
-    """`value` is None where it is null or sensitive. `source` is Kafka's number."""
+    """A config of the response. `value` is None if it is null or sensitive; `source` is Kafka's ConfigSource id."""
 
     name: str
     value: str | None
@@ -260,7 +260,7 @@ class AlterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigs:
-    """Of one resource. A change to None removes the config there."""
+    """Change configs of one resource; a value of None removes the config."""
 
     name: ClassVar[str] = "IncrementalAlterConfigs"
     api_key: ClassVar[int] = 44
@@ -280,7 +280,7 @@ class IncrementalAlterConfigs:
         return writer.value()
 
     def answer(self, reader: Reader) -> Sequence[AlterAnswer]:
-        """One, unless the broker answers something else."""
+        """Parse the results; there is one, unless the broker violates the protocol."""
         reader.int32()
         return reader.array(_altered, "results")
 

@@ -1,14 +1,14 @@
-"""Connections to brokers: TCP, TLS, SASL, then one question after the other, each with a deadline.
+"""Connections to brokers: TCP, TLS, SASL, then one request after the other, each with a deadline.
 
-| what is met | error |
+| failure | error |
 |---|---|
-| unknown host, refused, reset, closed, no answer in time | BrokersUnavailableError |
-| certificate that is not trusted, of another host, or demanded of us; SASL | BrokersLoginError |
-| bytes that are no answer; an API that the broker is too old for | BrokersRefusedError |
+| unknown host; connection refused, reset or closed; no response in time | BrokersUnavailableError |
+| certificate that is not trusted, of another host, or required from this client; SASL | BrokersLoginError |
+| bytes that are not a response; an API that the broker is too old for | BrokersRefusedError |
 
-What is met on the wire leaves the connection closed. Nothing that was sent or received is ever part of an error or of a
-log line. `ClusterConnections` makes those to the brokers of one cluster when they are needed, and keeps each until its
-broker closes it.
+Each of these failures closes the connection. No error and no log line contains bytes that were sent or received.
+`ClusterConnections` opens connections to the brokers of one cluster when they are needed, and keeps each of them until
+its broker closes it.
 """
 
 import secrets
@@ -30,7 +30,7 @@ from include.tiering.errors import (
 )
 from include.tiering.kafka.protocol.cluster_requests import ApiVersions, ApiVersionsAnswer, Metadata, MetadataAnswer
 from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, SaslAuthenticate, SaslHandshake, Scram
-from include.tiering.kafka.protocol.messages import Request, framed, parsed, refusal
+from include.tiering.kafka.protocol.messages import Request, frame_request, parse_response, refusal
 
 MOST_FRAME_BYTES: Final = 128 << 20
 _NONCE_BYTES: Final = 18
@@ -39,7 +39,7 @@ _Answer = TypeVar("_Answer")
 
 
 class BrokerConnection:
-    """Of one thread. Open with `to`; `versions` is what the broker said of itself."""
+    """A connection for one thread, opened by `to`. `versions` is the broker's ApiVersions response."""
 
     def __init__(self, address: Address, login: BrokerLogin, clock: Clock) -> None:
         self._address = address
@@ -51,7 +51,7 @@ class BrokerConnection:
 
     @classmethod
     def to(cls, address: Address, login: BrokerLogin, clock: Clock) -> "BrokerConnection":
-        """Connect, and log in. All of it has the time of one request.
+        """Connect and log in, within the timeout of one request.
 
         Raises:
             BrokersError: see the table above.
@@ -66,7 +66,7 @@ class BrokerConnection:
         return connection
 
     def is_usable(self) -> bool:
-        """Open, and the broker has not closed it while nobody asked: between questions it has nothing to say."""
+        """Return whether the connection is open. Between requests, readable data means that the broker closed it."""
         if self._socket is None:
             return False
         poll = select.poll()
@@ -75,21 +75,25 @@ class BrokerConnection:
             self.close()
         return self._socket is not None
 
-    def ask(self, request: Request[_Answer]) -> _Answer:
-        """Raises BrokersError; see the table above. Error codes in an answer are the caller's."""
-        if not self.knows(request.api_key, request.version):
+    def send(self, request: Request[_Answer]) -> _Answer:
+        """Send a request and return its answer; the caller handles error codes in it.
+
+        Raises:
+            BrokersError: see the table above.
+        """
+        if not self.supports(request.api_key, request.version):
             raise BrokersRefusedError(
-                f"broker {self._address} does not know {request.name} {request.version}: brokers from Kafka 3.6 on do"
+                f"broker {self._address} does not support {request.name} {request.version}; Kafka 3.6 or newer does"
             )
         with self._failures():
-            return self._ask(request, self._clock.monotonic() + self._login.timeout_ms / 1000)
+            return self._exchange(request, self._clock.monotonic() + self._login.timeout_ms / 1000)
 
-    def knows(self, api_key: int, version: int) -> bool:
+    def supports(self, api_key: int, version: int) -> bool:
         least, greatest = self.versions.apis.get(api_key, (0, -1))
         return least <= version <= greatest
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """Close the connection. Idempotent."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.close()
@@ -106,7 +110,7 @@ class BrokerConnection:
 
     def _exchange_versions(self, deadline: float) -> None:
         request = ApiVersions()
-        self.versions = self._ask(request, deadline)
+        self.versions = self._exchange(request, deadline)
         if self.versions.error:
             raise refusal(self.versions.error, f"broker {self._address}, {request.name} {request.version}")
 
@@ -116,7 +120,7 @@ class BrokerConnection:
             raise BrokersLoginError(
                 f"broker {self._address}: sasl.mechanism, sasl.username and sasl.password go together"
             )
-        handshake = self._ask(SaslHandshake(mechanism), deadline)
+        handshake = self._exchange(SaslHandshake(mechanism), deadline)
         if handshake.error:
             enabled = ", ".join(map(printable, handshake.mechanisms)) or "none"
             raise refusal(handshake.error, f"broker {self._address}, SASL {mechanism}", f"enabled are {enabled}")
@@ -127,25 +131,25 @@ class BrokerConnection:
         scram.check(self._token(scram.final(self._token(scram.first(), deadline)), deadline))
 
     def _token(self, token: bytes, deadline: float) -> bytes:
-        answer = self._ask(SaslAuthenticate(token), deadline)
+        answer = self._exchange(SaslAuthenticate(token), deadline)
         if answer.error:
             user = f"user {printable(self._login.username or '')} by {self._login.mechanism}"
             raise refusal(answer.error, f"broker {self._address}, {user}", answer.message)
         return answer.token
 
-    def _ask(self, request: Request[_Answer], deadline: float) -> _Answer:
+    def _exchange(self, request: Request[_Answer], deadline: float) -> _Answer:
         if self._socket is None:
             raise BrokersUnavailableError(f"broker {self._address}: the connection was closed")
         self._correlation_id += 1
         self._socket.settimeout(self._left(deadline))
-        self._socket.sendall(framed(request, self._correlation_id))
+        self._socket.sendall(frame_request(request, self._correlation_id))
         size = int.from_bytes(self._receive(4, deadline), signed=True)
         if not 0 <= size <= MOST_FRAME_BYTES:
             raise BrokersRefusedError(
-                f"{self._address} answers with a frame of {size} bytes: no Kafka broker, or a listener of another "
-                f"protocol than {self._login.protocol}"
+                f"{self._address} answers with a frame of {size} bytes: it is no Kafka broker, or a listener of another"
+                f" protocol than {self._login.protocol}"
             )
-        return parsed(request, self._correlation_id, self._receive(size, deadline))
+        return parse_response(request, self._correlation_id, self._receive(size, deadline))
 
     def _receive(self, size: int, deadline: float) -> bytes:
         received = bytearray()
@@ -165,7 +169,7 @@ class BrokerConnection:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Whatever leaves the block leaves the connection closed, and is a BrokersError that names the broker."""
+        """Close the connection on any exception; turn errors of the network into a BrokersError with the broker."""
         try:
             yield
         except (OSError, FormatError) as error:
@@ -176,28 +180,31 @@ class BrokerConnection:
             raise
 
     def _named(self, error: OSError | FormatError) -> BrokersError:
-        who = f"broker {self._address}"
-        hint = f"; does its listener speak {self._login.protocol}?"
+        broker = f"broker {self._address}"
+        hint = f"; does its listener use {self._login.protocol}?"
         match error:
             case FormatError():
-                return BrokersRefusedError(f"{who} sends no answer of Kafka's protocol: {error}")
+                return BrokersRefusedError(f"{broker} sends no response of Kafka's protocol: {error}")
             case TimeoutError():
-                return BrokersUnavailableError(f"{who}: no answer within {self._login.timeout_ms} ms")
+                return BrokersUnavailableError(f"{broker}: no answer within {self._login.timeout_ms} ms")
             case socket.gaierror():
-                return BrokersUnavailableError(f"{who}: its host is not found ({error.strerror})")
+                return BrokersUnavailableError(f"{broker}: its host is not found ({error.strerror})")
             case ssl.SSLCertVerificationError():
-                return BrokersLoginError(f"{who}: its certificate is refused: {error.verify_message}")
+                return BrokersLoginError(f"{broker}: its certificate is refused: {error.verify_message}")
             case ssl.SSLEOFError() | ConnectionResetError() | BrokenPipeError():
-                return BrokersUnavailableError(f"{who} closed the connection{hint}")
+                return BrokersUnavailableError(f"{broker} closed the connection{hint}")
             case ssl.SSLError():
                 words = (error.reason or "unknown reason").replace("_", " ").lower()
-                return BrokersLoginError(f"{who}: TLS failed: {words}{hint}")
+                return BrokersLoginError(f"{broker}: TLS failed: {words}{hint}")
             case _:
-                return BrokersUnavailableError(f"{who}: {(error.strerror or type(error).__name__).lower()}")
+                return BrokersUnavailableError(f"{broker}: {(error.strerror or type(error).__name__).lower()}")
 
 
 class ClusterConnections:
-    """Of one thread at a time. Every method may raise BrokersError, after which it may be called again."""
+    """Connections to the brokers of a cluster, for one thread at a time.
+
+    Every method may raise BrokersError, after which it may be called again.
+    """
 
     def __init__(self, login: BrokerLogin, clock: Clock) -> None:
         self._login = login
@@ -213,18 +220,18 @@ class ClusterConnections:
         self._connections.clear()
         self._first = None
 
-    def ask_any(self, request: Request[_Answer]) -> _Answer:
-        """From the bootstrap server that answered last, or the first that does."""
+    def send_to_any(self, request: Request[_Answer]) -> _Answer:
+        """Send a request to the bootstrap server that answered last, or else to the first that answers."""
         if self._first is None or not self._first.is_usable():
             self._first = self._bootstrap()
-        return self._first.ask(request)
+        return self._first.send(request)
 
-    def ask(self, broker_id: int, request: Request[_Answer]) -> _Answer:
-        return self._to(broker_id).ask(request)
+    def send(self, broker_id: int, request: Request[_Answer]) -> _Answer:
+        return self._to(broker_id).send(request)
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
-        """Also stores where the brokers are."""
-        answer = self.ask_any(request)
+        """Request metadata, and store the addresses of the brokers."""
+        answer = self.send_to_any(request)
         addresses = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
         for broker_id in self._connections.keys() - addresses.keys():
             self._connections.pop(broker_id).close()
@@ -232,12 +239,12 @@ class ClusterConnections:
         return answer
 
     def versions(self, broker_id: int) -> ApiVersionsAnswer:
-        """What that broker speaks, as it said when it was connected to."""
+        """Return the broker's ApiVersions response from the time of the connection."""
         return self._to(broker_id).versions
 
-    def knows(self, broker_id: int, request: Request[object]) -> bool:
-        """Whether the broker is new enough to be asked that."""
-        return self._to(broker_id).knows(request.api_key, request.version)
+    def supports(self, broker_id: int, request: Request[object]) -> bool:
+        """Return whether the broker supports the version of the request."""
+        return self._to(broker_id).supports(request.api_key, request.version)
 
     def _to(self, broker_id: int) -> BrokerConnection:
         kept = self._connections.get(broker_id)
@@ -254,7 +261,7 @@ class ClusterConnections:
         return connection
 
     def _bootstrap(self) -> BrokerConnection:
-        """A server that does not answer is passed over; one that refuses us is believed."""
+        """Connect to the first bootstrap server that answers. A refusal (login, authorisation) is raised at once."""
         failures = []
         for address in self._login.servers:
             try:

@@ -1,14 +1,14 @@
-"""How a broker is reached and who asks: addresses, TLS and SASL, from the configuration of a librdkafka client.
+"""Addresses, TLS and SASL of brokers, from the configuration of a librdkafka client.
 
 SASL over Kafka's protocol:
 
-SaslHandshake 1, the old encoding (length and count before what they count, int16 and int32): mechanism string
+SaslHandshake 1, in the old encoding (strings after an int16 length, arrays after an int32 count): mechanism string
     -> error int16 | mechanisms string array
 SaslAuthenticate 2: bytes | tags
     -> error int16 | message nullable string | bytes | session lifetime ms int64 | tags
 
-`Scram` is the client's side of SCRAM (RFC 5802, RFC 7677): it proves a password without sending it, and makes the
-server prove that it knows it too.
+`Scram` is the client's side of SCRAM (RFC 5802, RFC 7677): the client proves that it has the password without sending
+it, and the server must prove that it has it, too.
 """
 
 import base64
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """Its text shows no password."""
+    """How to connect and log in. Its text contains no password."""
 
     servers: tuple[Address, ...]
     protocol: str = "PLAINTEXT"
@@ -60,10 +60,10 @@ class BrokerLogin:
 
     @classmethod
     def from_config(cls, config: Mapping[str, str | int]) -> "BrokerLogin":
-        """Of the names of librdkafka those that reach and log in; the others are left alone.
+        """Read the names of librdkafka that concern addresses, TLS and SASL; other names are ignored.
 
         Raises:
-            SettingError: `bootstrap.servers` is missing, or no list of host:port.
+            SettingError: `bootstrap.servers` is missing, or is not a list of host:port.
         """
 
         def text(name: str) -> str | None:
@@ -84,10 +84,10 @@ class BrokerLogin:
         )
 
     def tls_context(self) -> ssl.SSLContext:
-        """Checks the broker's certificate and its name, whatever is set.
+        """Return a context that always checks the broker's certificate and its host name.
 
         Raises:
-            BrokersLoginError: a file is missing, no PEM, or a key that the password does not open.
+            BrokersLoginError: a file is missing or not PEM, or the password does not decrypt the key.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -95,12 +95,12 @@ class BrokerLogin:
             raise BrokersLoginError(f"ssl.ca.location {self.ca}: {_words(error)}") from error
         if self.certificate is not None:
             try:
-                # With an empty password OpenSSL fails; without one it would ask on the terminal.
+                # With an empty password OpenSSL fails; without one it would prompt on the terminal.
                 context.load_cert_chain(self.certificate, self.key, password=self.key_password or "")
             except (OSError, ssl.SSLError) as error:
                 pair = f"ssl.certificate.location {self.certificate} with ssl.key.location {self.key}"
                 raise BrokersLoginError(
-                    f"{pair}: {_words(error)}: not PEM, not a pair, or ssl.key.password does not open the key"
+                    f"{pair}: {_words(error)}: not PEM, not a pair, or ssl.key.password does not decrypt the key"
                 ) from error
         return context
 
@@ -108,7 +108,7 @@ class BrokerLogin:
 def _address(server: str) -> Address:
     host, _, port = server.strip().rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise SettingError(f"bootstrap.servers holds {printable(server)!r}: accepted is host:port,host:port")
+        raise SettingError(f"bootstrap.servers has {printable(server)!r}: the form is host:port,host:port")
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
@@ -186,12 +186,15 @@ _NO_CHANNEL_BINDING: Final = "n,,"
 
 
 class Scram:
-    """One login: `first`, then `final` with the server's answer, then `check` with its last one.
+    """One SCRAM login: `first`, then `final` with the server's first message, then `check` with its final message.
+
+    `final` and `check` raise BrokersLoginError for messages that no server with the password would send.
 
     Args:
+        mechanism: a key of `HASHES`.
+        username: the user.
+        password: the password.
         nonce: printable ASCII without commas, never used before.
-
-    `final` and `check` raise BrokersLoginError for what no server that knows the password would say.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
@@ -209,7 +212,7 @@ class Scram:
         fields = _fields(server_first)
         nonce, salt, iterations = fields.get("r", ""), _decoded(fields.get("s", "")), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
-            raise BrokersLoginError("SCRAM: the broker's first answer has no nonce or salt of its own")
+            raise BrokersLoginError("SCRAM: the broker's first message has no nonce or salt of its own")
         if not iterations.isdecimal() or not LEAST_ITERATIONS <= int(iterations[:9]) <= MOST_ITERATIONS:
             raise BrokersLoginError(
                 f"SCRAM: the broker asks for {iterations[:20]!r} iterations; accepted are {LEAST_ITERATIONS} to "
@@ -228,7 +231,9 @@ class Scram:
         fields = _fields(server_final)
         signature = _decoded(fields.get("v", ""))
         if not self._server_signature or not hmac.compare_digest(signature, self._server_signature):
-            raise BrokersLoginError("SCRAM: the broker does not prove that it knows the password: somebody in between?")
+            raise BrokersLoginError(
+                "SCRAM: the broker does not prove that it has the password: is there a man in the middle?"
+            )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)
@@ -238,7 +243,7 @@ def _fields(message: bytes) -> dict[str, str]:
     try:
         text = message.decode()
     except UnicodeDecodeError:
-        raise BrokersLoginError("SCRAM: the broker's answer is not UTF-8") from None
+        raise BrokersLoginError("SCRAM: the broker's message is not UTF-8") from None
     return {name: value for name, _, value in (part.partition("=") for part in text.split(","))}
 
 
@@ -246,4 +251,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise BrokersLoginError("SCRAM: the broker's answer is not base64") from None
+        raise BrokersLoginError("SCRAM: the broker's message is not base64") from None

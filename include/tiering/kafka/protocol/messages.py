@@ -1,7 +1,7 @@
-"""What all requests and answers share: the frame around them, their fields, and the meaning of error codes.
+"""What all requests and responses share: the frame around them, their fields, and the meaning of error codes.
 
-Requests are values that become bytes, and bytes become answers; no connection is made here. Source: Kafka's protocol
-guide.
+Requests are values that are converted to bytes, and bytes are converted to answers; no connection is made here.
+Source: Kafka's protocol guide.
 """
 
 import struct
@@ -26,7 +26,7 @@ _HEAD: Final = struct.Struct(">hhih")
 
 
 class Request(Protocol[Answer_co]):
-    """One question. `flexible_request` and `flexible_answer`: whether the head ends in tagged fields."""
+    """One request. `flexible_request` and `flexible_answer`: whether the header ends in tagged fields."""
 
     name: ClassVar[str]
     api_key: ClassVar[int]
@@ -39,27 +39,27 @@ class Request(Protocol[Answer_co]):
     def body(self) -> bytes: ...
 
     def answer(self, reader: Reader) -> Answer_co:
-        """Raises FormatError for bytes that are no answer to it."""
+        """Parse the response body. Raises FormatError for bytes that are not a response to this request."""
         ...
 
 
-def framed(request: Request[object], correlation_id: int) -> bytes:
-    """The request as it goes over the wire, its size before it."""
+def frame_request(request: Request[object], correlation_id: int) -> bytes:
+    """Return the bytes to send: the size, the header and the body."""
     head = _HEAD.pack(request.api_key, request.version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
     message = head + (b"\0" if request.flexible_request else b"") + request.body()
     return len(message).to_bytes(4) + message
 
 
-def parsed(request: Request[Answer_co], correlation_id: int, message: bytes) -> Answer_co:
-    """The answer in a frame without its size.
+def parse_response(request: Request[Answer_co], correlation_id: int, message: bytes) -> Answer_co:
+    """Parse the response in a frame without its size.
 
     Raises:
-        FormatError: it answers another request, or breaks the form of this one.
+        FormatError: it belongs to another request, or is malformed.
     """
     reader = Reader(message)
-    answered = reader.int32()
-    if answered != correlation_id:
-        raise FormatError(f"answer to request {answered}, not {correlation_id}")
+    found = reader.int32()
+    if found != correlation_id:
+        raise FormatError(f"the response belongs to request {found}, not {correlation_id}")
     if request.flexible_answer:
         reader.tags()
     return request.answer(reader)
@@ -75,7 +75,7 @@ def read_boolean(reader: Reader) -> bool:
 
 
 def read_text(reader: Reader, what: str) -> str | None:
-    """A nullable string."""
+    """Read a nullable string."""
     found = reader.nullable_bytes(what)
     return None if found is None else found.decode("utf-8", errors="replace")
 
@@ -89,7 +89,7 @@ def write_boolean(writer: Writer, value: bool) -> None:
 
 
 def write_text(writer: Writer, text: str | None) -> None:
-    """A nullable string."""
+    """Write a nullable string."""
     if text is None:
         writer.nullable_bytes(None)
     else:
@@ -134,6 +134,12 @@ _MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
 
 
 def refusal(code: int, what: str, message: str | None = None) -> BrokersError:
-    """The error for a code other than 0: what was asked from whom, and the broker's own words where it has some."""
+    """Return the error for a code other than 0.
+
+    Args:
+        code: Kafka's error code.
+        what: the subject of the request and the broker, for the message.
+        message: the broker's own message, if any.
+    """
     words, kind = _MEANINGS.get(code, (f"error {code} of Kafka's protocol", BrokersRefusedError))
     return kind(f"{what}: {words}" + (f" ({printable(message)})" if message else ""))

@@ -1,4 +1,4 @@
-"""Requests about partitions: offsets and producers, asked from leaders, and transactions, from coordinators (KIP-664).
+"""Requests about partitions: offsets and producers from leaders, and transactions from coordinators (KIP-664).
 
 ListOffsets 7 to 9: replica int32 (-1: a client) | isolation int8 | topics: (name string | partitions: (partition,
        leader epoch int32 | timestamp int64 | tags) | tags) | tags
@@ -29,7 +29,7 @@ _CLIENT: Final = -1
 
 
 class OffsetSpec(IntEnum):
-    """Timestamps that ask for a bound instead of a time."""
+    """Special timestamps of ListOffsets, which request a bound instead of a time."""
 
     LATEST = -1
     EARLIEST = -2
@@ -38,19 +38,19 @@ class OffsetSpec(IntEnum):
 
     @property
     def least_version(self) -> int:
-        """The first version of ListOffsets in which brokers know it."""
+        """The first version of ListOffsets that supports it."""
         return {OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}.get(self, 7)
 
 
 class TopicPartition(NamedTuple):
-    """As the wire names it: a topic id has no place in these requests."""
+    """A partition by topic name, because these requests have no topic ids."""
 
     topic: str
     partition: int
 
 
 class FoundOffset(NamedTuple):
-    """`offset` is -1 where there is none."""
+    """The result for one partition; `offset` is -1 if there is none."""
 
     error: int
     offset: int
@@ -58,9 +58,10 @@ class FoundOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListOffsets:
-    """`leader_epochs`: the partitions, and in which epoch the broker must be their leader; -1: in any.
+    """Request one offset of each partition.
 
-    `read_committed`: LATEST is the last stable offset, not the high watermark.
+    `leader_epochs` has the partitions with the epoch in which the broker must lead them; -1 accepts any epoch. With
+    `read_committed`, LATEST is the last stable offset instead of the high watermark.
     """
 
     name: ClassVar[str] = "ListOffsets"
@@ -123,7 +124,7 @@ def _offset_of_partition(reader: Reader) -> tuple[int, FoundOffset]:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """`transaction_start_offset` is -1 while no transaction of it is open in the partition."""
+    """A producer of a partition. `transaction_start_offset` is -1 if it has no open transaction there."""
 
     producer_id: int
     producer_epoch: int
@@ -140,7 +141,7 @@ class ProducersAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DescribeProducers:
-    """Of one partition."""
+    """Request the active producers of one partition."""
 
     name: ClassVar[str] = "DescribeProducers"
     api_key: ClassVar[int] = 61
@@ -158,9 +159,9 @@ class DescribeProducers:
         return writer.value()
 
     def answer(self, reader: Reader) -> Sequence[ProducersAnswer]:
-        """One, unless the broker answers something else."""
+        """Parse the results; there is one, unless the broker violates the protocol."""
         reader.int32()
-        return [one for topic in reader.array(_producers_of_topic, "topics") for one in topic]
+        return [answer for topic in reader.array(_producers_of_topic, "topics") for answer in topic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class ListTransactionsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
-    """Those of some producers, as far as the broker coordinates them."""
+    """Request the transactions of some producers that the broker coordinates."""
 
     name: ClassVar[str] = "ListTransactions"
     api_key: ClassVar[int] = 66
@@ -197,7 +198,7 @@ class ListTransactions:
     def answer(self, reader: Reader) -> ListTransactionsAnswer:
         reader.int32()
         error = read_int16(reader)
-        reader.array(lambda one: one.string("state"), "unknown states")
+        reader.array(lambda element: element.string("state"), "unknown states")
         return ListTransactionsAnswer(error, reader.array(_listed, "transactions"))
 
 
@@ -213,7 +214,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTransactions:
-    """Asked from the broker that listed them."""
+    """Request details of transactions from the broker that listed them."""
 
     name: ClassVar[str] = "DescribeTransactions"
     api_key: ClassVar[int] = 65
@@ -234,9 +235,9 @@ class DescribeTransactions:
         return reader.array(_described, "transactions")
 
 
-def _write_topic(writer: Writer, asked: DescribeProducers) -> None:
-    writer.string(asked.topic)
-    writer.array(Writer.int32, [asked.partition])
+def _write_topic(writer: Writer, request: DescribeProducers) -> None:
+    writer.string(request.topic)
+    writer.array(Writer.int32, [request.partition])
     writer.tags(())
 
 

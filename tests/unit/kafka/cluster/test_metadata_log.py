@@ -262,7 +262,7 @@ def test_no_directory_has_a_metadata_log(tmp_path: Path) -> None:
     assert not MetadataLog.is_in([without.path])
     with pytest.raises(ClusterMetadataError, match="no readable metadata log in"):
         MetadataLog([without.path]).refresh()
-    with pytest.raises(ClusterMetadataError, match="no log directory given"):
+    with pytest.raises(ClusterMetadataError, match="no log directory is configured"):
         MetadataLog([]).refresh()
 
 

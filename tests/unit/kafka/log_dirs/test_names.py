@@ -21,7 +21,7 @@ from include.tiering.kafka.log_dirs.files import (
     parse_offset_file,
     parse_partition_directory,
 )
-from include.tiering.kafka.log_dirs.found_replica import kept
+from include.tiering.kafka.log_dirs.found_replica import cache_names
 from include.tiering.model.segments import Uuid
 from tests.doubles.damage import HOSTILE_FILES, HOSTILE_NAMES
 
@@ -186,7 +186,7 @@ def test_a_recorded_name_is_asked_for_once_and_a_missing_one_each_time() -> None
         asked.append(topic_id)
         return known.get(topic_id)
 
-    name = kept(recorded)
+    name = cache_names(recorded)
     assert [name(ORDERS), name(ORDERS), name(PAYMENTS)] == ["orders", "orders", None]
     known[PAYMENTS] = "payments"
     assert [name(PAYMENTS), name(PAYMENTS)] == ["payments", "payments"]

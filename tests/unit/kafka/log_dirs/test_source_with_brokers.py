@@ -117,7 +117,7 @@ def test_a_directory_with_a_later_epoch_than_the_leaders_is_another_history(worl
     world.leader.leader_epoch = 3
     report = world.scan()
     assert set(_reasons(report.replicas[0])) == {IneligibleReason.STALE_LOG_DIR}
-    assert "it knows leader epoch 4" in report.errors[0].message
+    assert "it has leader epoch 4" in report.errors[0].message
 
 
 def test_a_leader_that_does_not_say_its_offsets_is_not_guessed(world: World) -> None:

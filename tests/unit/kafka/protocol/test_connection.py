@@ -38,7 +38,7 @@ def _connection(script: Script, login: BrokerLogin = NO_LOGIN) -> BrokersError:
     with scripted_broker(script) as address:
         connections = ClusterConnections(replace(login, servers=(address,)), SystemClock())
         with closing(connections), pytest.raises(BrokersError) as caught:
-            connections.ask_any(Metadata())
+            connections.send_to_any(Metadata())
     assert str(address) in str(caught.value)
     assert SECRET not in str(caught.value)
     return caught.value
@@ -53,7 +53,7 @@ def _answers(api_key: int, correlation_id: bytes) -> bytes | None:
 def test_a_question_is_answered() -> None:
     with scripted_broker(_answers) as address:
         connection = BrokerConnection.to(address, _login(address), SystemClock())
-        assert connection.ask(Metadata()).cluster_id == "cid"
+        assert connection.send(Metadata()).cluster_id == "cid"
         assert connection.is_usable()
         connection.close()
         assert not connection.is_usable()
@@ -76,19 +76,19 @@ def test_a_broker_that_says_nothing_is_waited_for_until_the_time_is_over() -> No
 def test_a_connection_that_is_closed_may_be_tried_again() -> None:
     error = _connection(lambda key, correlation: None)
     assert isinstance(error, BrokersUnavailableError)
-    assert "closed the connection; does its listener speak PLAINTEXT?" in str(error)
+    assert "closed the connection; does its listener use PLAINTEXT?" in str(error)
 
 
 def test_another_protocol_is_not_taken_for_a_frame() -> None:
     error = _connection(lambda key, correlation: b"HTTP/1.1 400 Bad Request\r\n\r\n")
     assert isinstance(error, BrokersRefusedError)
-    assert "no Kafka broker, or a listener of another protocol than PLAINTEXT" in str(error)
+    assert "it is no Kafka broker, or a listener of another protocol than PLAINTEXT" in str(error)
 
 
 def test_an_answer_to_something_else_is_refused() -> None:
     error = _connection(lambda key, correlation: api_versions(b"\0\0\0\x63"))
     assert isinstance(error, BrokersRefusedError)
-    assert "answer to request 99, not 1" in str(error)
+    assert "the response belongs to request 99, not 1" in str(error)
 
 
 def test_bytes_that_are_no_answer_are_refused() -> None:
@@ -100,13 +100,13 @@ def test_bytes_that_are_no_answer_are_refused() -> None:
 
 def test_a_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
     error = _connection(lambda key, correlation: frame(correlation, b"\0\0\x01" + bytes(4) + b"\0", flexible=False))
-    assert "does not know Metadata 12: brokers from Kafka 3.6 on do" in str(error)
+    assert "does not support Metadata 12; Kafka 3.6 or newer does" in str(error)
 
 
 def test_tls_to_a_listener_without_it() -> None:
     error = _connection(_answers, replace(NO_LOGIN, protocol="SSL"))
     assert isinstance(error, (BrokersLoginError, BrokersUnavailableError))
-    assert "does its listener speak SSL?" in str(error)
+    assert "does its listener use SSL?" in str(error)
 
 
 def test_a_password_that_is_refused_is_not_repeated() -> None:
@@ -171,17 +171,17 @@ def test_servers_that_do_not_answer_are_passed_over_and_all_of_them_named() -> N
         silent = Address(*server.getsockname())
     with scripted_broker(_answers) as address:
         connections = ClusterConnections(_login(silent, address), SystemClock())
-        assert connections.ask_any(Metadata()).cluster_id == "cid"
+        assert connections.send_to_any(Metadata()).cluster_id == "cid"
         connections.close()
     with pytest.raises(BrokersUnavailableError, match=f"no bootstrap server answers: broker {silent}: .*; broker"):
-        ClusterConnections(_login(silent, silent), SystemClock()).ask_any(Metadata())
+        ClusterConnections(_login(silent, silent), SystemClock()).send_to_any(Metadata())
 
 
 def test_a_server_that_refuses_the_login_is_believed() -> None:
     with scripted_broker(lambda key, correlation: b"HTTP/1.1") as address, scripted_broker(_answers) as other:
         connections = ClusterConnections(_login(address, other), SystemClock())
         with pytest.raises(BrokersRefusedError):
-            connections.ask_any(Metadata())
+            connections.send_to_any(Metadata())
 
 
 def test_a_connection_that_the_broker_closed_between_questions_is_made_again() -> None:
@@ -194,7 +194,7 @@ def test_a_connection_that_the_broker_closed_between_questions_is_made_again() -
     with scripted_broker(closes_after_each_answer) as address:
         connections = ClusterConnections(_login(address), SystemClock())
         for _ in range(3):
-            assert connections.ask_any(Metadata()).cluster_id == "cid"
+            assert connections.send_to_any(Metadata()).cluster_id == "cid"
         connections.close()
     assert len(asked) == 1 + 3
 
@@ -203,7 +203,7 @@ def test_a_broker_that_is_not_there_is_named_with_those_that_are() -> None:
     with scripted_broker(_answers) as address:
         connections = ClusterConnections(_login(address), SystemClock())
         with pytest.raises(BrokersRefusedError, match="there is no broker 7: the cluster has none"):
-            connections.ask(7, Metadata())
+            connections.send(7, Metadata())
         connections.close()
 
 
@@ -238,7 +238,7 @@ def test_a_user_with_the_marks_of_the_protocol_is_escaped() -> None:
 def test_another_password_gives_another_proof_and_refuses_the_server() -> None:
     scram = _scram("pen")
     assert scram.final(SERVER_FIRST) != CLIENT_FINAL
-    with pytest.raises(BrokersLoginError, match="does not prove that it knows the password"):
+    with pytest.raises(BrokersLoginError, match="does not prove that it has the password"):
         scram.check(SERVER_FINAL)
 
 

@@ -39,8 +39,8 @@ from include.tiering.kafka.protocol.messages import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     Request,
-    framed,
-    parsed,
+    frame_request,
+    parse_response,
     refusal,
 )
 from include.tiering.kafka.protocol.partition_requests import (
@@ -188,15 +188,19 @@ def test_an_answer_is_read_as_what_it_says(request_: Request[Any], golden: str, 
 
 def test_a_frame_has_size_head_and_body() -> None:
     client = b"kafka-tiering-operations".hex()
-    assert framed(Metadata(every_topic=True), 5).hex() == f"00000027{'0003000c00000005'}0018{client}00{'00000000'}"
-    assert framed(SaslHandshake("PLAIN"), 6).hex() == f"00000029{'0011000100000006'}0018{client}{'0005504c41494e'}"
+    assert (
+        frame_request(Metadata(every_topic=True), 5).hex() == f"00000027{'0003000c00000005'}0018{client}00{'00000000'}"
+    )
+    assert (
+        frame_request(SaslHandshake("PLAIN"), 6).hex() == f"00000029{'0011000100000006'}0018{client}{'0005504c41494e'}"
+    )
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
     message = (6).to_bytes(4) + b"\0" + bytes.fromhex(ANSWERS[4][1])
-    assert parsed(ANSWERS[4][0], 6, message) == ANSWERS[4][2]
-    with pytest.raises(FormatError, match="answer to request 6, not 5"):
-        parsed(ANSWERS[4][0], 5, message)
+    assert parse_response(ANSWERS[4][0], 6, message) == ANSWERS[4][2]
+    with pytest.raises(FormatError, match="the response belongs to request 6, not 5"):
+        parse_response(ANSWERS[4][0], 5, message)
 
 
 def test_a_broker_that_does_not_know_the_version_says_so_in_another_form() -> None:

@@ -221,7 +221,7 @@ def test_one_behind_the_other_up_to_the_first_that_is_whole(compacted: Compacted
 
 
 def test_a_file_that_ends_inside_of_a_batch_is_damaged_and_not_compacted(compacted: CompactedLog) -> None:
-    path = compacted.partition.file(10, "compacted")
+    path = compacted.partition.file(10, "log")
     path.write_bytes(path.read_bytes()[:-1])
     assert compacted.found(10) == []
 

@@ -21,29 +21,25 @@ Standard output is one JSON object:
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
+from benchmarks.beside_kafka import compared_rates, measure_beside_kafka, parsed, rates, rounded
+from benchmarks.dump_log_segments import Dump
 from benchmarks.generated_segment import FileSource, status_bytes, write_segment
 from benchmarks.machine import machine_description
 from include.tiering.formats.log_batches import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.units import GIB, KIB, MIB
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
 _GOAL_GIB_PER_SECOND: Final = {16 * KIB: 1.5, KIB: 250 * MIB / GIB}
 _GOAL_MEMORY_MIB: Final = 64
 _GOAL_TIMES: Final = 8
-_MAX_DUMPS: Final = 2
-_WAYS: Final = ("batches", "records")
+_MODULE: Final = "benchmarks.bench_segment_check"
 
 
 def measure_here(path: Path) -> dict[str, Any]:
@@ -60,59 +56,18 @@ def measure_here(path: Path) -> dict[str, Any]:
     }
 
 
-def _measure_in_a_process(path: Path) -> dict[str, Any]:
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_segment_check", "--measure", str(path)],
-        cwd=_ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return {**measured, "process_seconds": time.perf_counter() - begun}
-
-
-def _check_rates(runs: Sequence[dict[str, Any]], size_gib: float) -> dict[str, Any]:
+def _rates(runs: Sequence[dict[str, Any]], size_gib: float) -> dict[str, Any]:
     return {
         "batches": runs[0]["batches"],
-        "check_gib_per_second": {
-            "best": _rounded(size_gib / min(run["seconds"] for run in runs)),
-            "median": _rounded(size_gib / statistics.median(run["seconds"] for run in runs)),
-        },
-        "check_gib_per_cpu_second": _rounded(size_gib / min(run["cpu_seconds"] for run in runs)),
-        "process_gib_per_second": _rounded(size_gib / min(run["process_seconds"] for run in runs)),
-        "memory_above_imports_mib": _rounded(max(run["memory_bytes"] for run in runs) / MIB),
+        **rates("check", runs, size_gib),
+        "memory_above_imports_mib": rounded(max(run["memory_bytes"] for run in runs) / MIB),
     }
-
-
-def _measure_side_by_side(path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Check and DumpLogSegments by turns, so that both see the same neighbours on the machine."""
-    checks, dumps, skipped = [], defaultdict(list), None if options.dump_log_segments else "not asked for"
-    for number in range(options.repeats):
-        checks.append(_measure_in_a_process(path))
-        if skipped is None and number < _MAX_DUMPS:
-            try:
-                for way in _WAYS:
-                    dumps[way].append(dump(path, libs(), records=way == "records"))
-            except ToolUnavailableError as error:
-                skipped = str(error)
-    size_gib = path.stat().st_size / GIB
-    result = _check_rates(checks, size_gib)
-    if skipped is not None:
-        return {**result, "dump_log_segments": {"skipped": skipped}}
-    compared = {way: _compared(result, runs, size_gib) for way, runs in dumps.items()}
-    return {**result, "dump_log_segments": {"version": KAFKA_VERSION, **compared}}
 
 
 def _compared(result: dict[str, Any], runs: Sequence[Dump], size_gib: float) -> dict[str, float]:
     if any(run.valid_batches != result["batches"] for run in runs):
         raise RuntimeError(f"DumpLogSegments counts {runs[0].valid_batches} batches, the check {result['batches']}")
-    rate = size_gib / min(run.seconds for run in runs)
-    return {
-        "gib_per_second": _rounded(rate),
-        "times": _rounded(result["check_gib_per_second"]["best"] / rate),
-        "times_with_start": _rounded(result["process_gib_per_second"] / rate),
-    }
+    return compared_rates("check", result, runs, size_gib)
 
 
 def _goals_met(batch_bytes: int, result: dict[str, Any]) -> bool:
@@ -130,29 +85,12 @@ def _run(batch_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
         write_segment(path, options.size_mib * MIB, batch_bytes)
         measure_here(path)
         print("checking", file=sys.stderr, flush=True)
-        result = _measure_side_by_side(path, options)
+        result = measure_beside_kafka(_MODULE, path, path, options, _rates, _compared)
     return {"batch_bytes": batch_bytes, **result, "goals_met": _goals_met(batch_bytes, result)}
 
 
-def _rounded(value: float) -> float:
-    return round(value, 3)
-
-
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size-mib", type=int, default=1024, help="size of each segment (default 1024)")
-    parser.add_argument("--repeats", type=int, default=5, help="fresh processes per figure (default 5)")
-    parser.add_argument("--directory", help="where to write the segments (default: the temporary directory)")
-    parser.add_argument(
-        "--dump-log-segments",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="compare with Kafka's tool; needs java, and mvn the first time (default: yes)",
-    )
-    parser.add_argument(
-        "--measure", type=Path, metavar="LOG", help="check this file once, here; used by the program itself"
-    )
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, measured="LOG")
     if options.measure is not None:
         print(json.dumps(measure_here(options.measure)))
         return 0

@@ -24,29 +24,25 @@ Standard output is one JSON object:
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.dump_log_segments import KAFKA_VERSION, Dump, ToolUnavailableError, dump, libs
+from benchmarks.beside_kafka import compared_rates, measure_beside_kafka, measure_in_a_process, parsed, rates, rounded
+from benchmarks.dump_log_segments import Dump
 from benchmarks.generated_segment import status_bytes
 from benchmarks.machine import machine_description
 from benchmarks.stored_segment import StoredLog, measure_deep, store_segment
-from include.tiering.units import GIB, KIB, MIB
+from include.tiering.units import KIB, MIB
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
 _BATCH_BYTES: Final = (16 * KIB, KIB)
 _MEMORY_SIZES_MIB: Final = (1, 64, 1024)
 _GOAL_MEMORY_MIB: Final = 64
 _GOAL_TIMES: Final = 5
-_MAX_DUMPS: Final = 2
-_WAYS: Final = ("batches", "records")
+_MODULE: Final = "benchmarks.bench_verify"
 
 
 def measure_here(directory: Path) -> dict[str, Any]:
@@ -66,57 +62,18 @@ def measure_here(directory: Path) -> dict[str, Any]:
     }
 
 
-def _measure_in_a_process(directory: Path) -> dict[str, Any]:
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_verify", "--measure", str(directory)],
-        cwd=_ROOT,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return {**measured, "process_seconds": time.perf_counter() - begun}
-
-
 def _rates(runs: Sequence[dict[str, Any]], size_gib: float) -> dict[str, Any]:
     return {
-        "verify_gib_per_second": {
-            "best": _rounded(size_gib / min(run["seconds"] for run in runs)),
-            "median": _rounded(size_gib / statistics.median(run["seconds"] for run in runs)),
-        },
-        "verify_gib_per_cpu_second": _rounded(size_gib / min(run["cpu_seconds"] for run in runs)),
-        "process_gib_per_second": _rounded(size_gib / min(run["process_seconds"] for run in runs)),
+        **rates("verify", runs, size_gib),
         "bytes_over_stored": max(run["bytes_over_stored"] for run in runs),
     }
 
 
-def _measure_side_by_side(stored: StoredLog, options: argparse.Namespace) -> dict[str, Any]:
-    """Verification and DumpLogSegments by turns, so that both see the same neighbours on the machine."""
-    verified, dumps, skipped = [], defaultdict(list), None if options.dump_log_segments else "not asked for"
-    for number in range(options.repeats):
-        verified.append(_measure_in_a_process(stored.directory))
-        if skipped is None and number < _MAX_DUMPS:
-            try:
-                for way in _WAYS:
-                    dumps[way].append(dump(stored.plain_log, libs(), records=way == "records"))
-            except ToolUnavailableError as error:
-                skipped = str(error)
-    size_gib = stored.plain_log.stat().st_size / GIB
-    result = _rates(verified, size_gib)
-    if skipped is not None:
-        return {**result, "dump_log_segments": {"skipped": skipped}}
-    compared = {way: _compared(result, runs, size_gib) for way, runs in dumps.items()}
-    return {**result, "dump_log_segments": {"version": KAFKA_VERSION, **compared}}
-
-
 def _compared(result: dict[str, Any], runs: Sequence[Dump], size_gib: float) -> dict[str, float]:
-    rate = size_gib / min(run.seconds for run in runs)
     rate_by_cpu = size_gib / min(run.cpu_seconds for run in runs)
     return {
-        "gib_per_second": _rounded(rate),
-        "times": _rounded(result["verify_gib_per_second"]["best"] / rate),
-        "times_with_start": _rounded(result["process_gib_per_second"] / rate),
-        "times_by_cpu_seconds": _rounded(result["verify_gib_per_cpu_second"] / rate_by_cpu),
+        **compared_rates("verify", result, runs, size_gib),
+        "times_by_cpu_seconds": rounded(result["verify_gib_per_cpu_second"] / rate_by_cpu),
     }
 
 
@@ -126,7 +83,7 @@ def _run(batch_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
         stored = store_segment(Path(directory), options.size_mib * MIB, batch_bytes)
         measure_here(stored.directory)
         print("verifying", file=sys.stderr, flush=True)
-        result = _measure_side_by_side(stored, options)
+        result = measure_beside_kafka(_MODULE, stored.directory, stored.plain_log, options, _rates, _compared)
     times = result["dump_log_segments"].get("records", {}).get("times", _GOAL_TIMES)
     return {"batch_bytes": batch_bytes, **result, "goals_met": times >= _GOAL_TIMES}
 
@@ -134,31 +91,12 @@ def _run(batch_bytes: int, options: argparse.Namespace) -> dict[str, Any]:
 def _memory_mib(size_mib: int, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="bench-verify-", dir=options.directory) as directory:
         stored = store_segment(Path(directory), size_mib * MIB, 16 * KIB)
-        peak_mib = _measure_in_a_process(stored.directory)["memory_bytes"] / MIB
-    return {"size_mib": size_mib, "above_imports_mib": _rounded(peak_mib), "goals_met": peak_mib < _GOAL_MEMORY_MIB}
-
-
-def _rounded(value: float) -> float:
-    return round(value, 3)
+        peak_mib = measure_in_a_process(_MODULE, stored.directory)["memory_bytes"] / MIB
+    return {"size_mib": size_mib, "above_imports_mib": rounded(peak_mib), "goals_met": peak_mib < _GOAL_MEMORY_MIB}
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--size-mib", type=int, default=1024, help="size of the segments whose rate counts (default 1024)"
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="fresh processes per figure (default 5)")
-    parser.add_argument("--directory", help="where to store the segments (default: the temporary directory)")
-    parser.add_argument(
-        "--dump-log-segments",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="compare with Kafka's tool; needs java, and mvn the first time (default: yes)",
-    )
-    parser.add_argument(
-        "--measure", type=Path, metavar="DIR", help="verify what is stored there once, here; used by the program itself"
-    )
-    options = parser.parse_args(arguments)
+    options = parsed(__doc__, arguments, measured="DIR")
     if options.measure is not None:
         print(json.dumps(measure_here(options.measure)))
         return 0

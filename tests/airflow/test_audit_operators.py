@@ -200,7 +200,7 @@ def test_an_approved_plan_is_removed(asked: Run, deployed: Deployment) -> None:
 def test_without_an_answer_nothing_is_removed(asked: Run) -> None:
     asked.up_to_the_question()
     asked.answer(None)
-    with pytest.raises(ApprovalRequiredError, match="nobody answered"):
+    with pytest.raises(ApprovalRequiredError, match="no answer came in time"):
         asked.of_plan(RemovalReleaseOperator)
     with pytest.raises(ApprovalMissingError):
         asked.outcome()

@@ -351,7 +351,7 @@ def _all_wait_and_go_on(said: Said, reason: str, mend: Mend, *, goes_on: Collect
         if dag_id in goes_on:
             assert isinstance(begun, dict)
             assert any(reason in line for line in begun["remarks"])
-            assert any(reason in line for line in said.lines("; this run goes on: "))
+            assert any(reason in line for line in said.lines("; this run continues: "))
             assert wait.missing == "nothing"
         else:
             assert isinstance(begun, ReadinessTrigger)

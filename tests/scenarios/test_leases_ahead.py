@@ -43,7 +43,7 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
     assert ready.exit_code == before["ready",] == 0
     checks = {check["name"]: check for check in json.loads(ready.stdout)["checks"]}
     assert checks["leases"]["message"] == (
-        f"{partition}: {words}; this run goes on: nothing waits for it, and the next batch that takes the partition"
+        f"{partition}: {words}; this run continues: no work waits for it, and the next batch that takes the partition"
         " ends it"
     )
     doctor = app("doctor", ORDERS, "--json")

@@ -116,7 +116,7 @@ def test_an_empty_segment_of_a_topic_that_was_compacted_waits_and_is_not_called_
     code, doctor = cluster.run("doctor", "orders")
     assert (code, [one["advice"] for one in doctor["partitions"]]) == (
         1,
-        ["if the archive may go on without them: ./tiering skip orders --partition 0 --reason TEXT"],
+        ["if the archive may continue without these offsets: ./tiering skip orders --partition 0 --reason TEXT"],
     )
 
 

@@ -41,7 +41,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
     archive.config.write_text(right.replace("metadata.sqlite", "restored.sqlite"))
     code, output = run(archive, "take-over-store")
     assert (code, "without a terminal it needs --approve" in output) == (1, True)
-    assert f"{copied - 1} adoptable: copied since, ./tiering adopt takes them in" in output
+    assert f"{copied - 1} adoptable: copied since, ./tiering adopt adds them to this database" in output
     with pytest.raises(ForeignStoreError):
         archive.copy()
 
@@ -98,7 +98,7 @@ def test_an_old_marker_in_an_empty_place_is_named_before_anything_is_taken_over(
     (tmp_path / "old").rename(tmp_path / "store")
     code, output = run(archive, "take-over-store")
     assert code == 1
-    assert "nothing that this database knows is there: is it the right place, and is its disk mounted?" in output
+    assert "no segment of this database is there: check that it is the right place and its disk is mounted" in output
 
 
 def test_a_store_that_was_moved_is_used_after_its_objects_were_looked_at(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_store_that_was_moved_is_used_after_its_objects_were_looked_at(tmp_pat
 
     code, output = run(archive, "relocate-store", "--approve")
     assert code == 1
-    assert f"{segments} of {segments} segments that were looked at are not in" in output
+    assert f"{segments} of {segments} checked segments are not in" in output
     shutil.copytree(tmp_path / "store", moved)
     lost = next(moved.rglob("*.indexes"))
     lost.rename(tmp_path / "lost")

@@ -206,7 +206,7 @@ def test_a_store_of_the_version_before_goes_on(tmp_path: Path) -> None:
     archive.set(retention_bytes=0)
     change_prefix(archive)
     said = refusals(lambda: migrate(archive))
-    assert "none of 1 segments that were looked at is in" in said[0]
+    assert "none of 1 checked segments is in" in said[0]
     # The schema is that of this version now, and nothing says where keys lie: nothing may say it but that command.
     said = refusals(
         archive.copy,
@@ -262,5 +262,5 @@ def test_ready_says_that_a_server_takes_no_notice_of_a_condition(
     monkeypatch.setattr(SegmentStorage, "replaces_conditionally", lambda self: False)
     with archive.open() as app:
         details = {check.name: check.message for check in app.operations.ready(topics=("orders",)).checks}
-        assert "this server takes no notice of If-Match on PUT" in details["storage"]
+        assert "this server ignores If-Match on PUT" in details["storage"]
         assert app.adapters.stores.generations.accepted().conditional is False

@@ -68,9 +68,9 @@ def test_what_only_a_person_can_end_is_not_waited_for(reason: HeldBack) -> None:
         (
             {1: Verdict.EXPIRED},
             420,
-            "it would end at 199: from offset 200 on nothing can be, .* has the verdict expired",
+            "would end at 199: nothing from offset 200 on can be published, .* has the verdict expired",
         ),
-        ({}, 299, "it would end at 420"),
+        ({}, 299, "would end at 420"),
     ],
 )
 def test_either_all_that_was_decided_is_published_and_no_more_or_nothing(

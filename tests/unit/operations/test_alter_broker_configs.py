@@ -135,6 +135,6 @@ def test_a_broker_that_goes_away_after_the_change_is_named_beside_those_that_too
     brokers.after_call = goes_away
     altered = alter_broker_configs(ALL_BROKERS, {COPY: "5"}, brokers=brokers, clock=ManualClock(), wait_seconds=0)
     assert [(one.broker_id, one.taken, one.error) for one in altered.changes] == [(1, False, str(gone)), (2, True, "")]
-    assert "not seen on all of them: broker 1: broker localhost:9094: connection refused" in broker_alteration_words(
+    assert "not all brokers show it: broker 1: broker localhost:9094: connection refused" in broker_alteration_words(
         altered
     )

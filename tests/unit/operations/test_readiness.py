@@ -79,7 +79,7 @@ def test_what_a_run_does_without_is_said_with_what_it_means() -> None:
     probes = {"disk": fails(SourceUnreadableError("/d", "gone"))}
     readiness = Readiness(run_checks(probes, does_without={"disk": "its bytes count as 0", "other": ""}))
     assert (readiness.ready, readiness.missing) == (True, ())
-    assert readiness.remarks == ("disk: /d: gone; this run goes on: its bytes count as 0",)
+    assert readiness.remarks == ("disk: /d: gone; this run continues: its bytes count as 0",)
 
 
 def test_nothing_is_remarked_of_what_is_there() -> None:
@@ -233,7 +233,7 @@ def test_a_topic_is_deleted_by_a_positive_answer_alone(known: Known, how: str) -
     seen = "seen 2026-01-01 00:00:00 UTC; " if deletions else ""
     assert (one.reason, one.detail) == (NotReady.DELETED, seen + "its archive stays")
     one = readiness_of(known, deletions=deletions, expire_after_days=7)["orders-0"]
-    assert one.detail == seen + "its archive stays for 7 days, then it goes with an approval"
+    assert one.detail == seen + "its archive stays for 7 days, then it is deleted after an approval"
 
 
 def test_a_topic_that_is_there_is_not_deleted_whatever_was_recorded(known: Known) -> None:

@@ -21,7 +21,7 @@ from plugins.tiering_airflow.metadata_sync import (
 )
 from plugins.tiering_airflow.shared import REMOTE_LOG
 from tests.doubles.airflow_home import TaskInstance
-from tests.doubles.observed_cluster import ObservedCluster
+from tests.doubles.tiny_deployment import ObservedCluster
 
 pytestmark = pytest.mark.airflow
 

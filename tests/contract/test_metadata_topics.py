@@ -12,7 +12,7 @@ from include.tiering.kafka.metadata_topic.contract import MetadataTopic, Metadat
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.memory_metadata_topic import FileMetadataTopic, MemoryMetadataTopic
-from tests.doubles.observed_cluster import PARTITIONS, MockCluster
+from tests.doubles.tiny_deployment import PARTITIONS, MockCluster
 
 _names = (f"metadata-{number}" for number in itertools.count())
 

@@ -1,19 +1,42 @@
 """A deployment in this process: the stores of one cluster over one database, and batches as a job runs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
 
 from include.tiering.app.adapters import Stores
 from include.tiering.clock import Clock, SystemClock
+from include.tiering.copying.check_ahead import CheckAhead
+from include.tiering.copying.copy_batch import BatchLimits, BatchResult, CopyBatch
+from include.tiering.copying.copy_segment import CopiedSegment, CopyStep, SegmentCopier
+from include.tiering.copying.plan import CopyPlan, record_divergences
+from include.tiering.copying.plan_copy import plan_copy
+from include.tiering.copying.plan_replacements import record_losses
 from include.tiering.database.transactions import NowMs, database_now_ms
+from include.tiering.errors import MetadataUnavailableError
+from include.tiering.kafka.cluster.cluster_metadata import UnknownClusterMetadata
+from include.tiering.kafka.log_dirs.contract import ReplicaId
 from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
-from include.tiering.model.segments import TopicIdPartition
+from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartition
+from include.tiering.quotas.contract import ByteLimiter, UnlimitedBytes
+from include.tiering.quotas.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotas
+from include.tiering.remote_storage.contract import RemoteStorage
+from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.batch import BatchHeartbeat, BatchLoop, CancellationToken, StopConditions
-from include.tiering.runs.contract import BatchProgress
+from include.tiering.runs.contract import BatchProgress, SegmentOutcome
 from include.tiering.runs.store import SqlWorkStore
+from include.tiering.segments.failed_copies import by_partition
+from include.tiering.segments.stored_copies import WholeCopy
+from include.tiering.segments.topics import register_owners
+from tests.doubles.databases import AdjustableNow, migrated_database
+from tests.doubles.memory_source import MemorySource
+from tests.doubles.quotas import SameLimiter
 from tests.doubles.segments import CLUSTER_ID
+
+# A deployment in this process: the stores of one cluster over one database, and batches as a job runs them.
 
 LEASE_MS = 600_000
 
@@ -67,3 +90,95 @@ class Deployment(Stores):
             self.work, cancellation, self.clock, batch_id=batch_id, pool=pool, max_seconds=max_seconds
         )
         return BatchLoop(self.work, cancellation, heartbeat, stop, self.clock)
+
+
+# A deployment that copies in this process: a source in memory, a real file store, a real SQLite database.
+
+
+class World(Deployment):
+    """One deployment that copies. Its clock of leases stands still: however long a step takes, leases last."""
+
+    def __init__(
+        self, engine: Engine, directory: Path, *, clock: Clock | None = None, now_ms: NowMs | None = None
+    ) -> None:
+        super().__init__(engine, clock=clock, now_ms=now_ms or AdjustableNow())
+        self.store = directory / "remote"
+        self.store.mkdir()
+        self.source = MemorySource()
+        self.storage: RemoteStorage = open_storage(self.store.as_uri())
+        self.limiter: ByteLimiter = UnlimitedBytes()
+        self.claim: Callable[[], object] = lambda: None
+        self.topic_quotas: TopicQuotas = NO_TOPIC_QUOTAS
+        self.copied: list[CopiedSegment] = []
+        self.seed = 0
+
+    def plan(self, run_id: str = "run") -> None:
+        self.work.save_plan(run_id, self.planned(run_id).partitions)
+
+    def planned(self, run_id: str = "run") -> CopyPlan:
+        report, failed = self.source.scan(), by_partition(self.failed_copies.all())
+        register_owners(report, self.registry)
+        known: dict[str, Any] = {
+            "metadata": self.metadata,
+            "registry": self.registry,
+            "cluster_metadata": UnknownClusterMetadata(),
+        }
+        is_whole = WholeCopy(self.storage, SameLimiter(self.limiter)).is_there
+        plan = plan_copy(run_id, report, now_ms=0, failed=failed, is_whole=is_whole, **known)
+        record_divergences(plan, self.metadata)
+        record_losses(report, plan, failed, self.failed_copies)
+        return plan
+
+    def batch(
+        self, run_id: str = "run", batch_id: str = "run/0", *, checks_ahead: bool = True, **limits: Any
+    ) -> BatchResult:
+        made = BatchLimits(**{"max_seconds": 600.0, "lease_ms": LEASE_MS, **limits})
+        loop = self.loop(run_id, batch_id, pool=made.pool, lease_ms=made.lease_ms)
+        copier = SegmentCopier(
+            self.source, self.storage, self.metadata, self.registry, self.clock, self._random_bytes, self._reached
+        )
+        return CopyBatch(
+            copier,
+            self.work,
+            SameLimiter(self.limiter),
+            loop.cancellation,
+            loop.heartbeat,
+            self.clock,
+            run_id=run_id,
+            batch_id=batch_id,
+            limits=made,
+            on_copied=self.copied.append,
+            topic_quotas=self.topic_quotas,
+            ahead=CheckAhead(self.source, self.clock) if checks_ahead else None,
+            claim=self.claim,
+        ).run()
+
+    def offsets(self, replica_id: ReplicaId) -> list[tuple[int, int]]:
+        rows = self.metadata.list_segments(replica_id.topic_id_partition)
+        return [(row.metadata.start_offset, row.metadata.end_offset) for row in rows if row.metadata.is_finished]
+
+    def states(self, replica_id: ReplicaId) -> list[RemoteLogSegmentState]:
+        return [row.metadata.state for row in self.metadata.list_segments(replica_id.topic_id_partition)]
+
+    def objects(self) -> int:
+        return sum(1 for _ in self.storage.list_objects())
+
+    def outcomes(self, run_id: str = "run") -> list[tuple[int, SegmentOutcome]]:
+        return [(item.segment.base_offset, item.outcome) for item in self.work.items(run_id)]
+
+    def _reached(self, step: CopyStep, partition: object, base_offset: int) -> None:
+        self.reached((step, base_offset))
+
+    def _random_bytes(self, size: int) -> bytes:
+        self.seed += 1
+        return self.seed.to_bytes(4, "big") * (size // 4)
+
+
+@contextmanager
+def copy_world(directory: Path) -> Iterator[World]:
+    with migrated_database(directory) as engine:
+        yield World(engine, directory)
+
+
+def lose_the_answer() -> None:
+    raise MetadataUnavailableError("the connection was lost after the commit")

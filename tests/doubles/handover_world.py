@@ -51,7 +51,7 @@ from include.tiering.runs.sql_approval import SqlPlanQuestions
 from include.tiering.segments.contract import QualityResult, Verification
 from include.tiering.segments.stored_copies import WholeCopy
 from include.tiering.settings import TieringSettings
-from tests.doubles.copy_world import World, copy_world
+from tests.doubles.deployment import World, copy_world
 from tests.doubles.fake_app import put
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.memory_metadata_topic import MemoryMetadataTopic

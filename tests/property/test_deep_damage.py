@@ -235,5 +235,5 @@ def test_an_index_of_absurd_size_is_not_held(victim: Victim) -> None:
         )
     finally:
         path.write_bytes(victim.whole["indexes"])
-    assert measure.offset_index_strays is None
+    assert measure.offset_index_wrong_entries is None
     assert measure.log_wrong_crcs == 0

@@ -21,7 +21,7 @@ from include.tiering.quotas.fetch_admission import FetchAdmission
 from include.tiering.reading.fetch import PartitionFetch, RecordReader
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
-from tests.doubles.copy_world import World, copy_world
+from tests.doubles.deployment import World, copy_world
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.quotas import NoQuotas

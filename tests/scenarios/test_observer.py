@@ -18,9 +18,9 @@ from include.tiering.model.ownership import TopicOwner
 from include.tiering.operations.readiness import NotReady
 from include.tiering.segments.ingestion_contract import MetadataTopicIdentity
 from tests.doubles.kafkas_remote_store import ABANDONED
-from tests.doubles.observed_cluster import ObservedCluster
 from tests.doubles.segments import DELETE_FINISHED, DELETE_STARTED, FINISHED, partition_of, planned, update_of
 from tests.doubles.tiered_topic import replayed_caches
+from tests.doubles.tiny_deployment import ObservedCluster
 
 pytestmark = pytest.mark.integration
 

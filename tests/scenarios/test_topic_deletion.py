@@ -160,5 +160,5 @@ def test_without_anybody_to_ask_whether_it_is_still_gone_it_stays(archive) -> No
     archive.lose_log_dirs()
     run, _ = archive.expire()
     assert run.items == []
-    assert {one.detail for one in run.waiting} == {"no metadata of the cluster can be asked whether that still holds"}
+    assert {one.detail for one in run.waiting} == {"the cluster's metadata cannot be read, so the deletion is not confirmed"}
     assert archive.left() == EVERYTHING

@@ -20,8 +20,7 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage
 from include.tiering.runs.contract import SegmentOutcome
 from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.stored_copies import WholeCopy
-from tests.doubles.copy_world import World, copy_world
-from tests.doubles.deployment import Crash, crash
+from tests.doubles.deployment import Crash, World, copy_world, crash
 from tests.doubles.quotas import SameLimiter
 from tests.doubles.storage_decorators import StorageDecorator
 

@@ -16,8 +16,7 @@ from include.tiering.remote_storage.layouts.aiven_form import AivenForm
 from include.tiering.remote_storage.layouts.key_ring import KeyRing
 from include.tiering.remote_storage.location import open_storage
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.copy_world import World, copy_world, lose_the_answer
-from tests.doubles.deployment import Crash, crash
+from tests.doubles.deployment import Crash, World, copy_world, crash, lose_the_answer
 from tests.doubles.key_pairs import key_files
 from tests.doubles.present import present
 from tests.doubles.storage_decorators import Lies, LyingStorage

@@ -16,8 +16,7 @@ from include.tiering.model.segments import RemoteLogSegmentState, Uuid
 from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.runs.batch import BatchEnd
 from include.tiering.runs.contract import SegmentOutcome
-from tests.doubles.copy_world import World, copy_world, lose_the_answer
-from tests.doubles.deployment import Crash, crash
+from tests.doubles.deployment import Crash, World, copy_world, crash, lose_the_answer
 from tests.doubles.storage_decorators import Lies, LyingStorage, RecordingStorage
 
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED

@@ -19,7 +19,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from include.tiering.verification.suites import PARTITION_RULES
 from include.tiering.verification.verify_partitions import verify_partitions
-from tests.doubles.copy_world import World, copy_world
+from tests.doubles.deployment import World, copy_world
 from tests.doubles.plain_evaluator import PlainEvaluator
 from tests.doubles.segments import delete
 

@@ -347,7 +347,7 @@ def test_verify_names_what_is_not_served_with_its_offsets_and_what_becomes_of_it
     assert presented.ok
     (table,) = presented.tables()
     assert [(row[1], row[3].split(";")[0]) for row in table.rows] == [
-        ("100..199", "the next run copies it anew, if the source has it as it was"),
+        ("100..199", "the next run copies it again, if the source still has the same segment"),
         ("100..199", "lost: the source's log starts at 500"),
         ("100..199", "given up by decision"),
     ]

@@ -115,7 +115,7 @@ class TestInAll:
     def test_what_goes_below_the_floor_of_each_topic_has_a_limit_of_its_own(self) -> None:
         assert total_excesses(topics(10), IN_ALL) == {}
         ((sentence, topic_ids),) = total_excesses(topics(11), IN_ALL).items()
-        assert sentence.startswith("11 topics lose more than 20.0% of themselves within 24 hours, each at most 100 B")
+        assert sentence.startswith("11 topics lose more than 20.0% of their bytes within 24 hours, each at most 100 B")
         assert "in all 1.1 KiB (t00, t01, t02, t03, t04 and 6 more)" in sentence
         assert len(topic_ids) == 11
 

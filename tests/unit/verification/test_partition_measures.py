@@ -112,7 +112,7 @@ def test_falling_epochs_are_named() -> None:
     measure = measure_partition(PARTITION, [segment(1, 0, 99, 5), segment(2, 100, 199, 3), segment(3, 200, 299, 5)])
     (finding,) = findings(measure)
     assert (finding.rule, finding.start_offset) == ("Q404", 100)
-    assert "2 below leader epoch 5" in finding.message
+    assert "2 epochs below leader epoch 5" in finding.message
 
 
 def test_the_ends_of_the_log() -> None:

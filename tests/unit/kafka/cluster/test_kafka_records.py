@@ -12,8 +12,8 @@ from include.tiering.kafka.cluster import kafka_records
 from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 from include.tiering.model.segments import SeenRecord
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.observed_cluster import MockCluster
 from tests.doubles.segments import partition_of
+from tests.doubles.tiny_deployment import MockCluster
 
 PARTITION = partition_of("orders", 2)
 

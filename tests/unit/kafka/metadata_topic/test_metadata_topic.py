@@ -58,7 +58,7 @@ def _segment(**fields: Any) -> RemoteLogSegmentMetadata:
     return replace(segment_row().metadata, state=_STARTED, broker_id=424_242, **fields)
 
 
-def _meant(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState = _STARTED) -> ExpectedRecord:
+def _expected(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState = _STARTED) -> ExpectedRecord:
     return ExpectedRecord(segment, state, metadata_partition_of(segment.topic_id_partition, 50), 50)
 
 
@@ -89,13 +89,13 @@ def _record(segment: RemoteLogSegmentMetadata, state: RemoteLogSegmentState) -> 
 )
 def test_what_the_codec_writes_is_sound(state: RemoteLogSegmentState, fields: dict[str, Any]) -> None:
     segment = _segment(**fields)
-    require_valid_record(encode(_record(segment, state)), _meant(segment, state))
+    require_valid_record(encode(_record(segment, state)), _expected(segment, state))
 
 
 def test_a_topic_name_may_be_long() -> None:
     partition = TopicIdPartition(Uuid(bytes(range(16))), 3, "x" * 249)
     segment = _segment(remote_log_segment_id=RemoteLogSegmentId(partition, Uuid(bytes(range(16, 32)))))
-    require_valid_record(encode(segment_record(segment)), _meant(segment))
+    require_valid_record(encode(segment_record(segment)), _expected(segment))
 
 
 def test_what_a_real_broker_wrote_is_sound_in_the_partition_where_it_was() -> None:
@@ -115,7 +115,7 @@ def test_what_a_real_broker_wrote_is_sound_in_the_partition_where_it_was() -> No
 def test_epochs_that_begin_within_a_segment_are_those_above_a_log_start() -> None:
     """Brokers write them so: records below were deleted, with their epochs, and the segment is copied whole."""
     segment = replace(_segment(), segment_leader_epochs=LeaderEpochs.of([(0, 101), (3, 120)]))
-    require_valid_record(encode(segment_record(segment)), _meant(segment))
+    require_valid_record(encode(segment_record(segment)), _expected(segment))
 
 
 @pytest.mark.parametrize(
@@ -129,17 +129,17 @@ def test_epochs_that_begin_within_a_segment_are_those_above_a_log_start() -> Non
         ({"epochs": (EpochEntry(0, 100), EpochEntry(3, 200))}, "lead outside 100..199"),
         ({"epochs": (EpochEntry(-1, 100), EpochEntry(3, 120))}, "lead outside 100..199"),
         ({"epochs": (EpochEntry(3, 100), EpochEntry(0, 120))}, "do not ascend"),
-        ({"epochs": (EpochEntry(0, 100), EpochEntry(2, 120))}, "epochs is not what is meant"),
+        ({"epochs": (EpochEntry(0, 100), EpochEntry(2, 120))}, "epochs is not the expected value"),
         ({"size_bytes": 0}, "a size of 0 bytes"),
         ({"size_bytes": -1}, "a size of -1 bytes"),
-        ({"size_bytes": 4097}, "size_bytes is not what is meant"),
-        ({"end_offset": 200}, "end_offset is not what is meant"),
-        ({"start_offset": 99}, "start_offset is not what is meant"),
-        ({"broker_id": 1}, "broker_id is not what is meant"),
-        ({"max_timestamp_ms": 0}, "max_timestamp_ms is not what is meant"),
-        ({"event_timestamp_ms": 0}, "event_timestamp_ms is not what is meant"),
-        ({"txn_index_empty": True}, "txn_index_empty is not what is meant"),
-        ({"custom_metadata": b""}, "custom_metadata is not what is meant"),
+        ({"size_bytes": 4097}, "size_bytes is not the expected value"),
+        ({"end_offset": 200}, "end_offset is not the expected value"),
+        ({"start_offset": 99}, "start_offset is not the expected value"),
+        ({"broker_id": 1}, "broker_id is not the expected value"),
+        ({"max_timestamp_ms": 0}, "max_timestamp_ms is not the expected value"),
+        ({"event_timestamp_ms": 0}, "event_timestamp_ms is not the expected value"),
+        ({"txn_index_empty": True}, "txn_index_empty is not the expected value"),
+        ({"custom_metadata": b""}, "custom_metadata is not the expected value"),
         ({"tags": (TaggedField(1, b"\x00\x00\x00\x07"),)}, "it ends in 01010400000007"),
         ({"epochs": (EpochEntry(0, 100, (TaggedField(1, b""),)),)}, r"a tagged field before byte"),
     ],
@@ -147,7 +147,7 @@ def test_epochs_that_begin_within_a_segment_are_those_above_a_log_start() -> Non
 def test_a_segment_that_says_anything_else_is_refused(fields: dict[str, Any], says: str) -> None:
     segment = _segment()
     with pytest.raises(PublicationRefusedError, match=says):
-        require_valid_record(encode(replace(segment_record(segment), **fields)), _meant(segment))
+        require_valid_record(encode(replace(segment_record(segment), **fields)), _expected(segment))
 
 
 def test_offsets_and_epochs_that_no_codec_of_ours_writes_are_refused() -> None:
@@ -155,22 +155,22 @@ def test_offsets_and_epochs_that_no_codec_of_ours_writes_are_refused() -> None:
     value = encode(segment_record(segment))
     backwards = value.replace((100).to_bytes(8, "big"), (300).to_bytes(8, "big"), 1)
     with pytest.raises(PublicationRefusedError, match=r"offsets 300\.\.199 are no range"):
-        require_valid_record(backwards, _meant(segment))
+        require_valid_record(backwards, _expected(segment))
     entries = b"\x03" + b"".join(
         epoch.to_bytes(4, "big") + start.to_bytes(8, "big") + b"\x00" for epoch, start in segment.segment_leader_epochs
     )
     assert entries in value
     with pytest.raises(PublicationRefusedError, match="it has no leader epoch"):
-        require_valid_record(value.replace(entries, b"\x01"), _meant(segment))
+        require_valid_record(value.replace(entries, b"\x01"), _expected(segment))
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"state": _STARTED}, "an update cannot begin a segment"),
-        ({"state": RemoteLogSegmentState.DELETE_SEGMENT_STARTED}, "state is not what is meant"),
-        ({"broker_id": 7}, "broker_id is not what is meant"),
-        ({"custom_metadata": b"x"}, "custom_metadata is not what is meant"),
+        ({"state": RemoteLogSegmentState.DELETE_SEGMENT_STARTED}, "state is not the expected value"),
+        ({"broker_id": 7}, "broker_id is not the expected value"),
+        ({"custom_metadata": b"x"}, "custom_metadata is not the expected value"),
         ({"tags": (TaggedField(0, b"\x01"),)}, "it ends in 01000101"),
     ],
 )
@@ -179,7 +179,7 @@ def test_an_update_that_says_anything_else_is_refused(fields: dict[str, Any], sa
     record = _record(segment, _FINISHED)
     assert isinstance(record, SegmentUpdateRecord)
     with pytest.raises(PublicationRefusedError, match=says):
-        require_valid_record(encode(replace(record, **fields)), _meant(segment, _FINISHED))
+        require_valid_record(encode(replace(record, **fields)), _expected(segment, _FINISHED))
 
 
 def test_another_partition_attempt_or_kind_of_record_is_refused() -> None:
@@ -188,20 +188,20 @@ def test_another_partition_attempt_or_kind_of_record_is_refused() -> None:
     neighbour = replace(
         segment, remote_log_segment_id=RemoteLogSegmentId(replace(partition, partition=1), Uuid(b"0" * 16))
     )
-    with pytest.raises(PublicationRefusedError, match="partition is not what is meant"):
-        require_valid_record(encode(segment_record(neighbour)), _meant(segment))
-    with pytest.raises(PublicationRefusedError, match="key is not what is meant"):
-        require_valid_record(encode(_record(segment, _FINISHED)), _meant(segment))
+    with pytest.raises(PublicationRefusedError, match="partition is not the expected value"):
+        require_valid_record(encode(segment_record(neighbour)), _expected(segment))
+    with pytest.raises(PublicationRefusedError, match="key is not the expected value"):
+        require_valid_record(encode(_record(segment, _FINISHED)), _expected(segment))
     deletion = PartitionDeleteRecord(
         segment_record(segment).segment_id.partition, 1, 1, RemotePartitionDeleteState.DELETE_PARTITION_MARKED
     )
     with pytest.raises(PublicationRefusedError, match="is no record of a segment"):
-        require_valid_record(encode(deletion), _meant(segment))
+        require_valid_record(encode(deletion), _expected(segment))
 
 
 def test_the_partition_where_no_broker_looks_is_refused() -> None:
     segment = _segment()
-    meant = _meant(segment)
+    meant = _expected(segment)
     elsewhere = replace(meant, metadata_partition=(meant.metadata_partition + 1) % 50)
     with pytest.raises(PublicationRefusedError, match=f"in partition {meant.metadata_partition}, not"):
         require_valid_record(encode(segment_record(segment)), elsewhere)
@@ -213,7 +213,7 @@ def test_no_damaged_value_passes_unless_it_says_the_same() -> None:
         value = encode(_record(segment, state))
         for damaged in mutated_values([value], 2_000, seed=7):
             try:
-                require_valid_record(damaged, _meant(segment, state))
+                require_valid_record(damaged, _expected(segment, state))
             except PublicationRefusedError:
                 continue
             assert decode(damaged) == decode(value)
@@ -224,7 +224,7 @@ def test_what_ends_too_early_is_refused() -> None:
     value = encode(segment_record(segment))
     for cut in range(len(value)):
         with pytest.raises(PublicationRefusedError, match=r"too early|ends in nothing"):
-            require_valid_record(value[:cut], _meant(segment))
+            require_valid_record(value[:cut], _expected(segment))
 
 
 # What an error of librdkafka means: to be tried again, refused for good, or offsets that are not there.

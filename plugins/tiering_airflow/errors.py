@@ -23,7 +23,7 @@ class PlanWithdrawnError(TieringError):
 
 
 class ApprovalMissingError(TieringError):
-    """A run waited for an approval and nobody answered in time. Nothing was deleted."""
+    """A run waited for an approval and no answer came in time. Nothing was deleted."""
 
 
 class DeletionFailedError(TieringError):

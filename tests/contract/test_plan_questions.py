@@ -56,7 +56,7 @@ def test_what_nobody_has_seen_may_be_replaced_and_what_was_shown_stays(questions
     assert found is not None
     assert (found.body, found.shown_at_ms is None) == (PLAN["body"], False)
     for other in ({"plan_hash": "def"}, {"subject": "run-2"}):
-        with pytest.raises(StateConflictError, match="another DAG run has to ask"):
+        with pytest.raises(StateConflictError, match="trigger another DAG run to ask"):
             questions.put(DAG_RUN, **{**PLAN, **other})
     assert questions.find(DAG_RUN) == found
 

@@ -343,7 +343,7 @@ class DeleteBatch:
         with self._loop.setting_aside(
             partition,
             lambda error: self._give_up(lease, left, error),
-            but=(ClockDisagreesError, DatabaseSetBackError),
+            reraise=(ClockDisagreesError, DatabaseSetBackError),
         ):
             if not self._deleter.is_ours(lease, planned.deletions):
                 return

@@ -1,18 +1,18 @@
-"""The approval of a plan: what a person is asked, what was answered, and whether the answer releases the plan.
+"""The approval of a plan: the question for a person, the answer, and whether the answer releases the plan.
 
-The task that plans stores what is to be asked; the task that asks reads it here and shows it; what Airflow hands it as
-the answer is stored here before anything else. So neither the question nor the answer goes through a place that more
-people may write than the tasks themselves.
+The planning task stores the question; the approval task reads it here and shows it, and stores the answer that Airflow
+returns before it does anything else. So neither question nor answer passes through a place that people other than the
+tasks can write to.
 
 | step | what a crash after it leaves |
 |---|---|
-| put | a question that nobody has seen; nothing may go |
-| show | a question without an answer; the asking task begins again and shows the same one |
-| answer | the answer; the task that releases checks it, as often as it is started |
+| put | a question that was not shown; nothing may be deleted |
+| show | a question without an answer; the approval task starts again and shows the same question |
+| answer | the answer; the release task checks it each time it is started |
 
-Airflow takes an answer from those it asked and from nobody else. Who may approve is asked a second time when the plan
-is released (`approval_author`), since that may have changed since; and the times of question and answer have to make
-sense, since they are what people read later. `approval_question` is the text about a plan that deletes segments.
+Airflow accepts an answer only from the users that it assigned. `approval_author` checks again who may approve when the
+plan is released, because the list may have changed since, and checks the times of question and answer for consistency,
+because people read them later. `approval_question` writes the text about a plan that deletes segments.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from include.tiering.units import format_bytes, format_utc
 
 
 class Answer(StrEnum):
-    """What was chosen; REJECTED too where nobody answered in time."""
+    """The choice of a person; also REJECTED if no answer came in time."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -41,7 +41,9 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """`user_id` is None where nobody answered in time; `answered_at_ms` is by Airflow's clock, `recorded_at_ms` by the
+    """An answer as it was stored.
+
+    `user_id` is None if no answer came in time; `answered_at_ms` is by Airflow's clock, `recorded_at_ms` by the
     database's.
     """
 
@@ -53,9 +55,9 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """One question of one DAG run, about the plan of `subject`: a planned run, or a handover.
+    """The question of one DAG run about the plan of `subject`: a planned run, or a handover.
 
-    `shown_at_ms` is None as long as no task has put it before a person.
+    `shown_at_ms` is None as long as no task has shown it to a person.
     """
 
     asked_in: str
@@ -71,46 +73,49 @@ class PlanQuestions(Protocol):
     """The questions of one cluster, one for each DAG run. All may raise MetadataUnavailableError."""
 
     def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
-        """Store what is to be asked. A question that was shown stays as it is.
+        """Store a question. A question that was shown already stays as it is.
 
         Raises:
-            StateConflictError: this DAG run has shown another plan. Airflow keeps the text of a task's first question,
-                so another plan needs another DAG run.
+            StateConflictError: this DAG run has shown a question about another plan. Airflow keeps the text of a task's
+                first question, so another plan needs another DAG run.
         """
         ...
 
     def show(self, asked_in: str) -> PlanQuestion:
-        """The question, from now on without an answer: an earlier one counts no more.
+        """Mark the question as shown, remove an earlier answer, and return the question.
 
         Raises:
-            StateConflictError: nothing was put.
+            StateConflictError: no question is stored.
         """
         ...
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        """Store what Airflow says was answered.
+        """Store the answer that Airflow reports.
 
         Raises:
             StateConflictError: the question was not shown.
         """
         ...
 
-    def find(self, asked_in: str) -> PlanQuestion | None: ...
+    def find(self, asked_in: str) -> PlanQuestion | None:
+        """Return the question of a DAG run, None if none is stored."""
+        ...
 
     def last_approved_ms(self) -> int:
-        """When the text of the newest question that was approved was stored; 0 if none was."""
+        """Return when the newest approved question was stored, in UTC milliseconds; 0 if none was approved."""
         ...
 
 
 _TEXT_TAKES_MS: Final = 60_000
-"""Between the reading of the limits and the storing of a question: a line is rather shown twice than never."""
+"""Most time between reading the limits and storing a question: a loosened limit is rather listed twice than never."""
 
 
 class QuestionService:
     """Stores answers to questions about plans of any kind.
 
     Args:
-        claim: lets no copy of the database from before a rejection go on with the store; returns why it could not.
+        claim: claims the store, so that a copy of the database from before a rejection can no longer use it; returns
+            why that failed, None if it did not.
     """
 
     def __init__(
@@ -127,8 +132,9 @@ class QuestionService:
         self._claim = claim
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
-        """Store what was answered. Behind a rejection the store is claimed, as far as that can be done: a copy of the
-        database from before has the same plan, and the question still open.
+        """Store the answer. After a rejection, try to claim the store.
+
+        A copy of the database from before the rejection holds the same plan, with its question still open.
 
         Raises:
             StateConflictError: the question was not shown.
@@ -139,7 +145,7 @@ class QuestionService:
         return answered
 
     def loosened_since_approval(self) -> Sequence[Loosening]:
-        """Deletion limits that were loosened since a person approved a question that could name them; oldest first."""
+        """Return the deletion limits loosened since the last approved question that could list them; oldest first."""
         since_ms = self._questions.last_approved_ms() - _TEXT_TAKES_MS
         return loosenings(self._configs.history(ALL_BROKERS), self._settings, since_ms=since_ms)
 
@@ -150,19 +156,19 @@ CLOCKS_MAY_DIFFER_MS: Final = 5 * 60 * 1000
 def approval_author(
     found: PlanQuestion | None, *, asked_in: str, subject: str, plan_hash: str | None, approvers: Collection[str]
 ) -> str:
-    """Who approved exactly this plan, and in which DAG run, in words for the event log.
+    """Return who approved exactly this plan, and in which DAG run, as text for the event log.
 
-    Without `approvers` everybody counts whom Airflow let answer.
+    If `approvers` is empty, every user whom Airflow let answer may approve.
 
     Raises:
-        ApprovalRequiredError: nobody was asked, nobody answered, or the answer was no.
-        AnswerRefusedError: the answer is about another plan, of a person who may not approve now, or of no possible
-            time.
+        ApprovalRequiredError: no question was shown, no answer came, or the plan was rejected.
+        AnswerRefusedError: the answer is about another plan, by a person who may not approve now, or its time is
+            impossible.
     """
     if found is None or found.shown_at_ms is None or found.given is None:
         raise ApprovalRequiredError(
-            f"plan {plan_hash} of {subject} needs an approval and Airflow has handed none to the task that asks, "
-            f"whatever the states of {printable(asked_in)} say: nothing was deleted. Trigger another DAG run"
+            f"plan {plan_hash} of {subject} needs an approval and Airflow has handed none to the approval task, "
+            f"whatever the task states of {printable(asked_in)} are: nothing was deleted. Trigger another DAG run"
         )
     given = found.given
     if (found.subject, found.plan_hash) != (subject, plan_hash):
@@ -171,14 +177,14 @@ def approval_author(
             f"of {subject}: nothing was deleted. Trigger another DAG run"
         )
     if given.user_id is None:
-        raise ApprovalRequiredError(f"nobody answered whether plan {plan_hash} of {subject} may go")
+        raise ApprovalRequiredError(f"no answer came in time to the question about plan {plan_hash} of {subject}")
     if given.answer is not Answer.APPROVED:
         raise ApprovalRequiredError(f"{given.user_id} rejected plan {plan_hash} of {subject}")
     if approvers and given.user_id not in approvers:
         raise AnswerRefusedError(
             f"plan {plan_hash} of {subject} was approved by {given.user_id}, who is not among those who may approve "
             f"now ({', '.join(approvers)}; [tiering] expiration_approvers): nothing was deleted. Trigger another DAG "
-            "run, it asks them"
+            "run, which asks them"
         )
     answered = format_utc(given.answered_at_ms)
     if given.answered_at_ms > given.recorded_at_ms + CLOCKS_MAY_DIFFER_MS:
@@ -214,8 +220,13 @@ def approval_question(
     shared_names: Collection[str] = (),
     loosened: Sequence[Loosening] = (),
 ) -> ApprovalQuestion:
-    """Names the plan by its hash; topics that lose the largest share come first, at most 50 of them. Topics of
-    `shared_names` are named with their id. `loosened`: limits that let more go than before, oldest first.
+    """Write the question about a plan that deletes segments; it identifies the plan by its hash.
+
+    Args:
+        limit_report: why the plan needs an approval; the topics that lose the largest share come first, at most 50.
+        expirations: the plan.
+        shared_names: names that more than one topic has; their topics are shown with their id.
+        loosened: limits that allow more deletions than before, oldest first.
     """
     names = TopicNames((planned.topic_id_partition for planned in expirations), shared=shared_names)
     reasons = _reasons(expirations)
@@ -233,27 +244,27 @@ def approval_question(
         *_topic_table(actions[:_MOST_TOPICS], reasons, names),
         *_left_out(len(actions), "topic"),
         "",
-        "The share is what is planned and what was deleted within 24 hours, of what there would be without either.",
+        "The share is planned and deleted bytes of 24 hours, divided by what would be stored without either.",
         "**Approve** deletes exactly this plan. **Reject**, or no answer in time, deletes nothing.",
-        "A retention that was cut by mistake: reject, then mend it (`./tiering configs --entity-type topics`).",
+        "If a retention was shortened by mistake: reject, then correct it (`./tiering configs --entity-type topics`).",
     ]
     return ApprovalQuestion(f"Delete {what}? Plan {limit_report.plan_hash[:_SHORT_HASH]}", "\n".join(lines))
 
 
 def loosened_lines(loosened: Sequence[Loosening]) -> Iterator[str]:
-    """Which limits were loosened, by whom and when; nothing if none was."""
+    """List which limits were loosened, by whom and when; yield no line if none was."""
     if not loosened:
         return
     yield "**Limits of deletions were loosened since the last approval:**"
     yield ""
     if len(loosened) > _MOST_LOOSENED:
         yield f"* {count(len(loosened) - _MOST_LOOSENED, 'earlier change')}: `./tiering configs --describe --history`"
-    yield from (f"* {one}" for one in loosened[-_MOST_LOOSENED:])
+    yield from (f"* {loosening}" for loosening in loosened[-_MOST_LOOSENED:])
     yield ""
 
 
 def _reasons(expirations: Sequence[PlannedExpiration]) -> dict[Uuid, Counter[str]]:
-    """Segments by reason, by topic."""
+    """Count segments by topic and reason."""
     found: dict[Uuid, Counter[str]] = {}
     for planned in expirations:
         counted = found.setdefault(planned.topic_id_partition.topic_id, Counter())

@@ -1,13 +1,11 @@
-"""What every batch of a run has beside its own work: the loop that it runs in, a cancellation token, stop conditions, a
-heartbeat.
+"""The batch loop that copying, expiration and orphan removal run on: claims, cancellation, stop conditions, heartbeat.
 
-- The `BatchLoop` pulls partitions: it takes one under a lease, has it worked on in groups, and gives it back.
-- The `CancellationToken` stands before every grant of the quota and says whether this worker may still send. Another
-thread
-  writes its state, so that a pause, a lost lease or a dead parent stops the sending within one heartbeat.
-- `StopConditions` says whether the batch goes on: its time, its place in its pool, its token.
-- The `BatchHeartbeat` is that other thread: it keeps the lease, reports the progress, and watches for a pause and for
-  the parent's death.
+- The `BatchLoop` claims a partition under a lease, has its work done in groups, and gives the lease back.
+- The `CancellationToken` says, before every grant of a quota, whether this worker may still send. The heartbeat thread
+  sets its state, so that a pause, a lost lease or a dead parent process stops the sending within one heartbeat.
+- `StopConditions` end the batch when its time is over, its pool has become too small, or its token was cancelled.
+- The `BatchHeartbeat` thread renews the lease, reports the progress, and polls for pauses and for the death of the
+  parent process.
 """
 
 import os
@@ -35,10 +33,10 @@ _log: Final = get_logger(__name__)
 
 
 class CancellationToken:
-    """Says whether work may go on; may be cancelled for good, or paused for a while.
+    """Says whether work may continue; can be cancelled for good, or paused for a while.
 
-    A pause is waited out for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
-    that the attempt is given up and begun anew on resume.
+    `check` waits in a pause for at most `pause_hold_seconds`, about as long as a store keeps an idle connection; after
+    that the attempt is given up, and another attempt begins on resume.
     """
 
     def __init__(self, clock: Clock, *, pause_hold_seconds: float = PAUSE_HOLD_SECONDS) -> None:
@@ -51,11 +49,11 @@ class CancellationToken:
         self._lease_valid_until: float | None = None
 
     def check(self) -> None:
-        """Wait out a short pause, then say whether work may go on.
+        """Wait until a short pause is over, then return if work may continue.
 
         Raises:
-            SendingStoppedError: stopped, or paused for longer than the hold.
-            LeaseLostError: the lease ran out by this host's monotonic clock, or was taken.
+            SendingStoppedError: the token was cancelled, or the pause lasts longer than `pause_hold_seconds`.
+            LeaseLostError: the lease ran out by this host's monotonic clock, or was taken over.
         """
         with self._changed:
             if self._paused:
@@ -73,7 +71,7 @@ class CancellationToken:
 
     @property
     def pauses(self) -> int:
-        """How many pauses have begun: who sees another number than before has slept through one."""
+        """How many pauses have begun: a changed number shows a caller that a pause began in between."""
         return self._pauses
 
     @property
@@ -92,7 +90,7 @@ class CancellationToken:
             self._changed.notify_all()
 
     def lease_valid_until(self, monotonic_seconds: float | None) -> None:
-        """Monotonic second from which on the lease must be taken for lost; None while no lease is held."""
+        """Set the monotonic second from which on the lease counts as lost; None while no lease is held."""
         with self._changed:
             self._lease_valid_until = monotonic_seconds
 
@@ -108,7 +106,7 @@ class BatchEnd(StrEnum):
 
 
 class StopConditions:
-    """Of one batch, whose time begins now. `pool` is the Airflow pool whose slot it holds, None outside of Airflow."""
+    """When one batch ends. Its time begins now. `pool` is the Airflow pool of its slot, None outside Airflow."""
 
     def __init__(
         self,
@@ -128,7 +126,7 @@ class StopConditions:
         self._deadline = clock.monotonic() + max_seconds
 
     def reason_to_end(self) -> BatchEnd | None:
-        """To be asked before anything new is begun; None: go on."""
+        """Return why the batch must end, None if it may begin more work; call it before each new piece of work."""
         if self._cancellation.stop_reason is not None:
             return BatchEnd.STOPPED
         if self._clock.monotonic() >= self._deadline:
@@ -138,7 +136,7 @@ class StopConditions:
         return None
 
     def _is_surplus(self) -> bool:
-        """Youngest batches first leave a pool that became too small."""
+        """If the pool became too small, the batches that began last leave first."""
         slots = self._work.pool_size(self._pool) if self._pool is not None else None
         if self._pool is None or slots is None or slots < 0:
             return False
@@ -146,10 +144,10 @@ class StopConditions:
 
 
 class BatchHeartbeat:
-    """Runs while the batch does; cancels the token when the batch may not go on.
+    """Runs as long as the batch; cancels the token when the batch may not continue.
 
-    A database that is away is survived until the lease has run out by this host's clock: the token then refuses to
-    send, because another worker may hold the partition.
+    While the database is unreachable the batch continues until the lease has run out by this host's clock: the token
+    then refuses to send, because another worker may hold the partition.
     """
 
     def __init__(
@@ -192,7 +190,7 @@ class BatchHeartbeat:
         self._ignoring_outage(self._report)
 
     def claim(self, take: Callable[[], AnyLease | None]) -> AnyLease | None:
-        """Take a lease; its local validity counts from before the request, so it never outlives the database's."""
+        """Take a lease; its local validity counts from before the request, so it never ends after the database's."""
         with self._lock:
             before = self._clock.monotonic()
             taken = take()
@@ -202,37 +200,39 @@ class BatchHeartbeat:
             return taken
 
     def release(self) -> None:
-        """Give the lease back; a lease that was lost, or a database that is away, leaves it to expire."""
+        """Give the lease back; if it was lost or the database is unreachable, it is left to expire."""
         with self._lock:
             lease, self._lease = self._lease, None
             self._cancellation.lease_valid_until(None)
             if lease is not None:
                 self._ignoring_outage(lambda: self._work.release(lease))
 
-    def lost(self, lease: PartitionLease) -> None:
-        """Say that a lease turned out to be lost. If this very batch holds it now, its task was started again while
-        this process only seemed dead: it stops, or the two would take the lease from each other for ever.
+    def on_lease_lost(self, lease: PartitionLease) -> None:
+        """Cancel the batch if another process of the same batch holds the lease that this process has lost.
+
+        The task was started again while this process only seemed dead. Unless this process stops, the two take the
+        lease from each other endlessly.
         """
         fence, mine = lease.fence, (lease.run_id, lease.batch_id)
 
-        def give_way() -> None:
+        def stop_if_restarted() -> None:
             holder = self._work.holder(fence.topic_id_partition, fence.role)
             if holder is not None and (holder.run_id, holder.batch_id) == mine and holder.token != fence.token:
                 self._cancellation.stop("this batch was started again, and another process runs it")
 
-        self._ignoring_outage(give_way)
+        self._ignoring_outage(stop_if_restarted)
 
     def add_planned(self, size_bytes: int) -> None:
         with self._lock:
             self._planned_bytes += size_bytes
 
     def add_done(self, size_bytes: int) -> None:
-        """Count bytes of which nothing is sent."""
+        """Count bytes that are done without being sent."""
         self._done_bytes += size_bytes
 
     @contextmanager
     def counting(self, segment_bytes: int) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of one segment as they are sent; a copy that fails takes its bytes back."""
+        """Count the bytes of one segment as they are sent; they are subtracted again if the copy fails."""
         before = self._done_bytes
 
         def on_sent(size_bytes: int) -> None:
@@ -246,7 +246,7 @@ class BatchHeartbeat:
         self._done_bytes = before + segment_bytes
 
     def beat(self) -> None:
-        """One round: parent, pause, lease, progress."""
+        """Check the parent process and the pause, renew the lease, report the progress."""
         if not self._parent_alive():
             self._cancellation.stop("the process that started this batch is gone")
         with self._lock:
@@ -256,15 +256,15 @@ class BatchHeartbeat:
             self._ignoring_outage(self._report)
 
     def _run(self) -> None:
-        """Whatever breaks the heartbeat stops the sending: without it no pause and no lost lease would be seen."""
+        """An error that ends the heartbeat cancels the token: pauses and lost leases would go unnoticed."""
         try:
             while not self._wake.wait(BEAT_SECONDS):
                 self.beat()
         except TieringError as error:
-            _log.error("heartbeat of batch %s broke: %s: %s", self._identity.batch_id, type(error).__name__, error)
+            _log.error("heartbeat of batch %s failed: %s: %s", self._identity.batch_id, type(error).__name__, error)
         finally:
             if not self._wake.is_set():
-                self._cancellation.stop("the heartbeat broke: pause and lease cannot be seen any more")
+                self._cancellation.stop("the heartbeat failed: pauses and a lost lease would go unnoticed")
 
     def _watch_pause(self) -> None:
         paused = self._work.paused_topics()
@@ -321,7 +321,7 @@ class BatchHeartbeat:
 
 
 class BatchLoop:
-    """Of one batch. It does not claim partitions again that were `set_aside`, nor now those that are `throttled`."""
+    """The loop of one batch. It never claims `set_aside` partitions again, and skips those that are `throttled` now."""
 
     def __init__(
         self,
@@ -349,13 +349,14 @@ class BatchLoop:
         has_work: Callable[[], bool],
         is_withdrawn: Callable[[], bool] = lambda: False,
     ) -> BatchEnd:
-        """Pull partitions until there is a reason to end.
+        """Claim partitions and work on them until there is a reason to end.
 
         Args:
-            claim: takes a lease of a partition that is not `excluded`; None if there is none to take now.
-            work_on: does what is planned of it. A lease that is lost, or a cancelled token, ends that, not the batch.
-            has_work: whether anything of the run is left, claimed or not.
-            is_withdrawn: whether the run was withdrawn; asked when nothing is left to claim.
+            claim: takes a lease of a partition that is not `excluded`; None if none is claimable now.
+            work_on: does the planned work of the partition. A lost lease, or a cancelled token, ends this call, not the
+                batch.
+            has_work: whether planned work of the run is left, claimed or not.
+            is_withdrawn: whether the run was withdrawn; called when nothing is left to claim.
         """
         while (ended := self._stop_conditions.reason_to_end()) is None:
             lease = self.heartbeat.claim(lambda: claim(self.excluded()))
@@ -367,7 +368,7 @@ class BatchLoop:
                 work_on(lease)
             except (LeaseLostError, SendingStoppedError) as error:
                 for_partition(_log, lease.fence.topic_id_partition).warning("%s", error)
-                self.heartbeat.lost(lease)
+                self.heartbeat.on_lease_lost(lease)
             finally:
                 self.heartbeat.release()
         return ended
@@ -376,8 +377,8 @@ class BatchLoop:
         """Work on the leased partition group by group, until there is a reason to end; wait while paused.
 
         Args:
-            do_next: does the next group and says whether there is another one.
-            may_go_on: asked before each group, and again after each wait in a pause.
+            do_next: does the next group and returns whether there is another.
+            may_go_on: called before each group, and again after each wait in a pause.
         """
         while self._stop_conditions.reason_to_end() is None and may_go_on():
             if self.cancellation.paused:
@@ -391,16 +392,16 @@ class BatchLoop:
         partition: TopicIdPartition,
         give_up: Callable[[TieringError], None],
         *,
-        but: tuple[type[TieringError], ...] = (),
+        reraise: tuple[type[TieringError], ...] = (),
     ) -> Iterator[None]:
-        """Set the partition aside if its work fails inside, and let `give_up` record why.
+        """Set the partition aside if the block fails, and let `give_up` record why.
 
-        What is about the lease or the token is raised, and so are the errors of `but`, which are about the whole batch.
+        Errors of the lease or the token are raised, and so are those of `reraise`, which concern the whole batch.
         """
         try:
             yield
         except TieringError as error:
-            if isinstance(error, (LeaseLostError, SendingStoppedError, *but)):
+            if isinstance(error, (LeaseLostError, SendingStoppedError, *reraise)):
                 raise
             self.set_aside.add(partition)
             give_up(error)
@@ -410,7 +411,7 @@ class BatchLoop:
         return self.set_aside | self._throttled()
 
     def _wait_for_work(self, has_work: Callable[[], bool]) -> bool:
-        """True if paused or throttled topics still hold work of this run, after a short wait."""
+        """Wait for a short time and return True if paused or throttled topics still hold work of this run."""
         is_held = bool(self._work.paused_topics() or self._throttled())
         if not is_held or not has_work():
             return False
@@ -428,7 +429,7 @@ def cancellation_and_heartbeat(
     lease_ms: int,
     parent_alive: Callable[[], bool],
 ) -> tuple[CancellationToken, BatchHeartbeat]:
-    """Of one batch that this process is about to run."""
+    """Make the token and the heartbeat of a batch that this process is about to run."""
     cancellation = CancellationToken(clock)
     identity = BatchProgress(run_id, batch_id, pool, socket.gethostname(), os.getpid(), "", 0, 0, 0.0, False)
     heartbeat = BatchHeartbeat(
@@ -438,7 +439,7 @@ def cancellation_and_heartbeat(
 
 
 def deletion_limits(settings: TieringSettings) -> DeletionLimits:
-    """What goes without a person, whatever it is that deletes."""
+    """Return the limits up to which any run may delete without an approval."""
     limits = settings.expiration
     return DeletionLimits(limits.max_share, limits.min_bytes, limits.total_max_bytes, limits.max_whole_topics)
 
@@ -453,7 +454,7 @@ def deletion_loop(
     pool: str | None,
     parent_alive: Callable[[], bool],
 ) -> BatchLoop:
-    """Of a batch that deletes, whatever it is that it deletes."""
+    """Make the loop of a batch that deletes segments or orphan objects."""
     cancellation, heartbeat = cancellation_and_heartbeat(
         work, clock, run_id, batch_id, pool=pool, lease_ms=settings.copier.lease_ms, parent_alive=parent_alive
     )

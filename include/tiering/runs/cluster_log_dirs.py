@@ -1,4 +1,4 @@
-"""The log directories that the settings name, as those of one cluster."""
+"""Scans of the log directories in the settings, after a check that they belong to the database's cluster."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -15,7 +15,7 @@ from include.tiering.settings import TieringSettings
 
 @dataclass(frozen=True, slots=True)
 class KnownLogDir:
-    """One entry of `log_dirs`. `directory_id` is None if the directory cannot be believed; `error` says why."""
+    """One entry of `log_dirs`. `directory_id` is None if the directory cannot be identified; `error` says why."""
 
     broker_id: int
     path: str
@@ -24,14 +24,18 @@ class KnownLogDir:
 
 
 def configured_log_dirs(settings: TieringSettings) -> list[LogDirLocation]:
-    """Raises SettingError if none is set."""
+    """Return the entries of `log_dirs`.
+
+    Raises:
+        SettingError: `log_dirs` is empty.
+    """
     if not settings.log_dirs:
         raise SettingError("log_dirs is empty: name the brokers' log directories ({broker_id, path})")
     return [LogDirLocation(log_dir.broker_id, log_dir.path) for log_dir in settings.log_dirs]
 
 
 class ClusterLogDirs:
-    """Scans log directories, and makes sure that they and the brokers are of the cluster that the database serves."""
+    """Scans log directories, and checks that they and the brokers belong to the cluster that the database serves."""
 
     def __init__(
         self,
@@ -51,11 +55,11 @@ class ClusterLogDirs:
         return bool(self._settings.log_dirs)
 
     def scan(self, topics: Collection[str]) -> ScanReport:
-        """Replicas of topics that match the patterns.
+        """Scan the replicas of topics that match the patterns.
 
         Raises:
-            SettingError: they are of another cluster than the database.
-            ForeignClusterError: the brokers are.
+            SettingError: the log dirs belong to another cluster than the database.
+            ForeignClusterError: the brokers do.
         """
         self.require_cluster()
         cluster_id, report = self._cluster_id(), self._source().scan(topics=topics)
@@ -66,7 +70,7 @@ class ClusterLogDirs:
         return report
 
     def scan_all(self, *, topics: Collection[str] | None = None, deep: bool = False) -> ScanReport:
-        """What the log directories hold, of whatever cluster they are. Needs no database.
+        """Scan the log directories of any cluster. Needs no database.
 
         Args:
             topics: patterns; None for every topic.
@@ -75,12 +79,12 @@ class ClusterLogDirs:
         return self._source().scan(topics=topics, deep=deep)
 
     def require_cluster(self) -> None:
-        """Without bootstrap servers nobody is asked.
+        """Check that the brokers belong to the database's cluster; without bootstrap servers nothing is checked.
 
         Raises:
             MetadataUnavailableError: the database serves no cluster.
-            ForeignClusterError: the brokers are of another cluster than the database.
-            BrokersError: they do not answer.
+            ForeignClusterError: the brokers belong to another cluster than the database.
+            BrokersError: the brokers do not answer.
         """
         expected = self._cluster_id()
         if self._brokers is not None and (found := self._brokers().cluster_id()) != expected:
@@ -90,20 +94,20 @@ class ClusterLogDirs:
             )
 
     def placements(self) -> dict[tuple[int, str], Placement]:
-        """Placement by broker id and directory id, of the log dirs that name one and can be identified here."""
+        """Return placements by broker id and directory id, of log dirs that have one and can be identified here."""
         placements = {}
         for log_dir in self._settings.log_dirs:
             placement = Placement(log_dir.queue, log_dir.spark_resource)
             if placement == ANYWHERE:
                 continue
-            # One that is unreadable, or not what the settings say, is an error of the scan: nothing of it is planned.
+            # The scan reports a log dir that is unreadable, or not what the settings say; nothing of it is planned.
             with suppress(SourceError, ClusterMetadataError):
                 identity = identify(LogDirLocation(log_dir.broker_id, log_dir.path))
                 placements[identity.broker_id, identity.directory_id] = placement
         return placements
 
     def known(self) -> list[KnownLogDir]:
-        """Every log dir of the settings with its directory id, or with the reason why it cannot be identified."""
+        """Return every log dir of the settings with its directory id, or why it cannot be identified."""
         known = []
         for log_dir in self._settings.log_dirs:
             found = KnownLogDir(log_dir.broker_id, str(log_dir.path), None)
@@ -116,12 +120,12 @@ class ClusterLogDirs:
         return known
 
     def log_ends(self, topics: Collection[str]) -> Mapping[TopicIdPartition, int]:
-        """Log end offsets (exclusive) of the leaders' replicas. What cannot be read has none."""
+        """Return log end offsets (exclusive) of the leaders' replicas; partitions that cannot be read are absent."""
         replicas = self._source().scan(topics=topics).replicas
         return {replica.topic_id_partition: replica.log_end_offset for replica in replicas if replica.chosen}
 
     def first_cluster_id(self) -> str | None:
-        """By the first of the log dirs that can be read; None if there is none any more."""
+        """Return the cluster id in the first log dir that can be read; None if none can."""
         for log_dir in configured_log_dirs(self._settings) if self._settings.log_dirs else ():
             with suppress(SourceError, ClusterMetadataError):
                 return identify(log_dir).cluster_id

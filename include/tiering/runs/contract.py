@@ -1,12 +1,12 @@
-"""Who does what now: runs, planned segments, leases with fencing tokens, progress, the pause switch.
+"""Contract of runs: planned segments, leases with fencing tokens, progress, the pause switch.
 
-A run is one plan. Batches of that run pull partitions: `claim` gives a lease on the most urgent partition with work
-left, `release` gives it back, `waits_longer` says whether that would be fair. A lease is time-limited by the
-database's clock and fenced: each claim of a partition in one role gets a higher token than the one before, and a
-change made with an older token fails. Runs that delete are in `deletion_run`.
+A run is one plan. Batches of that run pull partitions: `claim` takes a lease on the most urgent partition with work
+left, `release` gives the lease back, `waits_longer` says whether another partition has waited longer. The database's
+clock limits the time of a lease, and a fencing token protects it: each claim of a partition in one role gets a higher
+token than the claim before, and a change made with an older token fails. Runs that delete are in `deletion_run`.
 
-A lease that ends further ahead than it may last holds nothing up. But the clock that dated it was wrong, and may have
-dated more: `require_no_lease_ahead` says so.
+A lease that ends further in the future than the longest lease lasts is ignored and blocks no claim. It shows that the
+clock that dated it was wrong, and that clock may have dated other rows: `require_no_lease_ahead` reports it.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ ALL_TOPICS: Final = "*"
 class PlannedSegment:
     """One rolled segment to copy. Offsets are inclusive.
 
-    `supersedes` is the failed segment of the same offsets whose place the copy is to take, None for a first copy.
+    `supersedes` is the failed segment of the same offsets that the copy replaces, None for a first copy.
     """
 
     base_offset: int
@@ -41,7 +41,7 @@ class PlannedSegment:
 class Placement:
     """Where a replica's files can be read: by an Airflow worker of `queue`, by Spark executors with `spark_resource`.
 
-    None = anywhere.
+    None stands for any worker, or any executor.
     """
 
     queue: str | None = None
@@ -62,11 +62,15 @@ class PlannedPartition:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
 
 class ClaimOrder(StrEnum):
-    """Which of the partitions with work a claim takes. One has waited since its last claim; one without, for ever."""
+    """Which of the partitions with work a claim takes.
+
+    A partition has waited since its last claim; a partition that was never claimed has waited longest.
+    """
 
     URGENCY = "the most urgent; among equals the one that has waited longest"
     LONGEST_WAIT = "the one that has waited longest; among equals the most urgent"
@@ -81,7 +85,7 @@ class Lease(PartitionLease):
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Who works on a partition now, since when and until when at most, by the database's clock."""
+    """The batch that holds a lease, when it claimed it and when the lease ends, by the database's clock."""
 
     run_id: str
     batch_id: str
@@ -92,9 +96,10 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseAhead:
-    """What stands where a lease would, and is none: it ends further ahead than it may last, because a clock was ahead
-    when it was taken or renewed. Nothing waits for it; the next claim takes its place. A topic that nobody registered
-    has its id for a name.
+    """A lease row that counts as no lease, because it ends further in the future than a lease may last.
+
+    A clock was ahead when it was taken or renewed. No claim waits for it, and the next claim replaces it. The name of a
+    topic that is not registered is its id.
     """
 
     topic_id_partition: TopicIdPartition
@@ -107,7 +112,7 @@ AnyLease = TypeVar("AnyLease", bound=PartitionLease)
 
 @dataclass(frozen=True, slots=True)
 class LiveLease:
-    """A partition that a batch works on now. A topic that nobody registered has its id for a name."""
+    """A partition that a batch works on now. The name of a topic that is not registered is its id."""
 
     topic_id_partition: TopicIdPartition
     role: LeaseRole
@@ -115,7 +120,7 @@ class LiveLease:
 
 
 class SegmentOutcome(StrEnum):
-    """What became of one planned segment."""
+    """The outcome of one planned segment."""
 
     PLANNED = "planned"
     COPIED = "copied"
@@ -125,9 +130,10 @@ class SegmentOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A planned segment with its outcome. `error` is the class name of a TieringError, `path`/`position` where.
+    """A planned segment with its outcome.
 
-    A PLANNED one may have an error too: what it was last left for.
+    `error` is the class name of a TieringError, `path` and `position` say where it occurred. A segment that is still
+    PLANNED may have an error too: the last reason why a batch left it.
     """
 
     topic_id_partition: TopicIdPartition
@@ -142,10 +148,10 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """Bytes of the segments a batch has worked on; written once a second. `pool` is None outside of Airflow.
+    """Bytes of the segments that a batch has worked on; written once a second. `pool` is None outside of Airflow.
 
     Batch ids are unique in the cluster, not only in their run. `started_at_ms` and `updated_at_ms` are the database's
-    times of the first and of this report: the store sets them, what a sender puts there is ignored.
+    times of the first report and of this one: the store sets them and ignores the caller's values.
     """
 
     run_id: str
@@ -166,7 +172,11 @@ class WorkStore(Protocol):
     """Runs and leases of one cluster."""
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
-        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
+        """Store the plan of a run. Idempotent for the same plan.
+
+        Raises:
+            StateConflictError: the run has another plan already.
+        """
         ...
 
     def claim(
@@ -181,109 +191,119 @@ class WorkStore(Protocol):
     ) -> Lease | None:
         """Lease the first partition of the run, by `order`, with planned segments left and no live lease of any run.
 
-        A live lease of the same batch id is taken over by the same batch (its process died and was started again; if
-        it lives, the one that loses its lease like this has to end, see `BatchHeartbeat.lost`).
-        Paused topics and `exclude` are passed over; with a `placement`, so are partitions of any other, `ANYWHERE`
-        included. None if nothing is left to claim now.
+        A batch takes over a live lease of its own batch id: its process died and was started again. If the earlier
+        process still lives, it loses the lease and has to end, see `BatchHeartbeat.on_lease_lost`.
+
+        Args:
+            run_id: the run whose plan is claimed from.
+            batch_id: the batch that gets the lease.
+            lease_ms: how long the lease lasts unless it is renewed.
+            exclude: partitions to pass over; paused topics are passed over in any case.
+            placement: claim only partitions of exactly this placement; None for all placements.
+            order: which partition comes first.
+
+        Returns:
+            The lease; None if nothing is left to claim now.
         """
         ...
 
     def waits_longer(
         self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
     ) -> bool:
-        """Whether the batch could `claim` another partition that was claimed last, if ever, before this lease was.
+        """Return whether the batch could claim another partition that has waited since before this lease was claimed.
 
         False for a lease that was lost.
         """
         ...
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
-        """Prolong, whatever its role; an expired lease too, as long as nobody claimed the partition since.
+        """Prolong a lease of any role, also an expired one as long as no other batch has claimed the partition since.
 
         Raises:
-            LeaseLostError: it was taken over or given back.
+            LeaseLostError: the lease was taken over or given back.
         """
         ...
 
     def release(self, lease: PartitionLease) -> None:
-        """Give it back, whatever its role; harmless if it was lost."""
+        """Give back a lease of any role. Idempotent; does nothing if the lease was lost."""
         ...
 
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
-        """Who holds a live lease of this partition in this role."""
+        """Return the holder of the live lease of this partition in this role, None if there is none."""
         ...
 
     def leases_ahead(self) -> Sequence[LeaseAhead]:
-        """Those of all partitions, by topic, partition and role."""
+        """Return the ignored leases of all partitions, by topic, partition and role."""
         ...
 
     def live_leases(self) -> Sequence[LiveLease]:
-        """Those of all partitions, by topic, partition and role."""
+        """Return the live leases of all partitions, by topic, partition and role."""
         ...
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
-        """Segments of the leased partition that are still PLANNED, ascending."""
+        """Return the segments of the leased partition that are still PLANNED, by ascending offset."""
         ...
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        """Outcome of one planned segment, any but PLANNED. A FAILED one stops the partition in this run.
+        """Store the outcome of one planned segment, any but PLANNED. Idempotent for the same outcome.
 
-        Repeating the same outcome is harmless.
+        A FAILED segment stops the partition in this run: no batch claims it again.
 
         Raises:
-            LeaseLostError
-            StateConflictError: the plan has no such segment, or it has another outcome already.
+            LeaseLostError: another batch holds the partition, or the lease was given back.
+            StateConflictError: the plan has no such segment, or the segment has another outcome already.
         """
         ...
 
     def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
-        """Say why the segments of this partition that are still PLANNED were left, until they have an outcome.
+        """Store why the PLANNED segments of this partition were left, until they have an outcome.
 
-        It needs no lease, as it changes nothing that anybody decides by.
+        No lease is needed: reports show this text, and no decision depends on it.
         """
         ...
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
-        """All planned segments of a run with their outcome, by topic, partition, offset."""
+        """Return all planned segments of a run with their outcomes, by topic, partition and offset."""
         ...
 
     def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
-        """Whether a planned segment is left in a partition that has not stopped, in all placements or exactly one."""
+        """Return whether a segment is PLANNED in a partition that has not stopped, in all placements or in one."""
         ...
 
     def report_progress(self, progress: BatchProgress) -> None:
-        """Replace what this batch reported before; until it says `finished` it holds a slot of its pool."""
+        """Replace the earlier report of this batch; it holds a slot of its pool until a report says `finished`."""
         ...
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
-        """The last report of each batch of a run, in the order in which the batches began."""
+        """Return the last report of each batch of a run, in the order in which the batches began."""
         ...
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Stop all sending, or that of one topic (by name)."""
+        """Pause all sending, or that of one topic (by name). Idempotent."""
         ...
 
     def resume(self, topic: str | None, *, author: str) -> None:
-        """Lift the pause of all, or of one topic. Each pause is lifted for itself."""
+        """Lift the pause of all sending, or of one topic; the other pauses stay. Idempotent."""
         ...
 
     def paused_topics(self) -> frozenset[str]:
-        """Names of paused topics; `ALL_TOPICS` among them if everything is."""
+        """Return the names of paused topics, and `ALL_TOPICS` if all sending is paused."""
         ...
 
     def pool_size(self, pool: str) -> int | None:
-        """Slots of an Airflow pool as they were seen last (`pools.contract.PoolMirror`); None if nobody has."""
+        """Return the slots of an Airflow pool as they were last stored; None if they never were."""
         ...
 
     def live_batches(self, pool: str) -> Sequence[str]:
-        """Ids of batches that hold a slot of this pool now, in the order in which they began.
+        """Return the ids of batches that hold a slot of this pool now, in the order in which they began.
 
-        Holds a slot: the last report is at most `LIVE_BATCH_MS` old by the database's clock and not `finished`.
+        A batch holds a slot while its last report is at most `LIVE_BATCH_MS` old by the database's clock and not
+        `finished`.
         """
         ...
 
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
-        """Append to the event log: decisions and outcomes, never payloads or secrets."""
+        """Append a decision or an outcome to the event log, never payloads or secrets."""
         ...
 
 
@@ -291,18 +311,23 @@ MOST_NAMED: Final = 5
 
 
 def describe_lease_ahead(lease: LeaseAhead) -> str:
-    """Without the partition."""
+    """Describe a lease that is ignored, without naming its partition."""
     holder = lease.holder
     return (
         f"the lease to {lease.role} of batch {holder.batch_id} of run {holder.run_id} ends at"
-        f" {format_utc(holder.expires_at_ms)}, further ahead than it may last: a clock was ahead, and it is ignored"
+        f" {format_utc(holder.expires_at_ms)}, further ahead than it may last: a clock was ahead, and the lease is"
+        " ignored"
     )
 
 
 def require_no_lease_ahead(leases: Sequence[LeaseAhead]) -> str:
-    """Raises LeaseAheadError that names the first `MOST_NAMED`, and how many more."""
+    """Check that no lease is ahead, and return that as a sentence.
+
+    Raises:
+        LeaseAheadError: names the first `MOST_NAMED` leases and the number of the others.
+    """
     if not leases:
-        return "none ends further ahead than it may last"
+        return "no lease ends further ahead than it may last"
     named = [f"{lease.topic_id_partition}: {describe_lease_ahead(lease)}" for lease in leases[:MOST_NAMED]]
     more = len(leases) - len(named)
     raise LeaseAheadError("; ".join([*named, f"and {more} more"] if more else named))

@@ -1,11 +1,11 @@
-"""Whether the database's clock can be believed, before anything is deleted by what it says.
+"""The check of the database's clock before anything is deleted by age.
 
-Retention, and the age of an object that nobody knows, are decided by the database's clock. One that is years ahead
-makes everything old. It is compared with what other clocks say now: this worker's, and the store's answer. And it must
-not lie before what it dated itself. What cannot be compared is no obstacle: on one host all of them are the same clock,
-and there the deletion limit is what asks. While a batch runs, the database's clock must go on as this process counts
-the time. What is decided by age takes its time from `ClockGuard.now_ms`, not from the database once more: a clock may
-jump right behind the look at it.
+Retention, and the age of an orphan object, are decided by the database's clock. A clock that is years ahead makes
+everything old. So it is compared with this worker's clock and with the time in the store's answer, and it must not lie
+before an event that it dated itself. A clock that cannot be read is left out of the comparison: on a single host all of
+them are the same clock, and there the deletion limit protects. While a batch runs, the database's clock must advance as
+fast as this process's monotonic clock. Decisions by age use `ClockGuard.now_ms` instead of reading the database's time
+again, because that clock may jump right after the check.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from include.tiering.runs.deletion_run import DeletionStore
 from include.tiering.units import format_utc
 
 _ROUNDING_MS: Final = 1_000
-"""A store says whole seconds, and two servers of one database need not agree on the millisecond."""
+"""A store's time has whole seconds, and two servers of one database need not agree on the millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What a clock said; `whose` as a person knows it."""
+    """The time that a clock showed; `whose` is how a message names the clock."""
 
     whose: str
     now_ms: int
@@ -31,7 +31,7 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class ClockBounds:
-    """How far clocks may be apart. Events up to `ignored_until_ms` are known to have been dated by a wrong clock."""
+    """How far clocks may be apart. Events up to `ignored_until_ms` (inclusive) were dated by a wrong clock."""
 
     max_difference_ms: int
     ignored_until_ms: int = 0
@@ -40,11 +40,11 @@ class ClockBounds:
 def require_consistent_clock(
     database_ms: int, others: Sequence[ClockReading], newest_event_ms: int | None, bounds: ClockBounds
 ) -> None:
-    """Return if nothing contradicts the database's clock.
+    """Compare the database's clock with other clocks and with the newest event; return if nothing contradicts it.
 
     Raises:
         ClockBehindError: it lies before the newest event, by no more than clocks may be apart (retriable).
-        ClockDisagreesError: it is far from another clock, or lies far before the newest event.
+        ClockDisagreesError: it differs too much from another clock, or lies far before the newest event.
     """
     for other in others:
         apart_ms = abs(database_ms - other.now_ms)
@@ -69,7 +69,7 @@ def require_consistent_clock(
 
 
 class ClockGuard:
-    """Asks the clocks. `store_ms` gives None if the store's clock cannot be asked."""
+    """Reads and compares the clocks. `store_ms` returns None if the store's clock cannot be read."""
 
     def __init__(
         self,
@@ -83,21 +83,24 @@ class ClockGuard:
         self._store_ms = store_ms
         self._bounds = bounds
         self._began: tuple[int, float] | None = None
-        self._believed: tuple[int, float] | None = None
+        self._checked: tuple[int, float] | None = None
 
     def now_ms(self) -> int:
-        """The database's time as it was believed last, gone on as this process counts the time. Asks if nobody has."""
-        believed_ms, monotonic = self._believed or self._ask(with_store=True)
-        return believed_ms + round((self._clock.monotonic() - monotonic) * 1000)
+        """The database's time at the last check, advanced by the monotonic clock; the first call checks."""
+        checked_ms, monotonic = self._checked or self._check(with_store=True)
+        return checked_ms + round((self._clock.monotonic() - monotonic) * 1000)
 
     def require(self, *, with_store: bool = True) -> None:
-        """Ask now; see `require_consistent_clock`. From the first time on the database's clock has to go as this process does."""
-        self._ask(with_store=with_store)
+        """Read and compare the clocks now, see `require_consistent_clock`.
 
-    def _ask(self, *, with_store: bool) -> tuple[int, float]:
-        """The database's time, and this process's at that moment."""
+        From the second time on, the database's clock must also have advanced as fast as this process's.
+        """
+        self._check(with_store=with_store)
+
+    def _check(self, *, with_store: bool) -> tuple[int, float]:
+        """The database's time, and this process's monotonic time at that moment."""
         bounds = self._bounds()
-        stored_ms = self._asked_store() if with_store else None
+        stored_ms = self._time_of_store() if with_store else None
         monotonic, database_ms = self._clock.monotonic(), self._deletions.now_ms()
         others = [ClockReading("this worker's says", self._clock.now_ms())]
         if stored_ms is not None:
@@ -109,10 +112,10 @@ class ClockGuard:
             passed_ms = round((monotonic - began) * 1000)
             others.append(ClockReading("by the time that has passed since this work began it is", began_ms + passed_ms))
         require_consistent_clock(database_ms, others, self._deletions.newest_event_ms(bounds.ignored_until_ms), bounds)
-        self._believed = database_ms, monotonic
-        return self._believed
+        self._checked = database_ms, monotonic
+        return self._checked
 
-    def _asked_store(self) -> int | None:
+    def _time_of_store(self) -> int | None:
         try:
             return self._store_ms()
         except RemoteStorageError:
@@ -120,7 +123,7 @@ class ClockGuard:
 
 
 def clock_contradiction(clocks: ClockGuard, began_at_ms: int) -> str | None:
-    """Why the database's clock cannot be believed, now or when it said `began_at_ms` a while ago; None if it can."""
+    """Return what contradicts the database's clock, now or when it showed `began_at_ms`; None if nothing does."""
     try:
         clocks.require()
     except ClockDisagreesError as error:

@@ -1,13 +1,13 @@
-"""The deletion limit: above what a person has to agree to a plan, and whether two sums of it agree.
+"""The deletion limits: above which amounts a plan needs an approval, and whether plan and database add up to the same.
 
-A mistake in a setting looks like any other plan; what gives it away is how much goes at once. So what a run would
-delete of a topic is measured together with what was deleted of it within the last 24 hours, against what there would be
-without either: every byte, whatever the state of its segment. A topic of which little goes passes whatever its share;
-so a second limit is about all topics together: how much may go that way in all, and how many topics may lose
-everything. The totals come a second time from the database, by another way than the plan's; a difference stops the run
-as a large share does.
+A mistake in a setting makes a plan like any other, except that it deletes much at once. So the bytes that a run would
+delete of a topic are added to those deleted of it within the last 24 hours, and divided by what would be stored without
+either, in any segment state. A topic that loses few bytes passes whatever its share; so a second limit applies to all
+topics together: how many bytes may be deleted that way in all, and how many topics may lose everything. The totals are
+also computed by the database, independently of the plan; a difference stops the run as a large share does.
 
-A run that is stopped is released by an approval of exactly its plan, known by its hash. Another plan needs another one.
+An approval of exactly this plan, identified by its hash, releases a run that was stopped. Another plan needs another
+approval.
 """
 
 from collections import defaultdict
@@ -26,11 +26,11 @@ _MOST_NAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class TopicAction:
-    """What a destructive run does to one topic, in bytes of segments in any state.
+    """What a run deletes of one topic, in bytes of segments in any state.
 
-    `recent_bytes` were deleted within the window before, of which `unapproved_bytes` are in no plan that a person
-    approved; `remote_bytes` are stored now, `planned_bytes` included. `begun_bytes` of the planned ones counted for the
-    run that began to delete them.
+    `recent_bytes` were deleted within the window before the run; `unapproved_bytes` of them are in no approved plan.
+    `remote_bytes` are stored now, `planned_bytes` included. `begun_bytes` of the planned bytes were counted for the run
+    that began to delete them.
     """
 
     topic_id: Uuid
@@ -44,31 +44,31 @@ class TopicAction:
 
     @property
     def counted_bytes(self) -> int:
-        """What the plan adds to what has gone."""
+        """The bytes that the plan adds to those already deleted or being deleted."""
         return self.planned_bytes - self.begun_bytes
 
     @property
     def only_resumes(self) -> bool:
-        """The plan ends deletions that a released run began, and begins none."""
+        """Whether the plan only finishes deletions that a released run began."""
         return self.planned_bytes > 0 and self.counted_bytes == 0
 
     @property
     def window_bytes(self) -> int:
-        """What is gone of the window after the run."""
+        """The bytes deleted within the window, once the run is done."""
         return self.counted_bytes + self.recent_bytes
 
     @property
     def share(self) -> float:
-        """0 to 1; of a topic without bytes 0."""
+        """`window_bytes` as a share of what would be stored otherwise, 0 to 1; 0 for a topic without bytes."""
         before_bytes = self.remote_bytes + self.recent_bytes
         return self.window_bytes / before_bytes if before_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionLimits:
-    """Without an approval goes at most `max_share` of a topic, or `min_bytes` of it, whatever the share.
+    """What may be deleted without an approval: at most `max_share` of a topic, or `min_bytes` of it whatever the share.
 
-    By the latter go at most `total_max_bytes` of all topics together; at most `max_whole_topics` lose everything.
+    Topics above the share may lose at most `total_max_bytes` together; at most `max_whole_topics` lose everything.
     """
 
     max_share: float
@@ -79,7 +79,7 @@ class DeletionLimits:
 
 @dataclass(frozen=True, slots=True)
 class DeletionLimitReport:
-    """What the limit says of a run. `reasons` are sentences, about `topic_ids`; with any, the run needs an approval."""
+    """The result of the limits for a run. Any of the `reasons` (sentences about `topic_ids`) demands an approval."""
 
     run_id: str
     plan_hash: str
@@ -102,10 +102,15 @@ def apply_deletion_limits(
     demands: Mapping[Uuid, str] = MappingProxyType({}),
     dry_run: bool = False,
 ) -> DeletionLimitReport:
-    """Evaluate a stored plan and record the answer with the run, so that no batch takes work that is not released.
+    """Evaluate a stored plan and record the result with the run, so that no batch takes work that is not released.
 
-    `demands`: topics that need an approval whatever their share, each with the caller's sentence why. The answer about
-    a `dry_run` is not recorded: without one nothing of its plan is ever claimed, nor counts as released.
+    Args:
+        run_id: the run of the plan.
+        deletions: the store of the plan.
+        limits: what may be deleted without an approval.
+        author: who evaluates, for the event log.
+        demands: topics that need an approval whatever their share, each with the caller's sentence why.
+        dry_run: do not record the result; without it no batch can claim the plan, and it never counts as released.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -125,12 +130,12 @@ def apply_deletion_limits(
 
 
 def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uuid, str]:
-    """One sentence for each topic that loses too much at once."""
+    """Return one sentence for each topic that loses too much at once."""
     return {
         action.topic_id: (
             f"{action.topic}: {format_bytes(action.planned_bytes)} planned and {format_bytes(action.recent_bytes)}"
-            f" deleted within 24 hours are {action.share:.1%} of what there was; without an approval at most"
-            f" {limits.max_share:.1%} or {format_bytes(limits.min_bytes)} go"
+            f" deleted within 24 hours are {action.share:.1%} of what there was; without an approval the limit is"
+            f" {limits.max_share:.1%} or {format_bytes(limits.min_bytes)}"
         )
         for action in actions
         if not action.only_resumes and action.window_bytes > limits.min_bytes and action.share > limits.max_share
@@ -138,9 +143,9 @@ def excesses(actions: Iterable[TopicAction], limits: DeletionLimits) -> dict[Uui
 
 
 def total_excesses(actions: Sequence[TopicAction], limits: DeletionLimits) -> dict[str, frozenset[Uuid]]:
-    """Sentences about what all topics lose together, each with the topics of the plan that it is about.
+    """Return sentences about what all topics lose together, each with the topics of the plan that it is about.
 
-    What a person approved is not counted again, and a plan that adds nothing is not asked about.
+    Approved deletions are not counted again, and a plan that adds no deletion gives no sentence.
     """
     whole = [action for action in actions if action.loses_everything]
     small = [
@@ -156,7 +161,7 @@ def total_excesses(actions: Sequence[TopicAction], limits: DeletionLimits) -> di
         found[sentence] = planned
     if small_bytes > limits.total_max_bytes and (planned := _planned_of(small)):
         sentence = (
-            f"{len(small)} topics lose more than {limits.max_share:.1%} of themselves within 24 hours, each at most"
+            f"{len(small)} topics lose more than {limits.max_share:.1%} of their bytes within 24 hours, each at most"
             f" {format_bytes(limits.min_bytes)}, in all {format_bytes(small_bytes)} ({_names(small)}); without an"
             f" approval at most {format_bytes(limits.total_max_bytes)} in all"
         )
@@ -175,17 +180,17 @@ def _names(actions: Sequence[TopicAction]) -> str:
 
 
 def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotals]) -> dict[Uuid, str]:
-    """One sentence for each topic of which the plan and the database do not say the same."""
+    """Return one sentence for each topic whose sums differ between the plan and the database."""
     by_plan, by_database = (
         _sums(plan),
         {total.topic_id: (total.planned_segments, total.planned_bytes) for total in totals},
     )
     names = {p.topic_id_partition.topic_id: p.topic_id_partition.topic for p in plan}
     sentences: dict[Uuid, list[str]] = defaultdict(list)
-    for topic_id, said in by_plan.items():
-        if (found := by_database.get(topic_id, (0, 0))) != said:
+    for topic_id, counted in by_plan.items():
+        if (found := by_database.get(topic_id, (0, 0))) != counted:
             sentences[topic_id].append(
-                f"{names[topic_id]}: the plan counts {said[0]} segments with {said[1]} bytes,"
+                f"{names[topic_id]}: the plan counts {counted[0]} segments with {counted[1]} bytes,"
                 f" the database {found[0]} with {found[1]}"
             )
     for total in totals:
@@ -198,7 +203,7 @@ def disagreements(plan: Sequence[PlannedExpiration], totals: Sequence[TopicTotal
 
 
 def _sums(plan: Iterable[PlannedExpiration]) -> Mapping[Uuid, tuple[int, int]]:
-    """Segments and bytes by topic."""
+    """Add up segments and bytes by topic."""
     segments: dict[Uuid, int] = defaultdict(int)
     size_bytes: dict[Uuid, int] = defaultdict(int)
     for planned in plan:

@@ -1,11 +1,11 @@
-"""Runs that delete: what is to go and why, whether it may, and what became of it.
+"""Runs that delete: the planned deletions with their reasons, whether they are released, and their outcomes.
 
-A run is one plan. It is released when the deletion limit let it pass, or when a person approved exactly this plan,
-known by its hash; before that nobody can claim anything of it. A run that was withdrawn is never released again, and
-what it held is taken from it. Batches of the run pull partitions, each under a lease in the role EXPIRE.
+A run is one plan. It is released when it is within the deletion limits, or when a person approved exactly this plan,
+identified by its hash; before that no batch can claim its partitions. A withdrawn run is never released again and loses
+its leases. Batches of the run claim partitions, each under a lease in the role EXPIRE.
 
-A run whose planning is tried again has the ids `RUN.2`, `RUN.3`, each with a plan of its own. A run may have a name
-that ends so itself. Then its first try ends in `.1`, and no id is that of two tries.
+A run whose planning is tried again has the ids `RUN.2`, `RUN.3`, each with a plan of its own. If the name of a run
+itself ends like that, its first try ends in `.1`, so that no two tries have the same id.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from include.tiering.units import format_utc
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeletion:
-    """One segment to delete. Offsets are inclusive; `state` is the one in which the plan found it.
+    """One segment to delete. Offsets are inclusive; `state` is its state when the plan was made.
 
-    `reason` is a word of `DeletionReason`, `detail` the numbers behind it.
+    `reason` is a value of `DeletionReason`, `detail` gives the numbers that led to it.
     """
 
     segment_id: RemoteLogSegmentId
@@ -40,10 +40,10 @@ class PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PlannedExpiration:
-    """What goes of one partition, in order, and where its log starts behind it.
+    """The deletions of one partition in order, and its log start offset after them.
 
-    `local_bytes` were with the broker alone when this was planned, None if that was not known or counted for nothing;
-    behind `local_behind_offset` (inclusive, -1: all), when history `local_history` was followed.
+    `local_bytes` had only the broker when this was planned, None if they were not known or not counted. They lie after
+    `local_behind_offset` (inclusive, -1: all bytes), in the leader epoch history `local_history`.
     """
 
     topic_id_partition: TopicIdPartition
@@ -56,12 +56,12 @@ class PlannedExpiration:
 
     @property
     def size_bytes(self) -> int:
-        """Of all that goes, whatever its state."""
+        """Bytes of all planned deletions, in any segment state."""
         return sum(deletion.size_bytes for deletion in self.deletions)
 
 
 class DeletionOutcome(StrEnum):
-    """What became of one planned deletion. FAILED is left in DELETE_SEGMENT_STARTED: the next run takes it up."""
+    """The outcome of one planned deletion. FAILED leaves the segment in DELETE_SEGMENT_STARTED for the next run."""
 
     PLANNED = "planned"
     DELETED = "deleted"
@@ -71,7 +71,7 @@ class DeletionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeletionItem:
-    """A planned deletion with its outcome. `error` is the class name of a TieringError, `message` for a person."""
+    """A planned deletion with its outcome. `error` is the class name of a TieringError, `message` its text."""
 
     planned: PlannedDeletion
     outcome: DeletionOutcome
@@ -81,7 +81,7 @@ class DeletionItem:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Somebody took the responsibility for one plan of one run."""
+    """The approval of one plan of one run by `author`."""
 
     plan_hash: str
     author: str
@@ -111,7 +111,7 @@ class DeletionRun:
         return self.withdrawal is None and (self.needs_approval is False or self.approval is not None)
 
     def require_not_withdrawn(self) -> None:
-        """Raises RunWithdrawnError."""
+        """Raise RunWithdrawnError if the run was withdrawn."""
         if self.withdrawal is not None:
             raise RunWithdrawnError(
                 f"run {self.run_id} was withdrawn by {self.withdrawal.author} at"
@@ -121,9 +121,9 @@ class DeletionRun:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnRun:
-    """A run that was withdrawn, and all that it planned with what became of it.
+    """A run that was withdrawn, and all its planned deletions with their outcomes.
 
-    `not_claimed` says why the store could not be claimed since: a copy of the database may go on with the same plan.
+    `not_claimed` says why the store could not be claimed afterwards: a copy of the database could still run the plan.
     """
 
     run: DeletionRun
@@ -132,35 +132,36 @@ class WithdrawnRun:
 
     @property
     def deleted(self) -> list[DeletionItem]:
-        """What was gone before."""
+        """Deletions that were done before the withdrawal."""
         return [item for item in self.items if item.outcome is DeletionOutcome.DELETED]
 
     @property
     def begun(self) -> list[DeletionItem]:
-        """What the next run ends, since no deletion that was begun can be taken back."""
+        """Deletions that the next run finishes, since a deletion that has begun cannot be undone."""
         return [item for item in self.items if item.outcome is DeletionOutcome.FAILED]
 
     @property
     def kept(self) -> list[DeletionItem]:
-        """What stays because of the withdrawal."""
+        """Segments that stay because of the withdrawal."""
         skipped = [item for item in self.items if item.outcome is DeletionOutcome.SKIPPED]
         return [item for item in skipped if item.error == RunWithdrawnError.__name__]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """What the database itself adds up for one topic, from the segments and not from the plan's own numbers.
+    """Sums of one topic that the database computes from its segments, independently of the plan's numbers.
 
     Attributes:
-        planned_segments: of the plan, in any state that is not a tombstone.
-        planned_bytes: of those.
-        recent_bytes: whose deletion began within the window that was asked for, whatever it is that was deleted.
-        remote_bytes: stored now, in any state, without what is in `recent_bytes`.
-        above_log_start: FINISHED ones planned for time, size or log start that reach the log start which the plan sets.
-        begun_bytes: of `planned_bytes`, what an earlier run that was released has begun: it counted there.
-        unapproved_bytes: of `recent_bytes`, what no plan names that a person approved.
-        planned_finished: of `planned_segments`, those that are FINISHED.
-        finished_segments: FINISHED now, `planned_finished` included.
+        planned_segments: segments of the plan, in any state but a tombstone.
+        planned_bytes: bytes of those segments.
+        recent_bytes: bytes whose deletion began within the requested window, by any kind of run.
+        remote_bytes: bytes stored now, in any state, without those in `recent_bytes`.
+        above_log_start: FINISHED segments, planned for time, size or log start, that reach the log start which the plan
+            sets.
+        begun_bytes: the part of `planned_bytes` whose deletion an earlier released run began; they counted there.
+        unapproved_bytes: the part of `recent_bytes` that is in no approved plan.
+        planned_finished: the part of `planned_segments` that is FINISHED.
+        finished_segments: segments that are FINISHED now, `planned_finished` included.
     """
 
     topic_id: Uuid
@@ -177,20 +178,24 @@ class TopicTotals:
 
     @property
     def loses_everything(self) -> bool:
-        """Nothing that is served stays behind the plan, and something of it goes, or went without an approval."""
+        """Whether no FINISHED segment stays after the plan, and the plan or an unapproved run deletes some of them."""
         goes = self.planned_finished > 0 or (self.planned_segments == 0 and self.unapproved_bytes > 0)
         return goes and self.planned_finished == self.finished_segments
 
 
 class DeletionRuns(Protocol):
-    """Runs of one cluster that delete, whatever it is: what of them is the same for all."""
+    """Runs of one cluster that delete segments or orphan objects: what both kinds have in common."""
 
     def run(self, run_id: str) -> DeletionRun:
-        """Raises StateConflictError if no such run was planned."""
+        """Return the run.
+
+        Raises:
+            StateConflictError: no such run was planned.
+        """
         ...
 
     def record_limit_check(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
-        """Store what the deletion limits said, with an event.
+        """Store the result of the deletion limits, with an event.
 
         Raises:
             StateConflictError: no such run; the database may have been restored since it was planned.
@@ -198,19 +203,21 @@ class DeletionRuns(Protocol):
         ...
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Release the run, with an event. The first approval of a run stays.
+        """Release the run, with an event. Idempotent: the first approval of a run stays.
 
         Raises:
             StateConflictError: no such run, or its plan has another hash.
-            RunWithdrawnError
+            RunWithdrawnError: the run was withdrawn.
         """
         ...
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
-        """Decide, for good and with an event, that nothing more of the run is deleted. The first withdrawal stays.
+        """Withdraw the run for good, with an event. Idempotent: the first withdrawal stays.
 
-        One transaction: no lease of the run holds behind it, so a batch that still works on it can change nothing more,
-        and what is planned gets its outcome.
+        Nothing more of the run is deleted, and no approval releases it again.
+
+        The same transaction ends all leases of the run, so a batch that still works on it can change nothing more, and
+        gives each planned deletion its outcome.
 
         Raises:
             StateConflictError: no such run.
@@ -220,89 +227,96 @@ class DeletionRuns(Protocol):
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
-        """Lease a partition with planned deletions left, in the role EXPIRE, beside whoever copies there; see
-        `WorkStore.claim`.
+        """Lease a partition with planned deletions left, in the role EXPIRE; a copy lease does not prevent it.
 
-        None if nothing is left to claim now, or if the run is not released. `WorkStore` renews and releases the lease.
+        See `WorkStore.claim`; `WorkStore` renews and releases the lease.
+
+        Returns:
+            The lease; None if nothing is left to claim now, or if the run is not released.
         """
         ...
 
     def has_work(self, run_id: str) -> bool:
-        """Whether a planned deletion is left, released or not."""
+        """Return whether a planned deletion is left, also in a run that is not released."""
         ...
 
 
 class DeletionStore(DeletionRuns, Protocol):
     """Runs of one cluster that delete segments.
 
-    A claim takes partitions first in which the plan found begun deletions: what a dead batch left is resumed before
-    anything new begins. A withdrawal makes SKIPPED what is planned; what was begun becomes FAILED and is taken up by
-    the next run, since no deletion that was begun can be taken back. Both carry the error RunWithdrawnError.
+    A claim first takes partitions in which the plan found begun deletions: what a dead batch left is resumed before
+    other deletions begin. A withdrawal marks planned deletions as SKIPPED, and begun ones as FAILED; the next run
+    finishes those, since a deletion that has begun cannot be undone. Both get the error RunWithdrawnError.
     """
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
-        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
+        """Store the plan of a run. Idempotent for the same plan.
+
+        Raises:
+            StateConflictError: the run has another plan already.
+        """
         ...
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
-        """As it was stored, by topic and partition."""
+        """Return the plan as it was stored, by topic and partition."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
-        """Of every topic that the plan deletes from, or of which something was deleted within the window, by name; the
-        window ends now by the database's clock.
+        """Return sums of each topic that the plan deletes from, or that lost segments within the window, by name.
+
+        The window ends now by the database's clock.
         """
         ...
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
-        """The leased partition with the deletions that are still PLANNED.
+        """Return the leased partition with the deletions that are still PLANNED.
 
         Raises:
-            StateConflictError: the run plans nothing of it any more (a database that was restored).
+            StateConflictError: the run no longer plans this partition, since the database was restored.
         """
         ...
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:
-        """Outcomes of planned deletions of the leased partition; those that have one keep it.
+        """Store outcomes of planned deletions of the leased partition; an outcome that is stored already stays.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: the lease was taken over or given back.
         """
         ...
 
     def items(self, run_id: str) -> Sequence[DeletionItem]:
-        """All planned deletions with their outcome, by topic, partition and order."""
+        """Return all planned deletions with their outcomes, by topic, partition and order."""
         ...
 
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
-        """Ids of runs planned since then (inclusive) of which a planned deletion is left, oldest first.
+        """Return the ids of runs planned since then (inclusive) that have a planned deletion left, oldest first.
 
-        Among them are those that nobody will ever carry out: dry runs, and runs that were rejected.
+        This includes runs that will never be carried out: dry runs, and runs that were rejected.
         """
         ...
 
     def tries_of(self, run_id: str) -> Sequence[str]:
-        """Planned runs that are tries of this one (see `id_of_try`), as far as they were planned; oldest first."""
+        """Return the ids of the planned runs that are tries of this run (see `id_of_try`), oldest first."""
         ...
 
     def now_ms(self) -> int:
-        """The database's clock, by which retention is decided."""
+        """Return the database's time, by which retention is decided, in UTC milliseconds."""
         ...
 
     def newest_event_ms(self, after_ms: int) -> int | None:
-        """When the newest event was recorded, or the newest lease taken, of those after this time; None: none was."""
+        """Return when the newest event was recorded or lease taken after this time; None if there is none."""
         ...
 
 
 def hash_of(content: object) -> str:
-    """SHA-256 of what a plan does, told as JSON."""
+    """Return the SHA-256 of the content of a plan as JSON."""
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
 def plan_hash(expirations: Sequence[PlannedExpiration]) -> str:
-    """SHA-256 of what a plan does, whatever its run id, the order of its partitions, and the numbers of the moment.
+    """Return the SHA-256 of a plan, independent of its run id, the order of its partitions, and details of reasons.
 
-    Two plans with one hash delete the same attempts for the same reasons and set the same log starts.
+    Two plans with the same hash delete the same segments for the same reasons and set the same log starts.
     """
     content = sorted(
         [
@@ -321,12 +335,12 @@ _NUMBER: Final = re.compile(r"\.([0-9]{1,9})\Z")
 
 
 def id_of_try(run_id: str, number: int) -> str:
-    """Of the try with this number, from 1 on."""
+    """Return the run id of the try with this number, counted from 1."""
     return run_id if number == 1 and not _NUMBER.search(run_id) else f"{run_id}.{number}"
 
 
 def is_try_of(run_id: str, planned: str) -> bool:
-    """Whether a planned run is a try of this one."""
+    """Return whether a planned run is a try of this run."""
     numbered = _NUMBER.fullmatch(planned, len(run_id)) if planned.startswith(run_id) else None
     number = 1 if numbered is None else int(numbered[1])
     return planned == id_of_try(run_id, number)

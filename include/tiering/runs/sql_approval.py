@@ -1,4 +1,4 @@
-"""`PlanQuestions` in SQL: what people were asked about plans of any kind, and their answers."""
+"""`PlanQuestions` in SQL: the questions about plans of any kind, and their answers."""
 
 from typing import Any, Final
 
@@ -31,13 +31,14 @@ class SqlPlanQuestions(ClusterStore):
     """`PlanQuestions` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
     def put(self, asked_in: str, *, subject: str, plan_hash: str, headline: str, body: str) -> None:
+        """Implement `PlanQuestions.put`."""
         with writing(self._engine) as connection:
             row = connection.execute(_LOCK_QUESTION, self._key_of(asked_in)).one_or_none()
             if row is not None and row.shown_at_ms is not None:
                 if (row.subject, row.plan_hash) != (subject, plan_hash):
                     raise StateConflictError(
-                        f"{printable(asked_in)} asks about plan {row.plan_hash} of {row.subject}; about plan "
-                        f"{plan_hash} of {subject} another DAG run has to ask: trigger one"
+                        f"{printable(asked_in)} asks about plan {row.plan_hash} of {row.subject}: trigger another DAG "
+                        f"run to ask about plan {plan_hash} of {subject}"
                     )
                 return
             values: dict[str, Any] = {"subject": subject, "plan_hash": plan_hash, "headline": headline, "body": body}
@@ -46,16 +47,18 @@ class SqlPlanQuestions(ClusterStore):
             upsert(connection, plan_questions, {**key, **values, "shown_at_ms": None, **_NOT_ANSWERED})
 
     def show(self, asked_in: str) -> PlanQuestion:
+        """Implement `PlanQuestions.show`."""
         with writing(self._engine) as connection:
             self._locked(connection, asked_in)
             self._change(connection, asked_in, {"shown_at_ms": self._now_ms(connection), **_NOT_ANSWERED})
             return _question(self._locked(connection, asked_in))
 
     def answer(self, asked_in: str, answer: Answer, *, user_id: str | None, answered_at_ms: int) -> PlanQuestion:
+        """Implement `PlanQuestions.answer`."""
         with writing(self._engine) as connection:
             row = self._locked(connection, asked_in)
             if row.shown_at_ms is None:
-                raise StateConflictError(f"nobody was shown the question of {printable(asked_in)}: no answer is taken")
+                raise StateConflictError(f"the question of {printable(asked_in)} was not shown: no answer is accepted")
             now_ms, user = self._now_ms(connection), None if user_id is None else stored_text(user_id)
             given = {
                 "answer": answer.value,
@@ -69,11 +72,13 @@ class SqlPlanQuestions(ClusterStore):
             return _question(self._locked(connection, asked_in))
 
     def find(self, asked_in: str) -> PlanQuestion | None:
+        """Implement `PlanQuestions.find`."""
         with reading(self._engine) as connection:
             row = connection.execute(_FIND_QUESTION, self._key_of(asked_in)).one_or_none()
             return None if row is None else _question(row)
 
     def last_approved_ms(self) -> int:
+        """Implement `PlanQuestions.last_approved_ms`."""
         with reading(self._engine) as connection:
             return connection.execute(_LAST_APPROVED, {"of_cluster": self._cluster_id}).scalar_one() or 0
 
@@ -81,7 +86,7 @@ class SqlPlanQuestions(ClusterStore):
         row = connection.execute(_LOCK_QUESTION, self._key_of(asked_in)).one_or_none()
         if row is None:
             raise StateConflictError(
-                f"{printable(asked_in)} has nothing to ask: no task of it has stored a plan that needs an answer. "
+                f"{printable(asked_in)} has no question: none of its tasks has stored a plan that needs an approval. "
                 "Trigger another DAG run"
             )
         return row

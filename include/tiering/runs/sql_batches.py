@@ -1,18 +1,18 @@
 """What all batches share, in SQL: leases, progress, the pause switch, and the size of a pool.
 
-A lease is a row per partition and role, whose token grows with every claim.
+A lease is a row for each partition and role, whose token grows with every claim.
 
-A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So of any
-number of processes that want a partition at once one gets it, and tokens ascend; the others see the row taken and try
-the next.
+A claim is one conditional statement on that row: insert it, or take it if it has expired or was given back. So exactly
+one of the processes that claim a partition at the same time gets it, and tokens ascend; the others find the row taken
+and try the next partition.
 
-A lease that ends further ahead than it may last was taken, or renewed, while the database's clock was ahead. It is no
-lease: else its partition would be blocked until that time comes.
+A lease that ends further in the future than a lease lasts was taken, or renewed, while the database's clock was ahead.
+It counts as no lease: otherwise its partition would be blocked until that time.
 
-No token is given twice, whatever a restore from a backup took back and whatever the database's clock says: a worker
-from before it cannot hold a token that somebody is given after it (`database.transactions`).
+No token is given twice, even after a restore from a backup or a step of the database's clock: a worker from before the
+restore cannot hold a token that is given to another worker after it (`database.transactions`).
 
-| a batch dies                  | what it leaves                 | what clears it up                                 |
+| a batch dies                  | what it leaves                 | what cleans up                                    |
 |-------------------------------|--------------------------------|---------------------------------------------------|
 | before the claim is committed | nothing                        |                                                   |
 | holding a lease               | the lease, until it expires    | the next claim; the batch itself, started again   |
@@ -75,7 +75,7 @@ from include.tiering.runs.contract import (
 IN_ROLE: Final = and_(in_partition(leases), leases.c.role == bindparam("of_role"))
 """The row of a partition in one role; its parameters are the key of the partition and `of_role`."""
 OF_FENCE: Final = and_(IN_ROLE, leases.c.token == bindparam("of_token"))
-"""The row that was given this token, if nobody claimed after it; its parameters are `key_of_fence`."""
+"""The row with this token, if no later claim replaced it; its parameters are `key_of_fence`."""
 
 
 def take(
@@ -89,7 +89,7 @@ def take(
     now_ms: int,
     lease_ms: int,
 ) -> Fence | None:
-    """The new fence, or None if somebody holds a live lease in this role."""
+    """Take the lease and return its fence, None if another batch holds a live lease in this role."""
     values = {
         "cluster_id": cluster_id,
         "topic_id": str(partition.topic_id),
@@ -122,13 +122,13 @@ def _take(dialect_name: str) -> ReturningInsert[int]:
 def is_free(
     run_id: ColumnElement[str], batch_id: ColumnElement[str], now_ms: ColumnElement[int]
 ) -> ColumnElement[bool]:
-    """Not live, given back, or this batch's own from before it was started again."""
+    """Select leases that are over or given back, or that this batch held before it was started again."""
     own = and_(leases.c.run_id == run_id, leases.c.batch_id == batch_id)
     return or_(not_(is_live_lease(now_ms)), own)
 
 
 def claimable(planned: Table, role: LeaseRole) -> Select[Any]:
-    """Rows of a table of planned partitions, of one run, that a batch could lease in this role and that are not paused.
+    """Select planned partitions of one run that a batch could lease in this role and that are not paused.
 
     Its parameters are `of_cluster`, `of_run`, `of_batch` and `at_ms`.
     """
@@ -150,7 +150,7 @@ def claimable(planned: Table, role: LeaseRole) -> Select[Any]:
 
 
 def key_of_fence(cluster_id: str, fence: Fence) -> dict[str, Any]:
-    """The parameters of `OF_FENCE`."""
+    """Return the parameters of `OF_FENCE`."""
     return key_of(cluster_id, fence.topic_id_partition) | {"of_role": fence.role, "of_token": fence.token}
 
 
@@ -183,12 +183,13 @@ _SLOTS: Final = select(pools.c.slots).where(
 
 
 class SqlBatches(ClusterStore):
-    """That part of `WorkStore` which is about batches of any kind: their leases and progress, the pause switch, pools.
+    """The part of `WorkStore` for batches of any kind: their leases and progress, the pause switch, pools.
 
-    Every call is one transaction, dated by the database's clock. Progress is not waited for on disk.
+    Every call is one transaction, dated by the database's clock. A commit of progress does not wait for the disk.
     """
 
     def renew(self, lease: AnyLease, *, lease_ms: int) -> AnyLease:
+        """Implement `WorkStore.renew`."""
         fence = lease.fence
         with self._writing() as (connection, now_ms):
             expires_at_ms = now_ms + lease_ms
@@ -200,11 +201,13 @@ class SqlBatches(ClusterStore):
             return replace(lease, expires_at_ms=expires_at_ms)
 
     def release(self, lease: PartitionLease) -> None:
+        """Implement `WorkStore.release`."""
         given_back = key_of_fence(self._cluster_id, lease.fence) | {"expires_at_ms": _RELEASED}
         with self._writing() as (connection, _now_ms):
             connection.execute(_RELEASE, given_back)
 
     def holder(self, partition: TopicIdPartition, role: LeaseRole) -> LeaseHolder | None:
+        """Implement `WorkStore.holder`."""
         with reading(self._engine) as connection:
             at_ms = self._now_ms(connection)
             key = key_of(self._cluster_id, partition) | {"of_role": role, "at_ms": at_ms}
@@ -212,12 +215,15 @@ class SqlBatches(ClusterStore):
         return None if row is None else _holder(row)
 
     def leases_ahead(self) -> Sequence[LeaseAhead]:
+        """Implement `WorkStore.leases_ahead`."""
         return [LeaseAhead(*lease) for lease in self._leases(_LEASES_AHEAD)]
 
     def live_leases(self) -> Sequence[LiveLease]:
+        """Implement `WorkStore.live_leases`."""
         return [LiveLease(*lease) for lease in self._leases(_LIVE_LEASES)]
 
     def report_progress(self, progress: BatchProgress) -> None:
+        """Implement `WorkStore.report_progress`."""
         with self._writing(durable=False) as (connection, now_ms):
             values = {
                 "cluster_id": self._cluster_id,
@@ -237,6 +243,7 @@ class SqlBatches(ClusterStore):
             upsert(connection, batches, values, keep=("started_at_ms",))
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:
+        """Implement `WorkStore.progress`."""
         query = select(batches).where(batches.c.cluster_id == self._cluster_id, batches.c.run_id == run_id)
         with reading(self._engine) as connection:
             return [
@@ -258,6 +265,7 @@ class SqlBatches(ClusterStore):
             ]
 
     def pause(self, topic: str | None, *, author: str) -> None:
+        """Implement `WorkStore.pause`."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}
@@ -265,21 +273,25 @@ class SqlBatches(ClusterStore):
                 record_event(connection, self._cluster_id, "pause", key, "", author, now_ms)
 
     def resume(self, topic: str | None, *, author: str) -> None:
+        """Implement `WorkStore.resume`."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             if connection.execute(_RESUME, {"of_cluster": self._cluster_id, "of_topic": key}).rowcount:
                 record_event(connection, self._cluster_id, "resume", key, "", author, now_ms)
 
     def paused_topics(self) -> frozenset[str]:
+        """Implement `WorkStore.paused_topics`."""
         with reading(self._engine) as connection:
             return frozenset(connection.execute(_PAUSED, {"of_cluster": self._cluster_id}).scalars())
 
     def pool_size(self, pool: str) -> int | None:
+        """Implement `WorkStore.pool_size`."""
         with reading(self._engine) as connection:
             given = {"of_cluster": self._cluster_id, "of_pool": pool}
             return connection.execute(_SLOTS, given).scalar_one_or_none()
 
     def live_batches(self, pool: str) -> Sequence[str]:
+        """Implement `WorkStore.live_batches`."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             given = {
@@ -291,6 +303,7 @@ class SqlBatches(ClusterStore):
             return connection.execute(_LIVE_BATCHES, given).scalars().all()
 
     def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
+        """Implement `WorkStore.record_event`."""
         with self._writing() as (connection, now_ms):
             record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
 

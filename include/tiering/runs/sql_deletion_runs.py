@@ -1,23 +1,23 @@
-"""Runs of planned deletions in SQL, whatever it is that they delete: plan, approval, withdrawal, claims and outcomes.
+"""Runs that delete segments or orphan objects, in SQL: plan, approval, withdrawal, claims and outcomes.
 
-The row of a run says what the limit said of it, and who approved or withdrew its plan. A withdrawal locks it before it
-takes the leases away, and a claim reads it under that lock: a batch that claims at the same moment either finds the
-run withdrawn, or loses its lease with the others.
+The row of a run holds the result of the deletion limits, and who approved or withdrew its plan. A withdrawal locks this
+row before it ends the leases, and a claim reads the row under the same lock: a batch that claims at the same moment
+either finds the run withdrawn, or loses its lease with the others.
 
-What a run deletes are the rows of one table, its items: `PlannedItems` has the statements about them that are the same
-for all kinds of runs. `SqlDeletionRuns` is the part of the store that is.
+The deletions of a run are rows of one table, its items. `PlannedItems` has the statements about items, and
+`SqlDeletionRuns` the part of a store, that are the same for both kinds of runs.
 
-`totals` adds up what a run deletes, as the second opinion of the deletion limit. Nothing there reads the plan's sizes.
-Segments are counted by their own rows, stored bytes by the counters that every state change moves. Each byte counts
-once: as planned, as deleted lately, or as stored beside both.
+`totals` adds up what a run deletes, independently of the plan's sizes, for the deletion limits. It counts segments by
+their rows, and stored bytes by the counters that every state change updates. Each byte counts once: as planned, as
+deleted recently, or as stored besides.
 
-- Planned is what is not a tombstone, whatever its state. What an earlier run that was released began to delete counted
-  there, and not again.
-- Deleted lately is what a run began to delete within the window. A superseded segment, which is in
+- Planned is every segment of the plan that is not a tombstone. If an earlier released run began to delete it, it
+  counted for that run and does not count again.
+- Deleted recently is every segment whose deletion began within the window. A superseded segment, which is in
   DELETE_SEGMENT_STARTED from the moment of its new copy, counts when its objects are gone; a copy that was never
-  FINISHED if expiration deleted it, not if the copier cleaned up behind itself.
-- An approval counts for the plan that the run has, until the run is withdrawn. A run of which no answer of the limits
-  is recorded, such as a dry run, was never released.
+  FINISHED counts if expiration deleted it, not if the copier removed its own abandoned copy.
+- An approval counts for the current plan of the run, until the run is withdrawn. A run without a recorded result of the
+  limits, such as a dry run, was never released.
 """
 
 from abc import ABC, abstractmethod
@@ -151,11 +151,11 @@ _DELETED_BY_A_RUN: Final = (
     .where(_NAMES_SEGMENT, _OTHER_PLANS.c.outcome == str(DeletionOutcome.DELETED))
     .exists()
 )
-_BEGUN_LATELY: Final = and_(
+_BEGUN_RECENTLY: Final = and_(
     segments.c.finished_at_ms.is_not(None), segments.c.delete_started_at_ms >= bindparam("since_ms")
 )
 _COUNTED_BEFORE: Final = and_(
-    segments.c.state == _BEGUN, segments.c.superseded_by.is_(None), or_(_BEGUN_LATELY, _IN_RELEASED_RUN)
+    segments.c.state == _BEGUN, segments.c.superseded_by.is_(None), or_(_BEGUN_RECENTLY, _IN_RELEASED_RUN)
 )
 _PLANNED: Final = (
     select(
@@ -212,14 +212,14 @@ _NAMES: Final = select(topics.c.topic_id, topics.c.name).where(topics.c.cluster_
 
 
 class PlannedItems:
-    """Statements about a table of planned deletions. `of_cluster` and `of_run` are parameters of them all.
+    """Statements about a table of planned deletions. All of them have the parameters `of_cluster` and `of_run`.
 
     Args:
-        table: a row for each planned deletion.
-        left: the outcome of those that have none yet.
-        partitions: the table that names their partitions, which may be the same.
-        has_left: of a row of that one, whether something is left in its partition.
-        first: what a claim orders partitions by, before it does by topic and partition.
+        table: the table with a row for each planned deletion.
+        left: the value of `outcome` of a deletion that is still planned.
+        partitions: the table with the partitions of the plan, which may be the same table.
+        has_left: condition on a row of `partitions`: a deletion is left there.
+        first: columns by which a claim orders partitions, before topic and partition.
     """
 
     def __init__(
@@ -243,8 +243,8 @@ class PlannedItems:
 class SqlDeletionRuns(DatedStore, ABC):
     """`DeletionRuns` over the platform's database. Every call is one transaction, dated by the database's clock.
 
-    A store of one use case says of what `_kind` its runs are in the table of runs, which are its `_planned_items`, and
-    whether a claim that has won a partition `_rechecks_after_claim` if something is left there.
+    The store of a use case sets the `_kind` of its runs in the table of runs, its `_planned_items`, and whether a claim
+    that got a partition checks again that a deletion is left there (`_rechecks_after_claim`).
     """
 
     _kind: ClassVar[str]
@@ -252,10 +252,12 @@ class SqlDeletionRuns(DatedStore, ABC):
     _rechecks_after_claim: ClassVar[bool]
 
     def run(self, run_id: str) -> DeletionRun:
+        """Implement `DeletionRuns.run`."""
         with reading(self._engine) as connection:
             return self._run(connection, run_id)
 
     def record_limit_check(self, run_id: str, *, needs_approval: bool, detail: str, author: str) -> None:
+        """Implement `DeletionRuns.record_limit_check`."""
         values = self._key_of(run_id) | {"needs_approval": needs_approval}
         with self._writing() as (connection, now_ms):
             if connection.execute(_RECORD_LIMIT_CHECK, values).rowcount == 0:
@@ -263,6 +265,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
+        """Implement `DeletionRuns.approve`."""
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)
             if run.plan_hash != plan_hash:
@@ -276,6 +279,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             return self._run(connection, run_id)
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
+        """Implement `DeletionRuns.withdraw`."""
         key = self._key_of(run_id)
         with self._writing() as (connection, now_ms):
             run = self._run(connection, run_id, lock=True)
@@ -290,6 +294,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def claim(
         self, run_id: str, batch_id: str, *, lease_ms: int, exclude: Collection[TopicIdPartition] = ()
     ) -> PartitionLease | None:
+        """Implement `DeletionRuns.claim`."""
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
             if not self._run(connection, run_id, lock=True).is_released:
@@ -297,7 +302,7 @@ class SqlDeletionRuns(DatedStore, ABC):
             while candidates := self._candidates(connection, run_id, batch_id, passed_over, now_ms):
                 passed_over.update(candidates)
                 for partition in candidates:
-                    # What was not won is rolled back with its locks: a claim never holds one while it waits for
+                    # Roll back a lease that was not obtained, with its locks: a claim holds no lock while it waits for
                     # another.
                     with connection.begin_nested() as savepoint:
                         fence = sql_batches.take(
@@ -317,20 +322,21 @@ class SqlDeletionRuns(DatedStore, ABC):
         return None
 
     def has_work(self, run_id: str) -> bool:
+        """Implement `DeletionRuns.has_work`."""
         with reading(self._engine) as connection:
             return connection.execute(self._planned_items.any_left, self._key_of(run_id)).one_or_none() is not None
 
     @abstractmethod
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
-        """Give each item of a run that was withdrawn just now, and that is left, its outcome."""
+        """Store the outcome of each item that is left when its run is withdrawn."""
 
     def _store_plan(
         self, run_id: str, plan_hash: str, *planned: tuple[Table, Sequence[Mapping[str, Any]]]
     ) -> DeletionRun:
-        """The run, with these rows; without its key.
+        """Store the run and its planned rows, which are given without the run's key columns.
 
         Raises:
-            StateConflictError: it is known with another plan, or is of another kind.
+            StateConflictError: the run exists with another plan, or is of another kind.
         """
         key = {"cluster_id": self._cluster_id, "run_id": run_id}
         with self._writing() as (connection, now_ms):
@@ -344,10 +350,12 @@ class SqlDeletionRuns(DatedStore, ABC):
             return self._run(connection, run_id)
 
     def _record(self, lease: PartitionLease, statement: Update, outcomes: Sequence[Mapping[str, Any]]) -> None:
-        """Of items of the leased partition. Not waited for on disk: who finds it gone says so again.
+        """Store outcomes of items of the leased partition.
+
+        The commit does not wait for the disk: after a power failure the next batch records the outcome again.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: the lease was taken over or given back.
         """
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with self._writing(durable=False) as (connection, now_ms):
@@ -356,8 +364,10 @@ class SqlDeletionRuns(DatedStore, ABC):
                 connection.execute(statement, [{**key, **outcome, "recorded_at_ms": now_ms} for outcome in outcomes])
 
     def _run(self, connection: Connection, run_id: str, *, lock: bool = False) -> DeletionRun:
-        """Raises StateConflictError if no such run was planned. `lock`: it stays as it is until the transaction
-        ends.
+        """Read a run; with `lock` no other transaction changes it before this one ends.
+
+        Raises:
+            StateConflictError: no such run was planned.
         """
         query = _RUN_LOCKED if lock else _RUN
         row = connection.execute(query, self._key_of(run_id) | {"of_kind": self._kind}).one_or_none()
@@ -369,7 +379,7 @@ class SqlDeletionRuns(DatedStore, ABC):
         return DeletionRun(run_id, row.plan_hash, row.needs_approval, approval, withdrawal)
 
     def _is_still_left(self, connection: Connection, run_id: str, partition: TopicIdPartition) -> bool:
-        """Another batch may have ended the partition since it was listed."""
+        """Check again after the claim: another batch may have finished the partition since it was listed."""
         if not self._rechecks_after_claim:
             return True
         key = key_of(self._cluster_id, partition) | {"of_run": run_id}
@@ -378,7 +388,7 @@ class SqlDeletionRuns(DatedStore, ABC):
     def _candidates(
         self, connection: Connection, run_id: str, batch_id: str, exclude: Collection[TopicIdPartition], now_ms: int
     ) -> list[TopicIdPartition]:
-        """The next partitions that this batch could claim."""
+        """Return the next partitions that this batch could claim."""
         query = self._planned_items.claimable
         given: dict[str, Any] = self._key_of(run_id) | {"of_batch": batch_id, "at_ms": now_ms}
         if exclude:
@@ -408,7 +418,7 @@ class _Stored:
 
 
 def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) -> Sequence[TopicTotals]:
-    """See `DeletionStore.totals`; the window begins at `since_ms` (inclusive)."""
+    """Return `DeletionStore.totals` for a window that begins at `since_ms` (inclusive)."""
     key = {"of_cluster": cluster_id, "of_run": run_id, "since_ms": since_ms}
     planned = {row.topic_id: row for row in connection.execute(_PLANNED, key)}
     recent, stored = _recent(connection, cluster_id, since_ms), _stored(connection, cluster_id)
@@ -432,17 +442,17 @@ def totals(connection: Connection, cluster_id: str, run_id: str, since_ms: int) 
                 finished_segments=there.finished_segments,
             )
         )
-    return sorted(found, key=lambda one: (one.topic, str(one.topic_id)))
+    return sorted(found, key=lambda total: (total.topic, str(total.topic_id)))
 
 
 def recent_bytes(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, int]:
-    """By topic id: whose deletion began since then (inclusive)."""
-    return {topic_id: one.recent_bytes for topic_id, one in _recent(connection, cluster_id, since_ms).items()}
+    """Return the bytes whose deletion began since then (inclusive), by topic id."""
+    return {topic_id: recent.recent_bytes for topic_id, recent in _recent(connection, cluster_id, since_ms).items()}
 
 
 def stored_bytes(connection: Connection, cluster_id: str) -> dict[str, int]:
-    """By topic id: all that is stored now, in any state."""
-    return {topic_id: one.stored_bytes for topic_id, one in _stored(connection, cluster_id).items()}
+    """Return the bytes stored now in any segment state, by topic id."""
+    return {topic_id: stored.stored_bytes for topic_id, stored in _stored(connection, cluster_id).items()}
 
 
 def _recent(connection: Connection, cluster_id: str, since_ms: int) -> dict[str, _Recent]:

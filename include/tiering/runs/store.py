@@ -1,6 +1,6 @@
-"""`WorkStore` in SQL: what a run is to copy, which partition a batch gets next, and what became of each segment.
+"""`WorkStore` in SQL: the copy plan of a run, which partition a batch gets next, and the outcome of each segment.
 
-What batches of any kind share is in `sql_batches`.
+`sql_batches` has what batches of any kind share.
 """
 
 import hashlib
@@ -73,8 +73,7 @@ IS_PLACED: Final = and_(
     planned_partitions.c.queue.is_not_distinct_from(bindparam("on_queue")),
     planned_partitions.c.spark_resource.is_not_distinct_from(bindparam("on_spark_resource")),
 )
-"""Exactly so: where the placement names nothing, the partition must name nothing. Its parameters are
-`key_of_placement`."""
+"""The partition has exactly this placement; None matches only None. Its parameters are `key_of_placement`."""
 _ITEMS: Final = (
     select(planned_segments, planned_partitions.c.topic)
     .join(
@@ -121,11 +120,13 @@ _CLAIMED_AT: Final = select(leases.c.claimed_at_ms).where(OF_FENCE)
 class SqlWorkStore(SqlBatches):
     """`WorkStore` over the platform's database: plans of copies, and what all batches share.
 
-    Every call is one transaction, dated by the database's clock. Outcomes are not waited for on disk: a segment whose
-    outcome a power failure undid is found copied, or tried again, by whoever claims its partition next.
+    Every call is one transaction, dated by the database's clock. Commits of outcomes do not wait for the disk: if a
+    power failure undoes the outcome of a segment, the next batch that claims its partition finds it copied, or tries
+    again.
     """
 
     def save_plan(self, run_id: str, partitions: Sequence[PlannedPartition]) -> None:
+        """Implement `WorkStore.save_plan`."""
         plan_hash = _hash_of(partitions)
         key = {"cluster_id": self._cluster_id, "run_id": run_id}
         with self._writing() as (connection, now_ms):
@@ -154,6 +155,7 @@ class SqlWorkStore(SqlBatches):
         placement: Placement | None = None,
         order: ClaimOrder = ClaimOrder.URGENCY,
     ) -> Lease | None:
+        """Implement `WorkStore.claim`."""
         passed_over = set(exclude)
         with self._writing() as (connection, now_ms):
             while True:
@@ -165,8 +167,8 @@ class SqlWorkStore(SqlBatches):
                 for row in candidates:
                     partition = partition_from(row.topic_id, row.partition, row.topic)
                     passed_over.add(partition)
-                    # Another batch may have finished or stopped it since it was listed. What was not won is rolled
-                    # back with its locks: a claim never holds one while it waits for another.
+                    # Another batch may have finished or stopped it since it was listed. A lease that was not obtained
+                    # is rolled back with its locks: a claim holds no lock while it waits for another.
                     with connection.begin_nested() as savepoint:
                         fence = take(
                             connection,
@@ -194,6 +196,7 @@ class SqlWorkStore(SqlBatches):
     def waits_longer(
         self, lease: Lease, *, exclude: Collection[TopicIdPartition] = (), placement: Placement | None = None
     ) -> bool:
+        """Implement `WorkStore.waits_longer`."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             key = key_of_fence(self._cluster_id, lease.fence)
@@ -205,11 +208,13 @@ class SqlWorkStore(SqlBatches):
             return connection.execute(waiting, given | {"since_ms": claimed_at_ms}).one_or_none() is not None
 
     def remaining(self, lease: Lease) -> Sequence[PlannedSegment]:
+        """Implement `WorkStore.remaining`."""
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_segment_of(row) for row in connection.execute(_REMAINING, key)]
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
+        """Implement `WorkStore.record_outcome`."""
         partition, base_offset = item.topic_id_partition, item.segment.base_offset
         of_partition = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
         key = of_partition | {"of_offset": base_offset}
@@ -235,16 +240,19 @@ class SqlWorkStore(SqlBatches):
                 connection.execute(_STOP, of_partition)
 
     def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
+        """Implement `WorkStore.record_left_reason`."""
         left = key_of(self._cluster_id, partition) | {"of_run": run_id, "error": error, "message": stored_text(message)}
         with self._writing(durable=False) as (connection, _now_ms):
             connection.execute(_NOTE_LEFT, left)
 
     def items(self, run_id: str) -> Sequence[WorkItem]:
+        """Implement `WorkStore.items`."""
         with reading(self._engine) as connection:
             found = connection.execute(_ITEMS, {"of_cluster": self._cluster_id, "of_run": run_id})
             return [_item_of(row) for row in found]
 
     def has_work(self, run_id: str, placement: Placement | None = None) -> bool:
+        """Implement `WorkStore.has_work`."""
         query, key = _ANY_WORK, {"of_cluster": self._cluster_id, "of_run": run_id}
         if placement is not None:
             query, key = _ANY_WORK_PLACED, key | key_of_placement(placement)
@@ -259,7 +267,7 @@ class SqlWorkStore(SqlBatches):
         placement: Placement | None,
         now_ms: int,
     ) -> dict[str, Any]:
-        """Of `_claimable`."""
+        """Return the parameters of `_claimable`."""
         given: dict[str, Any] = {"of_cluster": self._cluster_id, "of_run": run_id}
         given |= {"of_batch": batch_id, "at_ms": now_ms}
         if placement is not None:
@@ -270,7 +278,7 @@ class SqlWorkStore(SqlBatches):
 
 
 def key_of_placement(placement: Placement) -> dict[str, Any]:
-    """The parameters of `IS_PLACED`."""
+    """Return the parameters of `IS_PLACED`."""
     return {"on_queue": placement.queue, "on_spark_resource": placement.spark_resource}
 
 
@@ -357,7 +365,7 @@ def _waiting_longer(*, is_placed: bool, passes_over: bool) -> Select[Any]:
 
 
 def _claimable(is_placed: bool, passes_over: bool) -> Select[Any]:
-    """Planned partitions that a batch could claim."""
+    """Select planned partitions that a batch could claim."""
     query = claimable(planned_partitions, LeaseRole.COPY)
     query = query.where(planned_partitions.c.stopped.is_(False), HAS_PLANNED_SEGMENT)
     if is_placed:

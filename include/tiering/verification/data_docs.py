@@ -1,4 +1,4 @@
-"""The data docs: pages about quality runs, and the directory that holds them.
+"""The data docs: HTML pages about quality runs, and the directory that holds them.
 
     <root>/<origin>/index.html                list of runs
     <root>/<origin>/<page>/index.html         one run
@@ -6,12 +6,12 @@
     <root>/<origin>/<page>/results/...        validation results as Great Expectations stores them
 
     step       done when it is reached                    a crash right after it leaves       cleaned up by
-    begun      results of an earlier try removed          an empty directory                  the same run, or age
-    verified     results stored                             results without a page              the same run, or age
+    begun      results of an earlier attempt removed      an empty directory                  the same run, or age
+    verified   results stored                             results without a page              the same run, or age
     published  page, then summary, each put in place      a page that the list lacks          the next publication
     listed     list put in place, old runs removed        old runs                            the next publication
 
-All of it may be removed at any time: verdicts and broken rules are in the platform's database.
+All of it may be deleted at any time: verdicts and broken rules are in the platform's database.
 """
 
 import os
@@ -43,18 +43,18 @@ from include.tiering.verification.quality_run import (
 )
 
 MAX_LINES: Final = 2_000
-"""Segments that a page names. The database holds every finding."""
+"""The most segments on a page. The database holds every finding."""
 
 MAX_SHOWN_FINDINGS: Final = 2
-"""Broken rules of a segment that are open to see; the others unfold."""
+"""Broken rules of a segment that are visible at once; the others unfold."""
 
-_LINE_HEADS: Final = ("partition", "from offset>", "segment", "what is wrong")
-_RULE_HEADS: Final = ("rule", "what must hold", "severity", "measured>", "broken>")
+_LINE_HEADS: Final = ("partition", "from offset>", "segment", "what was found")
+_RULE_HEADS: Final = ("rule", "expected", "severity", "measured>", "broken>")
 _RUN_HEADS: Final = ("began", "run", "depth", "segments>", "failed>", "warnings>")
 
 
 def run_page(run: QualityRun, results: StoredResults) -> bytes:
-    """What a person reads about one run: the verdict, a line per segment that is not right, every rule."""
+    """Return the page of one run: its summary, a line for each segment with a finding, and every rule."""
     summary = RunSummary.of(run)
     body = [
         element("nav", element("a", f"All runs of {run.origin}", href="../index.html")),
@@ -73,7 +73,7 @@ def run_page(run: QualityRun, results: StoredResults) -> bytes:
 
 
 def list_page(origin: str, runs: Sequence[tuple[str, RunSummary]]) -> bytes:
-    """Runs by the name of their page, in this order."""
+    """Return the page that lists `runs`, pairs of page name and summary, in this order."""
     rows = [
         element(
             "tr",
@@ -94,7 +94,7 @@ def list_page(origin: str, runs: Sequence[tuple[str, RunSummary]]) -> bytes:
 
 
 def no_page(keep_days: int) -> bytes:
-    """What is shown in place of a page that is not there."""
+    """Return the page that is shown if the page of a run does not exist."""
     sentence = "No report of this run"
     why = f"It verified no segment, has not ended yet, or ended more than {keep_days} days ago."
     return document(sentence, element("h1", sentence), element("p", why, class_="dim"))
@@ -130,8 +130,8 @@ def _lines(title: str, lines: Sequence[SegmentLine], colour: str) -> list[Elemen
 
 
 def _line(line: SegmentLine) -> Element:
-    said = [element("p", element("strong", finding.rule), f" {finding.message}") for finding in line.findings]
-    shown, more = said[:MAX_SHOWN_FINDINGS], said[MAX_SHOWN_FINDINGS:]
+    messages = [element("p", element("strong", finding.rule), f" {finding.message}") for finding in line.findings]
+    shown, more = messages[:MAX_SHOWN_FINDINGS], messages[MAX_SHOWN_FINDINGS:]
     rest = [element("details", element("summary", f"{len(more)} more rules"), *more)] if more else []
     anchor = anchor_of(line.segment_id)
     return element(
@@ -198,17 +198,17 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class DataDocs:
-    """Pages below `root`, of the newest `keep_runs` of each origin that are no older than `keep_days`."""
+    """Keeps the pages of the newest `keep_runs` of each origin that are no older than `keep_days` below `root`."""
 
     root: Path
     keep_runs: int = 200
     keep_days: int = 90
 
     def begin(self, origin: str, run_id: str) -> Path:
-        """An empty directory for the results of this run; what an earlier try of it left is removed.
+        """Return an empty directory for the results of this run; results of an earlier attempt are deleted.
 
         Raises:
-            ValueError: no origin.
+            ValueError: `origin` is not a directory name.
             DataDocsError: the directory cannot be written.
         """
         results = self._directory(origin, run_id) / _RESULTS
@@ -219,7 +219,7 @@ class DataDocs:
         return results
 
     def publish(self, run: QualityRun) -> Path:
-        """Build the run's page from its findings and the stored results, and the list; returns the page's file.
+        """Write the run's page from its findings and the stored results, and the list; return the page's file.
 
         Raises:
             DataDocsError: the directory cannot be written.
@@ -235,18 +235,19 @@ class DataDocs:
         return page
 
     def page(self, origin: str, run_id: str) -> Path | None:
-        """The page of a run, whatever text its id is; None if it has none."""
+        """Return the page of a run, or None; the id may be any text."""
         return _file(self._directory(origin, run_id) / _PAGE)
 
     def page_named(self, origin: str, name: str) -> Path | None:
-        """The page in the directory `name`."""
+        """Return the page in the directory `name`, or None."""
         return _file(self.root / checked_origin(origin) / name / _PAGE) if PAGE_NAME.match(name) else None
 
     def list_of(self, origin: str) -> Path | None:
+        """Return the list of runs, or None."""
         return _file(self.root / checked_origin(origin) / _PAGE)
 
     def summary(self, origin: str, run_id: str) -> RunSummary | None:
-        """None without a page, or with a summary that cannot be read."""
+        """Return the summary of a run; None if there is none or it cannot be read."""
         return _summary(self._directory(origin, run_id))
 
     @contextmanager
@@ -263,7 +264,7 @@ class DataDocs:
         return self.root / checked_origin(origin) / page_name(run_id)
 
     def _runs(self, origin: str) -> list[tuple[Path, RunSummary]]:
-        """Newest first."""
+        """Return directories and summaries of the runs, the newest first."""
         found = [(each, summary) for each in self._directories(origin) if (summary := _summary(each))]
         return sorted(found, key=lambda run: (-run[1].began_at_ms, run[0].name))
 
@@ -284,7 +285,7 @@ class DataDocs:
 
 
 def _put(path: Path, content: bytes) -> Path:
-    """Whole or not at all, for whoever reads it meanwhile."""
+    """Write the file atomically: readers get the old or the new content."""
     stage = path.with_name(f".{path.name}.{os.getpid()}")
     stage.write_bytes(content)
     stage.replace(path)
@@ -303,7 +304,7 @@ def _summary(directory: Path) -> RunSummary | None:
 
 
 def _changed_ms(directory: Path) -> int:
-    """0 if it is gone."""
+    """Return the modification time; 0 if the directory is gone."""
     try:
         return int(directory.stat().st_mtime * 1000)
     except OSError:

@@ -1,12 +1,12 @@
-"""The evaluator that is Great Expectations, on pandas. Each rule is an expectation.
+"""Evaluate rules with Great Expectations on pandas. Each rule is an expectation.
 
-Importing this module takes seconds: it is imported where measures are verified and nowhere else. One checkpoint applies
-every suite to a group of measures of one depth, in an ephemeral context that lives as long as the evaluator. Where a
-directory is given, each suite's result is stored below it as Great Expectations stores it; `quality_run` reads them.
+Importing this module takes seconds, so it is imported only where measures are evaluated. One checkpoint applies every
+suite to a group of measures of one depth, in an ephemeral context that lives as long as the evaluator. If a directory
+is given, each suite's result is stored below it in the format of Great Expectations; `quality_run` reads it.
 
-A core expectation leaves missing values out, calls a column without any value a success, and reads as a sentence about
-columns and sets. Here a missing value breaks the rule, and the rule's own sentence is what a reader sees. Batches are
-pandas frames of measures whose columns have dtype object: an offset or a checksum stays an exact Python integer.
+Custom expectations are used because the core expectations ignore missing values, let a column without any value
+succeed, and describe columns and sets. Here a missing value breaks the rule, and results show the rule's own sentence.
+Batches are pandas frames of measures with dtype object, so that offsets and checksums stay exact Python integers.
 """
 
 import logging
@@ -37,20 +37,20 @@ from include.tiering.verification.rules import BrokenRule, IsZero, Measure, Rule
 from include.tiering.verification.suites import Suite
 
 MAX_NAMED: Final = 20
-"""Broken measures that a result names; all are listed by row."""
+"""The most broken measures that a result identifies; it lists the rows of all."""
 
 _ROWS: Final = "table.row_count"
 
 
 class _Broken(TypedDict):
-    """Positions of the rows that break a rule, and what the first of them are called."""
+    """Positions of the rows that break a rule, and the identity of the first of them."""
 
     rows: list[int]
     named: list[dict[str, Any]]
 
 
 def expectations_of(suite: Suite) -> list["ExpectMeasures"]:
-    """One per rule, in their order; the rule's id is in `meta`."""
+    """Return an expectation for each rule, in their order; the rule's id is in `meta`."""
     return [_expectation(rule, suite) for rule in suite.rules]
 
 
@@ -73,12 +73,12 @@ class _NotEqual(TableMetricProvider):
     def _pandas(*, execution_engine: Any, metric_domain_kwargs: Any, metric_value_kwargs: Any, **_: Any) -> _Broken:
         frame = _frame(execution_engine, metric_domain_kwargs)
         pairs = zip(frame[metric_value_kwargs["column"]], frame[metric_value_kwargs["other"]], strict=True)
-        broken = (one is None or other is None or one != other for one, other in pairs)
+        broken = (value is None or other is None or value != other for value, other in pairs)
         return _broken(frame, broken, metric_value_kwargs["identity"])
 
 
 class ExpectMeasures(BatchExpectation):
-    """Every measure of a batch keeps to a rule. `identity` names the columns by which a broken one is told."""
+    """Every measure of a batch keeps to a rule. `identity` names the columns that identify a measure."""
 
     identity: list[str]
     metric: ClassVar[str] = ""
@@ -106,7 +106,7 @@ class ExpectMeasures(BatchExpectation):
 
 
 class ExpectNoFaults(ExpectMeasures):
-    """`column` counts faults: it is measured, and 0."""
+    """Expects that `column`, a number of faults, was measured and is 0."""
 
     column: str
     metric = "table.tiering_not_zero"
@@ -116,7 +116,7 @@ class ExpectNoFaults(ExpectMeasures):
 
 
 class ExpectEqualMeasures(ExpectMeasures):
-    """`column` and `other` are measured, and equal."""
+    """Expects that `column` and `other` were measured and are equal."""
 
     column: str
     other: str
@@ -148,7 +148,7 @@ def _frame(execution_engine: Any, domain: Any) -> Any:
     return frame
 
 
-# It says at INFO which of its own parts it loads.
+# At INFO it logs which of its own modules it loads.
 logging.getLogger("great_expectations").setLevel(logging.WARNING)
 
 _STORE: Final = "validation_results_store"
@@ -156,7 +156,7 @@ _RESULT_FORMAT: Final = {"result_format": "COMPLETE"}
 
 
 class GreatExpectationsEvaluator(Generic[Measure]):
-    """Applies `suites`. Not for several threads at once: one evaluator each.
+    """Applies `suites`. Not safe for several threads: use one evaluator for each.
 
     Any number of evaluators, in any number of processes, may store their results below one directory.
     """
@@ -186,7 +186,7 @@ class GreatExpectationsEvaluator(Generic[Measure]):
 
 
 class _Checkpoint:
-    """Suites over batches of measures that have every column that the rules name."""
+    """Applies suites to batches of measures that have every column of the rules."""
 
     def __init__(self, suites: Sequence[Suite], results_dir: Path | None) -> None:
         self._rules = {rule.rule_id: rule for suite in suites for rule in suite.rules}
@@ -199,7 +199,7 @@ class _Checkpoint:
         self._checkpoint = _checkpoint(self._context, suites)
 
     def run(self, measures: Sequence[Any]) -> Iterator[tuple[int, Rule]]:
-        """(row, rule) of each measure that breaks a rule. Raises RuleEvaluationError."""
+        """Return (row, rule) for each measure that breaks a rule. Raises RuleEvaluationError."""
         rows = [[getattr(measure, column) for column in self._columns] for measure in measures]
         frame = pd.DataFrame(rows, columns=self._columns, dtype=object)
         run = RunIdentifier(run_name=f"{os.getpid()}-{uuid4().hex}")
@@ -216,7 +216,7 @@ class _Checkpoint:
 
 
 def _suites_of(suites: Sequence[Suite], depth: Depth | None) -> list[Suite]:
-    """What is verified of a measure of this depth; of one without a depth, all."""
+    """Return the suites for measures of this depth; all of them for measures without a depth."""
     if depth is None:
         return list(suites)
     of_depth = (replace(suite, rules=tuple(r for r in suite.rules if depth in r.depths)) for suite in suites)
@@ -235,7 +235,7 @@ def _context(results_dir: Path | None) -> Any:
 
 
 def _checkpoint(context: Any, suites: Sequence[Suite]) -> gx.Checkpoint:
-    """All suites over one batch of measures."""
+    """Return a checkpoint that applies all suites to one batch of measures."""
     asset = context.data_sources.add_pandas("measures").add_dataframe_asset("rows")
     batch = asset.add_batch_definition_whole_dataframe("all")
     validations = []
@@ -251,7 +251,7 @@ def _checkpoint(context: Any, suites: Sequence[Suite]) -> gx.Checkpoint:
 
 
 def _broken_rows(result: Any, rule_id: str) -> list[int]:
-    """Of one expectation's result."""
+    """Return the rows that break one expectation."""
     if result.success:
         return []
     found: list[int] | None = (result.result or {}).get("unexpected_index_list")

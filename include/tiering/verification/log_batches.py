@@ -1,18 +1,19 @@
-"""One pass over the batches of a log, or of a part of it, and what must hold of each batch.
+"""Check the batches of a log, or of a part of it, in one pass.
 
-The pass counts what is wrong with each batch by itself, and gives checks tables of headers. Those here ask whether a
-broker can have written the headers, and whether batches stand where offsets and leader epochs say: what a batch's CRC
-covers may be wrong from the start, and neither its offset nor its leader epoch is under it.
+The pass counts the faults of each batch by itself and hands tables of headers to the checks. The checks in this module
+test whether a broker can have written the headers, and whether offsets and leader epochs of batches are those of the
+metadata. The CRC does not replace them: a batch may have been wrong when the CRC was computed, and the CRC covers
+neither the base offset nor the leader epoch.
 
-Nothing is held but one block, one table and what the checks keep. A batch with a wrong CRC is counted and passed over
-by its length; where a header cannot be one, the batches end and the rest is unreadable.
+Memory holds one block, one table and the state of the checks. A batch with a wrong CRC is counted and skipped by its
+length. Where bytes cannot be a batch header, the pass ends and the remaining bytes count as unreadable.
 
-Batches are opened, their records counted, as long as that stays cheap: until a MiB of records was seen, then about one
-byte in 64. A batch that is larger than a block is not opened, and none is after one that could not be.
+Some batches are opened, that is decompressed and their records counted: all until one MiB of records was seen, then
+about one byte in 64. A batch larger than a block is not opened. After a batch that could not be opened, none is.
 
-A batch of a few KiB may be gigabytes once opened, and right: any producer may send it. Of such a batch only so much is
-opened (`formats/records.py`, `formats/records.py`), in pieces. What comes out of a log of n bytes is thus bounded by
-n / 64, one MiB and what is opened of one batch, whatever it holds; no clock is asked.
+A valid batch of a few KiB may decompress to gigabytes: any producer may send it. Such a batch is decompressed in pieces
+up to a limit (`formats/records.py`). The decompressed bytes of a log of n bytes are thus bounded by n / 64 plus one MiB
+plus the limit of one batch, whatever the log holds, and this does not depend on a clock.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ from include.tiering.units import MIB
 
 
 class Faults:
-    """`count` of them; `first` is a sentence about the one that was met first, empty without any."""
+    """Counts faults. `first` is a sentence about the first of them, empty without any."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -59,14 +60,14 @@ class Faults:
         self.count += count
 
     def add_rows(self, bad: NDArray[np.bool_], describe: Callable[[int], str]) -> None:
-        """One for each True; `describe` gets the row of the first."""
+        """Add a fault for each True; `describe` gets the row of the first."""
         count = int(np.count_nonzero(bad))
         if count:
             self.add("" if self.first else describe(int(bad.argmax())), count)
 
 
 TABLE_BATCHES: Final = 4096
-"""Batches that are verified together: 250 KB of headers, whatever the size of the segment."""
+"""Batches that are checked together: 250 KB of headers, whatever the size of the segment."""
 
 _pack_header: Final = HEADER.pack_into
 _COLUMNS: Final = np.dtype(list(zip(BatchHeader._fields, "qiibIhiqqqhii", strict=True))).newbyteorder(">")
@@ -76,8 +77,8 @@ _COLUMNS: Final = np.dtype(list(zip(BatchHeader._fields, "qiibIhiqqqhii", strict
 class BatchTable:
     """Batches in their order. Arrays have one item per batch; offsets are inclusive.
 
-    `headers` has the fields of `BatchHeader` by name. `last_offsets` wraps around where a header says what cannot be:
-    it is then below the base offset. `controls`: what the control batches say, by row.
+    `headers` has the fields of `BatchHeader` by name. `last_offsets` wraps around if a header has an impossible offset
+    delta; it is then below the base offset. `controls` are the types of the control batches, by row.
     """
 
     positions: NDArray[np.int64]
@@ -89,7 +90,7 @@ class BatchTable:
         return len(self.positions)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """A field of the headers."""
+        """Return a field of the headers."""
         return self.headers[name].astype(np.int64)
 
     @property
@@ -98,7 +99,7 @@ class BatchTable:
 
     @property
     def sizes_bytes(self) -> NDArray[np.int64]:
-        """Whole batches, headers included."""
+        """Return the sizes of the batches, headers included."""
         return self.column("batch_length") + LOG_OVERHEAD
 
     @property
@@ -110,7 +111,7 @@ class BatchTable:
         return self._have(TRANSACTIONAL_FLAG)
 
     def named(self, row: int) -> str:
-        """A batch, for a person."""
+        """Describe a batch by offsets and position."""
         base, last = int(self.headers["base_offset"][row]), int(self.last_offsets[row])
         return f"batch {base}..{last} at byte {int(self.positions[row])}"
 
@@ -120,7 +121,7 @@ class BatchTable:
 
 
 class TableBuilder:
-    """Takes headers one by one, up to `TABLE_BATCHES`."""
+    """Collects up to `TABLE_BATCHES` headers."""
 
     def __init__(self) -> None:
         self._headers = bytearray(TABLE_BATCHES * HEADER.size)
@@ -128,18 +129,18 @@ class TableBuilder:
         self._controls: dict[int, ControlType] = {}
 
     def add(self, position: int, fields: Fields) -> int:
-        """Returns how many were added since the last `take`."""
+        """Add a header; return how many were added since the last `take`."""
         positions = self._positions
         _pack_header(self._headers, len(positions) * HEADER.size, *fields)
         positions.append(position)
         return len(positions)
 
     def set_control(self, control: ControlType) -> None:
-        """What the control batch that was added last says."""
+        """Set the type of the control batch that was added last."""
         self._controls[len(self._positions) - 1] = control
 
     def take(self) -> BatchTable:
-        """What was added, and begin again."""
+        """Return the collected headers and start a new table."""
         count = len(self._positions)
         headers = np.frombuffer(self._headers, dtype=_COLUMNS, count=count).astype(_COLUMNS.newbyteorder("="))
         table = BatchTable(
@@ -157,16 +158,16 @@ _OPENED_SHARE_SHIFT: Final = 6
 
 
 class LogCheck(Protocol):
-    """Sees every batch once, in order."""
+    """Gets every batch once, in order."""
 
     def take(self, table: BatchTable) -> None: ...
 
 
 class LogWalk:
-    """What is wrong with batches by themselves.
+    """Reads batches and counts the faults of each by itself.
 
-    `unreadable`: bytes from the first on that cannot begin a batch. `wrong_crcs` and `unopened` count batches, and so
-    does `not_opened`, which is no fault: more would come out of these than is opened.
+    `unreadable` counts the bytes from the first that cannot begin a batch to the end. `wrong_crcs` and `unopened` count
+    batches, and so does `not_opened`, which is no fault: these batches exceed the limit of decompressed bytes.
     """
 
     def __init__(self, checks: Iterable[LogCheck], decompressor: Decompressor | None = None) -> None:
@@ -183,7 +184,7 @@ class LogWalk:
         self._wrong_crc_at = -1  # position of the last batch with a wrong CRC
 
     def read(self, source: ByteSource, start_position: int = 0, block_bytes: int = DEFAULT_BLOCK_BYTES) -> None:
-        """All of `source` from `start_position` on, where a batch must begin. Once.
+        """Read `source` from `start_position`, where a batch must begin, to its end. Call it once.
 
         Raises:
             RemoteStorageError: what the source raises.
@@ -212,7 +213,7 @@ class LogWalk:
         self._wrong_crc_at = error.position
 
     def _open_records(self, stream: BatchStream, position: int, fields: Fields) -> None:
-        """Into the batch that was added last."""
+        """Decode the records of the batch that was added last, as far as wanted."""
         if position == self._wrong_crc_at:
             return
         rest = stream.records(position)
@@ -247,9 +248,9 @@ _MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class HeaderRules:
-    """`impossible`: batches that no broker writes. `thinned`: batches with fewer records than offsets.
+    """Counts `impossible` batches, which no broker writes, and `thinned` batches, with fewer records than offsets.
 
-    Compaction thins batches, nothing else does; a topic that was compacted once may hold some.
+    Only compaction thins batches; a topic that was compacted once may hold some.
     """
 
     def __init__(self) -> None:
@@ -264,20 +265,20 @@ class HeaderRules:
         slots = table.column("last_offset_delta") + 1
         codec, control = attributes & CODEC_MASK, table.is_control
         producer = table.column("producer_id")
-        strange = np.zeros(len(table), dtype=np.bool_)
-        strange[[row for row, said in table.controls.items() if said not in _MARKERS]] = True
+        unknown_control = np.zeros(len(table), dtype=np.bool_)
+        unknown_control[[row for row, control_of in table.controls.items() if control_of not in _MARKERS]] = True
         refuse((attributes & ~_KNOWN_FLAGS) != 0, "unknown attributes")
         refuse(codec > Codec.ZSTD, "an unknown codec")
-        refuse(table.last_offsets < table.base_offsets, "no range of offsets")
-        refuse((records < 0) | (records > slots), "a record count that its offsets do not hold")
-        refuse((codec == Codec.NONE) & (records > _most_records(table)), "more records than fit")
+        refuse(table.last_offsets < table.base_offsets, "a last offset below the base offset")
+        refuse((records < 0) | (records > slots), "a record count that exceeds its offsets or is negative")
+        refuse((codec == Codec.NONE) & (records > _most_records(table)), "more records than fit into its bytes")
         refuse(table.column("max_timestamp") < NO_TIMESTAMP, "a timestamp below -1")
         refuse((producer >= 0) & (table.column("producer_epoch") < 0), "a producer without an epoch")
         refuse(producer < NO_PRODUCER, "an impossible producer id")
         refuse(table.is_transactional & (producer < 0), "a transaction without a producer")
-        refuse(control & ~table.is_transactional, "control outside of a transaction")
-        refuse(control & ((codec != Codec.NONE) | (records != 1) | (slots != 1)), "not one plain control record")
-        refuse(strange, "neither an ABORT nor a COMMIT")
+        refuse(control & ~table.is_transactional, "a control batch outside of a transaction")
+        refuse(control & ((codec != Codec.NONE) | (records != 1) | (slots != 1)), "not one uncompressed record")
+        refuse(unknown_control, "a control record that is neither ABORT nor COMMIT")
         self.thinned.add_rows(
             (records >= 0) & (records < slots), lambda row: f"{table.named(row)} holds {records[row]} records"
         )
@@ -288,7 +289,7 @@ def _most_records(table: BatchTable) -> NDArray[np.int64]:
 
 
 class Timestamps:
-    """`largest_ms` of all batches, -1 if none has one; `above`: batches with a later one than `max_timestamp_ms`."""
+    """Finds the largest timestamp, -1 if no batch has one, and counts batches `above` `max_timestamp_ms`."""
 
     def __init__(self, max_timestamp_ms: int) -> None:
         self.above = Faults()
@@ -305,10 +306,10 @@ class Timestamps:
 
 
 class OffsetOrder:
-    """Offsets go on from `start_offset` to `end_offset` (both inclusive), without a gap and none twice.
+    """Checks that offsets run from `start_offset` to `end_offset` (both inclusive), without gaps or repetitions.
 
-    A batch outside of them, or at or below one that was reached before, is misplaced; it fills no gap. With
-    `begins_anywhere` the first batch is taken where it stands: the ones before it were not read.
+    A batch outside of the range, or at or below an earlier offset, is misplaced and fills no gap. With
+    `begins_anywhere` the first batch may begin at any offset of the range: the batches before it were not read.
     """
 
     def __init__(self, start_offset: int, end_offset: int, *, begins_anywhere: bool = False) -> None:
@@ -339,7 +340,7 @@ class OffsetOrder:
         self._reached = int(reached[-1])
 
     def end(self) -> None:
-        """No batch follows: what was not reached is missing."""
+        """Count the offsets after the last batch as missing."""
         if self._reached < self._end_offset:
             self._add_missing(self._reached + 1, self._end_offset, self._end_offset - self._reached)
 
@@ -348,9 +349,9 @@ class OffsetOrder:
 
 
 class EpochOrder:
-    """The leader epoch of every batch is the one that `leader_epochs` has for its offsets.
+    """Checks that every batch has the leader epoch of its offsets in `leader_epochs`.
 
-    A history that was cut at the front tells of the batches before it only how high their epochs may be.
+    If the history was cut at its front, epochs before it need only ascend and not exceed its first epoch.
     """
 
     def __init__(self, leader_epochs: LeaderEpochs) -> None:
@@ -369,8 +370,8 @@ class EpochOrder:
         self.wrong.add_rows(
             wrong,
             lambda row: (
-                f"{table.named(row)} has leader epoch {epochs[row]}, the metadata {self._epochs[known[row]]}"
-                f" from {self._starts[known[row]]}"
+                f"{table.named(row)} has leader epoch {epochs[row]}, the metadata has {self._epochs[known[row]]}"
+                f" from offset {self._starts[known[row]]}"
             ),
         )
         self._before = int(epochs[-1])

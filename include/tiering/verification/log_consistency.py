@@ -1,17 +1,17 @@
-"""Whether indexes, transactions and the producer snapshot of a segment agree with its batches. Deep measures alone.
+"""Compare indexes, transactions and the producer snapshot of a segment with its batches. Only for deep measures.
 
-**Index entries.** Not whether the indexes are those that a broker would build: how densely it writes them depends on
-settings, restarts and its version. An entry is wrong if it points a reader to a wrong place.
+**Index entries.** The indexes need not be those that a broker would build, because how densely it writes them depends
+on settings, restarts and its version. An entry is wrong if it points a reader to a wrong place.
 
-**Transactions.** What began before the segment is known only by its end here. So a first offset, and a last stable
-offset, is either the one that the segment's own batches give, or lies before the segment. A producer's transaction that
-shows first by data may have begun earlier, unless a marker of the same producer came before it in the segment. An ABORT
-marker without an open transaction is in no index.
+**Transactions.** Of a transaction that began before the segment, only the end is known here. So a first offset, and a
+last stable offset, is either the one that follows from the segment's own batches, or lies before the segment. A
+transaction whose first batch in the segment is data may have begun earlier, unless a marker of the same producer came
+before it in the segment. An ABORT marker without an open transaction is in no index.
 
-**Producers.** The snapshot is the state right after the segment's last batch, as far as its batches tell. A producer
-that wrote into the segment was last seen there. It may be missing: brokers forget producers after a while
-(`producer.id.expiration.ms`), unless a transaction is open. A marker with a newer producer epoch clears what is known
-of the data before it.
+**Producers.** The snapshot is compared with the state right after the segment's last batch, as far as it follows from
+the batches. The last batch of a producer that wrote into the segment is there. The producer may be missing in the
+snapshot: brokers remove producers after `producer.id.expiration.ms`, unless a transaction is open. A marker with a
+newer producer epoch clears the state of the data before it.
 
 Source: Kafka's ProducerStateManager, ProducerStateEntry.
 """
@@ -27,13 +27,15 @@ from include.tiering.formats.indexes import OffsetIndex, TimeIndex, TransactionI
 from include.tiering.formats.record_batch import MAX_OFFSET, NO_TIMESTAMP, ControlType
 from include.tiering.verification.log_batches import BatchTable, Faults
 
-_NOWHERE: Final = -1
-_BEHIND_ALL: Final = np.iinfo(np.int64).max
+_NO_POSITION: Final = -1
+_AFTER_ALL: Final = np.iinfo(np.int64).max
 
 
 class OffsetIndexEntries:
-    """An entry (offset, position) is right if a batch begins there, and one that ends with the offset is the same or
-    follows it before the next entry: brokers before 4.x write one entry for all batches of an append.
+    """Checks the entries (offset, position) of an offset index.
+
+    An entry is right if a batch begins at the position, and this batch or one before the next entry's position ends
+    with the offset: brokers before 4.x write one entry for all batches of an append.
     """
 
     def __init__(self, index: OffsetIndex) -> None:
@@ -41,7 +43,7 @@ class OffsetIndexEntries:
         self._by_position = _Ascending(index.positions)
         self._by_offset = _Ascending(index.offsets)
         self._base_offsets = np.full(len(index), MAX_OFFSET, dtype=np.int64)
-        self._last_batches = np.full(len(index), _NOWHERE, dtype=np.int64)
+        self._last_batches = np.full(len(index), _NO_POSITION, dtype=np.int64)
 
     def take(self, table: BatchTable) -> None:
         entries, rows = self._by_position.found_in(table.positions)
@@ -50,9 +52,9 @@ class OffsetIndexEntries:
         self._last_batches[entries] = table.positions[rows]
 
     def wrong_entries(self) -> Faults:
-        """After the last batch."""
+        """Return the wrong entries; call it after the last batch."""
         offsets, positions = self._index.offsets, self._index.positions
-        next_positions = np.append(positions[1:], _BEHIND_ALL)
+        next_positions = np.append(positions[1:], _AFTER_ALL)
         faults = Faults()
         faults.add_rows(
             (self._base_offsets > offsets)
@@ -64,8 +66,10 @@ class OffsetIndexEntries:
 
 
 class TimeIndexEntries:
-    """An entry (timestamp, offset) is right if the batch that holds the offset is the first to have the timestamp, and
-    none before it has a later one.
+    """Checks the entries (timestamp, offset) of a time index.
+
+    An entry is right if the batch that holds the offset is the first to have the timestamp, and no batch before it has
+    a later one.
     """
 
     def __init__(self, index: TimeIndex) -> None:
@@ -85,7 +89,7 @@ class TimeIndexEntries:
         self._is_right[entries[held & (largest[rows + 1] == times) & (largest[rows] < times)]] = True
 
     def wrong_entries(self) -> Faults:
-        """After the last batch."""
+        """Return the wrong entries; call it after the last batch."""
         offsets, times = self._index.offsets, self._index.timestamps_ms
         faults = Faults()
         faults.add_rows(
@@ -96,20 +100,20 @@ class TimeIndexEntries:
 
 
 class _Ascending:
-    """Entries of an index by one of their values, however disordered they stand in it."""
+    """Finds entries of an index by one of their values; the index need not be sorted."""
 
     def __init__(self, values: NDArray[np.int64]) -> None:
         self._entries = np.argsort(values, kind="stable")
         self._values = values[self._entries]
 
     def between(self, low: int, high: int) -> NDArray[np.intp]:
-        """Entries with a value of `low` to `high`, both inclusive."""
+        """Return entries with a value from `low` to `high`, both inclusive."""
         first = int(np.searchsorted(self._values, low, side="left"))
         behind = int(np.searchsorted(self._values, high, side="right"))
         return self._entries[first:behind]
 
     def found_in(self, ascending: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Entries whose value is one of `ascending`, and which."""
+        """Return the entries whose value is in `ascending`, and the positions of these values."""
         first = int(np.searchsorted(self._values, ascending[0], side="left"))
         behind = int(np.searchsorted(self._values, ascending[-1], side="right"))
         rows = np.minimum(np.searchsorted(ascending, self._values[first:behind]), len(ascending) - 1)
@@ -118,14 +122,14 @@ class _Ascending:
 
 
 MAX_PRODUCERS: Final = 250_000
-"""Transactional producers of one segment that are followed; more than any broker keeps for a partition."""
+"""The most transactional producers of one segment that are followed; no broker keeps so many for a partition."""
 
 
 class SegmentTransactions:
     """Follows transactional batches in their order.
 
-    `open`: first offsets by producer, ascending, as far as the segment knows. `ended`: producers with a marker in the
-    segment. Both stay empty once there are more than `MAX_PRODUCERS`.
+    `open`: first offsets in this segment of open transactions, by producer, ascending. `ended`: producers with a marker
+    in the segment. Both stay empty once there are more than `MAX_PRODUCERS`.
     """
 
     def __init__(self, index: TransactionIndex, start_offset: int) -> None:
@@ -157,26 +161,26 @@ class SegmentTransactions:
             self.ended.clear()
 
     def may_begin_at(self, producer_id: int, first_offset: int, known: int | None) -> bool:
-        """Whether a transaction that the segment knows from `known` on may have begun at `first_offset`."""
+        """Return whether a transaction whose first batch here is at `known` may have begun at `first_offset`."""
         if known == first_offset:
             return True
         return producer_id not in self.ended and 0 <= first_offset < self._start_offset
 
     def check_followed(self) -> None:
-        """Raises FormatError: there were too many producers to know anything."""
+        """Raises FormatError if transactions were not followed, because of too many producers."""
         if self._has_too_many:
             raise FormatError(f"transactions of more than {MAX_PRODUCERS} producers in one segment")
 
     def missing(self) -> Faults:
-        """Aborted transactions that the index lacks, after the last batch. Raises as `check_followed`."""
+        """Return aborted transactions that the index lacks; call after the last batch. Raises like `check_followed`."""
         self.check_followed()
         return self._missing
 
     def wrong_entries(self) -> Faults:
-        """Entries that no ABORT marker explains, after the last batch. Raises as `check_followed`."""
+        """Return entries without their ABORT marker; call it after the last batch. Raises as `check_followed`."""
         self.check_followed()
         faults = Faults()
-        faults.add_rows(~self._is_right, lambda entry: f"entry {entry} is {self._index.entries[entry].item()[1:]}")
+        faults.add_rows(~self._is_right, lambda entry: f"wrong entry {entry}: {self._index.entries[entry].item()[1:]}")
         return faults
 
     def _end(self, producer_id: int, marker_offset: int, control: ControlType, named: str) -> None:
@@ -187,7 +191,7 @@ class SegmentTransactions:
                 entry = int(self._by_marker[found])
                 self._is_right[entry] = self._explains(entry, producer_id, marker_offset, known)
             elif known is not None:
-                self._missing.add(f"the ABORT in {named} ends what producer {producer_id} began at offset {known}")
+                self._missing.add(f"{named} aborts the transaction of producer {producer_id} from offset {known}")
         self.ended.add(producer_id)
 
     def _explains(self, entry: int, producer_id: int, marker_offset: int, known: int | None) -> bool:
@@ -235,27 +239,29 @@ class SnapshotProducers:
         self._epochs[entries] = table.column("producer_epoch")[rows]
 
     def wrong_entries(self) -> Faults:
-        """Producers that the batches contradict, after the last one; open transactions that the snapshot lacks.
+        """Return producers that the batches contradict, and open transactions that the snapshot lacks.
+
+        Call it after the last batch.
 
         Raises:
-            FormatError: of the transactions too little is known.
+            FormatError: transactions were not followed, because of too many producers.
         """
         self._transactions.check_followed()
         producers, faults = self._producers, Faults()
         twice = np.zeros(len(producers), dtype=np.bool_)
         twice[1:] = producers[1:] == producers[:-1]
-        faults.add_rows(twice, lambda row: f"producer {producers[row]} is there twice")
-        faults.add_rows(self._wrong_ends(), lambda row: f"producer {producers[row]} ended elsewhere")
+        faults.add_rows(twice, lambda row: f"producer {producers[row]} is in the snapshot twice")
+        faults.add_rows(self._wrong_ends(), lambda row: f"producer {producers[row]} has a wrong last batch")
         wrong_epochs = (self._epochs != _NONE) & (self._epochs != self._entries["producer_epoch"])
         faults.add_rows(wrong_epochs, lambda row: f"producer {producers[row]} ended in epoch {self._epochs[row]}")
         faults.add_rows(
             self._wrong_transactions(),
-            lambda row: f"producer {producers[row]} has another open transaction than its batches tell of",
+            lambda row: f"the open transaction of producer {producers[row]} is not that of its batches",
         )
         known = set(producers.tolist())
         for producer_id, first_offset in self._transactions.open.items():
             if producer_id not in known:
-                faults.add(f"producer {producer_id} is not there, its transaction began at offset {first_offset}")
+                faults.add(f"producer {producer_id} is missing, its transaction began at offset {first_offset}")
         return faults
 
     def _wrong_ends(self) -> NDArray[np.bool_]:
@@ -281,7 +287,7 @@ class SnapshotProducers:
     def _last_rows(
         self, producers: NDArray[np.int64], rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Entries whose producer wrote some of `rows`, and the last of these for each."""
+        """Return the entries whose producer wrote some of `rows`, and the last of these rows for each."""
         seen, at = np.unique(producers[rows][::-1], return_index=True)
         entries = np.minimum(np.searchsorted(self._producers, seen), len(self._producers) - 1)
         hit = self._producers[entries] == seen

@@ -1,10 +1,9 @@
-"""Measure the log of one segment at either depth, into the columns of its measure.
+"""Measure the log of one segment at either depth, and fill the columns of its measure.
 
-A shallow look reads the first batch, and those from the last entry of the offset index on: two or three ranges of a few
-KiB, as long as the offset index reaches to the end as a broker's does. Where it does not, the way from its last entry
-to the end is read: it ends where the segment must end.
+A shallow measure reads the first batch, and the batches from the last entry of the offset index to the end of the log.
+These are two or three ranges of a few KiB, if the offset index reaches to the end as a broker's does.
 
-A deep look reads every batch, and asks whether indexes, transactions and producers are those of the batches.
+A deep measure reads every batch, and compares indexes, transactions and producers with the batches.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,9 +41,10 @@ _T = TypeVar("_T")
 
 
 class Measurements:
-    """`values` by column, None where it could not be measured; `remarks` explain what a number alone does not.
+    """Collects the columns of a measure.
 
-    `is_refused`: something could not be measured because the store has it and does not give it.
+    `values` are by column, None if a column could not be measured; `remarks` explain them. `is_refused` is set if the
+    store has an object and refuses access to it.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Measurements:
         self.is_refused = False
 
     def fill(self, columns: Sequence[str], probe: Callable[[], Sequence[int | None]]) -> None:
-        """What `probe` gives; None in all of `columns` if it meets bytes or objects that cannot be used.
+        """Fill `columns` from `probe`, or with None if it finds unusable bytes or objects.
 
         Raises:
             RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -63,7 +63,7 @@ class Measurements:
             self.values.update(zip(columns, found, strict=True))
 
     def attempt(self, columns: Sequence[str], build: Callable[[], _T]) -> _T | None:
-        """What `build` gives, for `columns` that are filled later; None if it fails, as `fill` does."""
+        """Return the result of `build`; if it fails, set `columns` to None as `fill` does, and return None."""
         try:
             return build()
         except (FormatError, RemoteStorageError) as error:
@@ -74,13 +74,13 @@ class Measurements:
             return None
 
     def leave_out(self, columns: Sequence[str], reason: str) -> None:
-        """These could not be measured."""
+        """Set columns that could not be measured to None, with the reason."""
         for column in columns:
             self.values[column] = None
             self.remark(column, f"{column} could not be measured: {reason}")
 
     def count(self, column: str, *faults: Faults) -> None:
-        """The sum of these, with the first of each."""
+        """Set `column` to the sum of these faults, with the first of each kind as a remark."""
         found = [each for each in faults if each.count]
         self.values[column] = sum(each.count for each in found)
         if found:
@@ -94,7 +94,7 @@ _TIME_INDEX_END: Final = "time_index_unlike_maximum"
 
 
 class BatchChecks:
-    """Order, epochs, headers and timestamps against the metadata."""
+    """Checks order, epochs, headers and timestamps of batches against the metadata."""
 
     def __init__(self, metadata: RemoteLogSegmentMetadata, *, begins_anywhere: bool = False) -> None:
         self.order = OffsetOrder(metadata.start_offset, metadata.end_offset, begins_anywhere=begins_anywhere)
@@ -108,9 +108,10 @@ class BatchChecks:
 
 
 def fill_time_index_end(measurements: Measurements, contents: SegmentContents, largest_ms: int) -> None:
-    """The last entry of a rolled segment's time index has its largest timestamp; only without any it has no entry.
+    """Compare the last entry of the time index with the segment's largest timestamp.
 
-    `largest_ms` is the largest that was seen in batches, -1 if none was.
+    The time index of a rolled segment has no entry only if no batch has a timestamp. `largest_ms` is the largest
+    timestamp of the batches that were read, -1 if there was none.
     """
 
     def unlike_maximum() -> list[int]:
@@ -128,7 +129,7 @@ _BLOCK_BYTES: Final = 64 * KIB
 
 
 class _Part(NamedTuple):
-    """What was seen of the bytes from `first` on, where batches must begin."""
+    """The results for the bytes from position `first`, where a batch must begin."""
 
     first: int
     walk: LogWalk
@@ -150,7 +151,7 @@ class _Part(NamedTuple):
 
 
 def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
-    """Fills the columns of both ends, and that of the time index's."""
+    """Fill the columns of both ends of the log, and of the end of the time index."""
     largest_ms = NO_TIMESTAMP
     not_opened: dict[int, Faults] = {}
     for column, probe in (("first_batch_faults", _first_batch), ("last_batch_faults", _last_batches)):
@@ -158,7 +159,7 @@ def fill_ends(measurements: Measurements, contents: SegmentContents) -> None:
         if part is not None:
             measurements.count(column, *part.faults)
             largest_ms = max(largest_ms, part.checks.times.largest_ms)
-            # The last batches are all of them, the first one included, where the offset index is empty.
+            # With an empty offset index the last batches are all batches, the first one included: it counts once.
             not_opened[part.first] = part.walk.not_opened
     measurements.count("batches_not_opened", *not_opened.values())
     fill_time_index_end(measurements, contents, largest_ms)
@@ -172,7 +173,7 @@ def _first_batch(contents: SegmentContents) -> _Part:
     contents.log_part(0, HEADER_SIZE - 1).read_into(0, memoryview(head))
     header = parse_header(head)
     if header.size_bytes > size_bytes:
-        raise FormatError(f"a batch of {header.size_bytes} bytes in a log of {size_bytes}")
+        raise FormatError(f"the first batch has {header.size_bytes} bytes in a log of {size_bytes}")
     checks = BatchChecks(contents.metadata)
     return _read_part(contents, checks, 0, header.size_bytes)
 
@@ -190,7 +191,7 @@ def _last_batches(contents: SegmentContents) -> _Part:
 
 
 def _read_part(contents: SegmentContents, checks: BatchChecks, first: int, end: int) -> _Part:
-    """The bytes from `first` to `end` (exclusive), where batches must begin and end."""
+    """Check the bytes from `first` to `end` (exclusive), where batches must begin and end."""
     walk = LogWalk(checks.all)
     walk.read(contents.log_part(first, end - 1), first, _BLOCK_BYTES)
     return _Part(first, walk, checks)
@@ -198,11 +199,11 @@ def _read_part(contents: SegmentContents, checks: BatchChecks, first: int, end: 
 
 _CHECKSUM: Final = "read_log_crc32c"
 _LARGEST: Final = "log_max_timestamp_ms"
-_OFFSETS: Final = "offset_index_strays"
-_TIMES: Final = "time_index_strays"
-_ABORTED: Final = "transaction_index_strays"
+_OFFSETS: Final = "offset_index_wrong_entries"
+_TIMES: Final = "time_index_wrong_entries"
+_ABORTED: Final = "transaction_index_wrong_entries"
 _NOT_ABORTED: Final = "transaction_index_missing"
-_PRODUCERS: Final = "producer_snapshot_strays"
+_PRODUCERS: Final = "producer_snapshot_wrong_entries"
 _OF_BATCHES: Final = (
     "log_unreadable_bytes",
     "log_wrong_crcs",
@@ -216,7 +217,7 @@ _OF_BATCHES: Final = (
 
 
 def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
-    """Fills every column that speaks about all batches. Reads the log once, front to back."""
+    """Fill every column about all batches. Reads the log once, front to back."""
     checks, followers = BatchChecks(contents.metadata), _Followers(measurements, contents)
     walk = LogWalk((*checks.all, *followers.all))
     crc32c = measurements.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
@@ -247,7 +248,7 @@ def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
 
 
 def _read(walk: LogWalk, contents: SegmentContents) -> int:
-    """The CRC-32C of what was read."""
+    """Read the whole log and return its CRC-32C."""
     size_bytes = contents.log_bytes()
     if not size_bytes:
         raise FormatError("a log of 0 bytes holds no batch")
@@ -258,7 +259,7 @@ def _read(walk: LogWalk, contents: SegmentContents) -> int:
 
 
 def _faults_of_batches(walk: LogWalk, checks: BatchChecks) -> tuple[Faults, ...]:
-    """In the order of `_OF_BATCHES`."""
+    """Return the faults in the order of `_OF_BATCHES`."""
     return (
         walk.unreadable,
         walk.wrong_crcs,
@@ -272,7 +273,7 @@ def _faults_of_batches(walk: LogWalk, checks: BatchChecks) -> tuple[Faults, ...]
 
 
 class _Followers:
-    """What the segment's other objects say, followed through the batches: as many of them as can be read."""
+    """The checks of those of the segment's other objects that can be read, against all batches."""
 
     def __init__(self, measurements: Measurements, contents: SegmentContents) -> None:
         metadata, start_offset = contents.metadata, contents.metadata.start_offset
@@ -311,12 +312,12 @@ class _Followers:
         self._wrong_entries.update(wrong_entries)
 
     def fill(self) -> None:
-        """After the last batch."""
+        """Fill the columns; call it after the last batch."""
         for column, probe in self._wrong_entries.items():
             faults = self._measurements.attempt((column,), probe)
             if faults is not None:
                 self._measurements.count(column, faults)
 
     def leave_out(self, reason: str) -> None:
-        """Not all batches could be followed."""
+        """Set the columns to None, because not all batches could be read."""
         self._measurements.leave_out(tuple(self._wrong_entries), reason)

@@ -1,7 +1,7 @@
 """Take the measure of one segment through the storage contract.
 
-What the store refuses or cannot parse leaves its columns unmeasured, with the reason as a remark. A store that does
-not answer for now is no measure at all: that error goes to the caller.
+If the store refuses an object, or the object cannot be parsed, its columns are None, with the reason as a remark. If
+the store does not answer, there is no measure: the caller gets the error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ _SHOULD_HAVE_ENTRIES: Final = {
     ObjectKind.TIME_INDEX: "time_index_unlike_maximum",
     ObjectKind.TRANSACTION_INDEX: "transaction_index_contradictions",
 }
-"""What says of an empty index that it should not be empty."""
+"""The columns whose value 1 means that an empty index should not be empty."""
 
 
 def measure_segment(
@@ -35,11 +35,12 @@ def measure_segment(
     decisions: Sequence[SkippedOffsets] = (),
     depth: Depth = Depth.SHALLOW,
 ) -> SegmentMeasure:
-    """Measure a FINISHED segment; `previous` is the one FINISHED before it in its partition, `decisions` are those
-    about offsets between the two. Every byte that is read is charged to `limiter` before.
+    """Measure a FINISHED segment; every byte is charged to `limiter` before it is read.
 
-    Where nobody recorded the source's checksum, a deep measure takes that of the batches that it read: each has a
-    CRC-32C of its own, and offsets and epochs are those of the metadata.
+    `previous` is its FINISHED predecessor in the partition, `decisions` are those about offsets between the two.
+
+    If no checksum of the source was recorded, a deep measure uses that of the batches that it read: each batch has a
+    CRC-32C of its own, and offsets and epochs are compared with the metadata.
 
     Raises:
         RemoteStorageUnavailableError: the store does not answer (retriable).
@@ -96,14 +97,15 @@ def measure_segment(
 
 
 def _take_read_checksum_where_none_is_kept(measurements: Measurements) -> None:
-    """A store that keeps no checksum has what is read from it."""
+    """Use the checksum of the bytes that were read, if the store keeps none."""
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         measurements.values["stored_log_crc32c"] = measurements.values["read_log_crc32c"]
 
 
 def _take_source_checksum_of_a_transformed_log(measurements: Measurements, row: SegmentRow) -> None:
-    """What the store keeps is a checksum of other bytes: it was compared when they were sent, and a deep measure
-    compares what comes out of them.
+    """Use the source's checksum for a transformed log, because the store's checksum is of the transformed bytes.
+
+    The store's checksum was compared when the bytes were sent; a deep measure compares the decoded bytes.
     """
     if measurements.values["stored_log_size_bytes"] is not None and measurements.values["stored_log_crc32c"] is None:
         measurements.values["stored_log_crc32c"] = row.log_crc32c
@@ -133,11 +135,13 @@ def _fill_indexes(measurements: Measurements, contents: SegmentContents, row: Se
 
 
 def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
-    """Brokers before 4.0 do not say whether it is empty, which reads as if it were not; of such a segment nobody has
-    recorded a checksum. The batches tell a deep measure what must be in it.
+    """Return 1 if only one of index and metadata says that the transaction index is empty.
+
+    Metadata of brokers before 4.0 lacks this, which reads as "not empty"; such segments have no recorded checksum. For
+    them a deep measure compares the index with the batches.
     """
-    is_unsaid = row.log_crc32c is None and not row.metadata.txn_index_empty
-    return 0 if is_unsaid else int(bool(index) == row.metadata.txn_index_empty)
+    is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
+    return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)
 
 
 def _faults_of(
@@ -157,7 +161,7 @@ def _missing_offsets(
     missing = histories.missing_offsets(previous, metadata, decisions)
     total = sum(part.size for part in missing)
     if missing:
-        skipped = f"; skipped by decision are {_named(decision.offsets for decision in decisions)}" if decisions else ""
+        skipped = f"; decisions skip {_named(decision.offsets for decision in decisions)}" if decisions else ""
         measurements.remark("missing_offsets", f"missing_offsets = {total}: {_named(missing)}{skipped}")
     return total
 
@@ -177,15 +181,14 @@ def _manifest_differences(
 
 
 def _objects_missing(measurements: Measurements, contents: SegmentContents) -> int | None:
-    """None where the store refused to give some of them: an archive tier shows length and checksum of an object, and
-    does not let it be read.
+    """Count missing objects; None if the store refused access to one.
 
-    An index that is an object of its own may have no entry; whether it should have some is known when it was read
-    beside the batches and the metadata.
+    An archive tier shows length and checksum of an object and refuses to return it. An index that is an object of its
+    own may be empty; columns that compare it with the batches and the metadata say whether it should not be.
     """
     absent = list(contents.absent_kinds())
     if measurements.is_refused:
-        measurements.remark("objects_missing", "the store has what it was asked for, and refuses to give it")
+        measurements.remark("objects_missing", "the store has the objects and refuses access to them")
         return None
     if contents.indexes_are_objects:
         sizes = {stored_object.kind: stored_object.size_bytes for stored_object in contents.stored_objects()}
@@ -195,7 +198,7 @@ def _objects_missing(measurements: Measurements, contents: SegmentContents) -> i
             if not sizes.get(kind) and kind not in absent and measurements.values.get(column) == 1
         ]
     if absent:
-        measurements.remark("objects_missing", f"not in the store, or without their bytes: {', '.join(absent)}")
+        measurements.remark("objects_missing", f"not in the store, or wrongly empty: {', '.join(absent)}")
     return len(absent)
 
 
@@ -207,6 +210,6 @@ def _objects_unlike_contents(measurements: Measurements, contents: SegmentConten
     ]
     if unlike:
         measurements.remark(
-            "objects_unlike_contents", f"length or checksum differs from what is read: {', '.join(unlike)}"
+            "objects_unlike_contents", f"stored length or checksum differs from what was read: {', '.join(unlike)}"
         )
     return len(unlike)

@@ -1,11 +1,11 @@
-"""What copied segments look like, as numbers: one in the remote store, and all of a partition side by side.
+"""Measures: numbers about one segment in the remote store, and about all segments of a partition.
 
-Nothing is verified here. The objects of a segment are asked of the store and the indexes are read back from it, so a
-measure says what a reader will meet, not what a sender meant. A shallow measure takes the store's word for the records:
-it computed their checksum when they arrived. A deep one reads them.
+Nothing is evaluated here. A measure describes what a reader of the store gets: objects are listed and indexes are read
+back. A shallow measure does not read the records; it uses the checksum that the store computed when they arrived. A
+deep measure reads them.
 
-A segment is measured beside its predecessor when it is verified. The measure of a partition looks at all of its
-FINISHED segments, whichever a run verified: what lies between two that passed long ago shows there alone.
+A segment is measured together with its predecessor when it is verified. The measure of a partition covers all of its
+FINISHED segments, whichever of them the run verified: only there shows a gap between two that passed long ago.
 """
 
 from collections import defaultdict
@@ -32,48 +32,48 @@ from include.tiering.model.segments import Depth, RemoteLogSegmentId, RemoteLogS
 
 @dataclass(frozen=True, slots=True)
 class SegmentMeasure:
-    """One FINISHED segment. Offsets are inclusive. Every number may be None: it could not be measured, or was not asked
-    for at this `depth` (the last two groups). Which, say the rules: one of another depth is not verified.
+    """The measure of one FINISHED segment. Offsets are inclusive.
 
-    Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes behind the
-    last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point out of the segment,
-    `*_strays` entries that say of the batches what is not so. What has no predecessor, no manifest or no
-    transaction index by right has no fault there.
+    A number is None if it could not be measured, or is not measured at this `depth`: the depths of the rules say which.
+
+    Columns that are not sizes, checksums or timestamps count faults; 0 is right. `*_untrimmed` counts bytes after the
+    last entry, `*_disorder` entries that do not ascend, `*_outside` entries that point outside of the segment,
+    `*_wrong_entries` entries that contradict the batches. A segment that rightly has no predecessor, manifest or
+    transaction index has no faults in their columns.
 
     Attributes:
-        segment_size_bytes, log_crc32c: the source's, as metadata and check pass recorded them; a checksum that nobody
-            recorded is, in a deep measure, that of the batches that were read.
-        stored_log_size_bytes, stored_log_crc32c: the store's own. Of a compressed or encrypted log: what comes out of
-            it; a shallow measure, which does not read it, has the source's checksum there.
-        objects_missing: objects that are not in the store, or have 0 bytes and should have some; None if the store
-            refuses to say so.
-        objects_unlike_contents: objects beside the log whose stored length or checksum is not that of what was read.
+        segment_size_bytes, log_crc32c: the source's, from the metadata and the checks before the copy. If no checksum
+            was recorded, a deep measure has that of the batches that were read.
+        stored_log_size_bytes, stored_log_crc32c: the store's own. For a compressed or encrypted log: of its decoded
+            bytes; a shallow measure, which does not read them, has the source's checksum here.
+        objects_missing: objects that are not in the store, or wrongly have 0 bytes; None if the store refuses access.
+        objects_unlike_contents: objects other than the log whose stored length or checksum differs from what was read.
         manifest_differences: fields that differ between the manifest and the metadata.
         time_index_outside: also counts timestamps above the segment's maximum.
-        time_index_unlike_maximum: 1 if the last entry has not the segment's largest timestamp.
-        transaction_index_contradictions: 1 if the index is empty and the metadata denies it, or the reverse.
+        time_index_unlike_maximum: 1 if the last entry does not have the segment's largest timestamp.
+        transaction_index_contradictions: 1 if only one of index and metadata says that the index is empty.
         producer_snapshot_beyond_end: producers whose last offset is after the segment.
         leader_epoch_differences: entries of the stored history that contradict the metadata or start after the end.
         leader_epochs_outside: entries of the metadata that do not begin in [start, end].
         missing_offsets: offsets between the previous segment's end and this start, without a decision to skip them.
         unexplained_overlap: offsets held twice although broker and leader epoch stayed the same.
-        leader_epochs_back: by how many epochs this segment falls behind the one before it, at its first new offset.
+        leader_epochs_back: by how many epochs this segment is below its predecessor, at its first new offset.
         leader_epochs_unlike_previous: entries of the stored history that contradict the segment right before.
-        batches_not_opened: batches of which more would come out than is opened. No fault is known of them.
-        first_batch_faults, last_batch_faults: of the batches at either end, all kinds together. Shallow alone.
-        read_log_crc32c, log_max_timestamp_ms: of the bytes and batches that were read; the metadata's maximum where no
-            batch has a timestamp. This and all that follow: deep alone.
-        log_unreadable_bytes: bytes from the first on that cannot begin a batch.
+        batches_not_opened: batches above the limit of decompressed bytes; their decompressed part has no fault.
+        first_batch_faults, last_batch_faults: faults of all kinds in the batches at either end. Only shallow.
+        read_log_crc32c, log_max_timestamp_ms: of the bytes and batches that were read; the metadata's maximum if no
+            batch has a timestamp. This and all columns below: only deep.
+        log_unreadable_bytes: bytes from the first that cannot begin a batch to the end of the log.
         log_wrong_crcs: batches whose CRC-32C is not that of their bytes.
         log_missing_offsets: offsets of the segment that no batch has.
-        log_misplaced_batches: outside of the segment's offsets, or not after the batches before.
-        log_wrong_epochs: batches with another leader epoch than the metadata has for them.
+        log_misplaced_batches: batches outside of the segment's offsets, or not after the batches before them.
+        log_wrong_epochs: batches whose leader epoch is not the metadata's.
         log_impossible_headers: contradictions that no broker writes, in counts, flags, codec, producer or markers.
-        log_thinned_batches: with fewer records than offsets: the topic was compacted once.
-        log_unopened_batches: of those that were opened, the ones whose records are not what the header says.
+        log_thinned_batches: batches with fewer records than offsets: the topic was compacted once.
+        log_unopened_batches: decompressed batches whose records are not those that the header announces.
         transaction_index_missing: aborted transactions of the batches that the index lacks.
         bytes_read: bytes fetched to take this measure.
-        remarks: (column, sentence) for what a number alone does not explain.
+        remarks: (column, sentence) pairs that explain a number.
     """
 
     topic: str
@@ -121,23 +121,23 @@ class SegmentMeasure:
     log_impossible_headers: int | None = None
     log_thinned_batches: int | None = None
     log_unopened_batches: int | None = None
-    offset_index_strays: int | None = None
-    time_index_strays: int | None = None
-    transaction_index_strays: int | None = None
+    offset_index_wrong_entries: int | None = None
+    time_index_wrong_entries: int | None = None
+    transaction_index_wrong_entries: int | None = None
     transaction_index_missing: int | None = None
-    producer_snapshot_strays: int | None = None
+    producer_snapshot_wrong_entries: int | None = None
     depth: Depth = Depth.SHALLOW
     bytes_read: int = 0
     remarks: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_missing(self) -> bool:
-        """Whether the store does not show all of it: an object is not there, or not yet, or the store refuses."""
+        """Return whether an object is not in the store (perhaps not yet), or the store refuses access to it."""
         return self.objects_missing != 0
 
 
 MAX_NAMED_FAULTS: Final = 100
-"""Faults of one kind that are named; all are counted."""
+"""The most faults of one column that are described; all are counted."""
 
 
 UNKNOWN_HISTORY: Final = LeaderEpochs()
@@ -146,7 +146,7 @@ FIRST_HISTORIES: Final[Mapping[RemoteLogSegmentId, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SegmentFault:
-    """Where a fault of `column` shows: at this segment, in these words."""
+    """A fault of `column`: the segment where it shows, and its description."""
 
     column: str
     segment_id: str
@@ -156,21 +156,22 @@ class SegmentFault:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeasure:
-    """One partition. Offsets are inclusive, None without a FINISHED segment; every other column counts faults.
+    """The measure of one partition.
 
-    What cannot be asked has no fault: nobody knows the end of a log whose broker is away.
+    Offsets are inclusive, and None without a FINISHED segment. Columns below `segments` count faults; a column whose
+    input cannot be read, such as the log end of an unavailable broker, counts none.
 
     Attributes:
         segments: FINISHED ones.
-        missing_offsets: from the log start on, up to the last offset: held by no segment, skipped by no decision.
+        missing_offsets: offsets from the log start to the last offset that no segment has and no decision skips.
         duplicate_segments: segments with exactly the offsets of another one.
-        unexplained_overlap: offsets held twice by segments with other offsets, though no change of the leader says why.
-        leader_epoch_regressions: segments whose leader epoch falls behind that of the one before.
-        segments_above_log_end: segments with offsets that the leader's log has not.
-        segments_below_log_start: segments wholly below our log start, which no reader sees.
-        other_history: offsets held under other leader epochs than the partition's history has, though no decision left
-            the history that they are of.
-        faults: at most `MAX_NAMED_FAULTS` of each column, by offset.
+        unexplained_overlap: offsets that two different ranges share without a change of the leader between them.
+        leader_epoch_regressions: segments whose leader epoch is below that of their predecessor.
+        segments_above_log_end: segments with offsets above the end of the leader's log.
+        segments_below_log_start: segments wholly below the remote log start, which no reader gets.
+        other_history: offsets under leader epochs that are not those of the partition's history, and that no decision
+            left to an older history.
+        faults: the first `MAX_NAMED_FAULTS` of each column, by offset.
     """
 
     topic: str
@@ -202,9 +203,10 @@ def measure_partition(
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    What a decision left, of an older history, is side by side with nothing: see `model.histories`. `histories` names
-    them where they are not the first; `leader_epochs` is the merged history. `log_start_offset` (inclusive) is ours,
-    `log_end_offset` (exclusive) that of the leader's log, None if nobody knows.
+    Offsets that a decision left to an older history are compared only within that history: see `model.histories`.
+    `histories` has the number of each history that is not the first; `leader_epochs` is the merged history.
+    `log_start_offset` (inclusive) is the remote log start, `log_end_offset` (exclusive) the end of the leader's log,
+    None if it is unknown.
     """
     measurements = _PartitionMeasurements()
     held = sorted(
@@ -228,7 +230,7 @@ def measure_partition(
     ]
     for segment in finished:
         if log_end_offset is not None and segment.end_offset >= log_end_offset:
-            text = f"ends at offset {segment.end_offset}, and the log before offset {log_end_offset}"
+            text = f"ends at offset {segment.end_offset}, but the log ends before offset {log_end_offset}"
             measurements.add("segments_above_log_end", 1, segment, text)
         if segment.end_offset < log_start_offset:
             text = f"ends at offset {segment.end_offset}, below the log start {log_start_offset}"
@@ -257,7 +259,7 @@ _COUNTED: Final = (
 
 
 class _Held(NamedTuple):
-    """A FINISHED segment and what its history answers for of it."""
+    """A FINISHED segment, the number of its history, and its offsets that count in that history."""
 
     segment: RemoteLogSegmentMetadata
     history: int
@@ -298,13 +300,13 @@ def _fill_missing(
     decisions: Sequence[SkippedOffsets],
     log_start_offset: int,
 ) -> None:
-    """Each hole is a fault of the segment behind it. What a later segment holds besides is no hole."""
+    """Count each gap as a fault of the segment after it. Offsets that any later segment holds are no gap."""
     held_up_to = log_start_offset - 1
     for position, segment_measure in enumerate(sorted(held, key=lambda segment_measure: segment_measure.part)):
         if position:
-            for hole in not_skipped(held_up_to + 1, segment_measure.part.first - 1, decisions):
-                text = f"follows the offsets {hole}, which no segment holds"
-                measurements.add("missing_offsets", hole.size, segment_measure.segment, text)
+            for gap in not_skipped(held_up_to + 1, segment_measure.part.first - 1, decisions):
+                text = f"follows the offsets {gap}, which no segment holds"
+                measurements.add("missing_offsets", gap.size, segment_measure.segment, text)
         held_up_to = max(held_up_to, segment_measure.part.last)
 
 
@@ -322,12 +324,12 @@ def _fill_succession(
     other = before.remote_log_segment_id.id
     if (before.start_offset, before.end_offset) == (after.start_offset, after.end_offset):
         offsets = OffsetRange(after.start_offset, after.end_offset)
-        measurements.add("duplicate_segments", 1, after, f"has the offsets {offsets}, as segment {other} has")
+        measurements.add("duplicate_segments", 1, after, f"has the same offsets {offsets} as segment {other}")
         return
     if overlap := unexplained_overlap(before, after):
         measurements.add("unexplained_overlap", overlap, after, f"shares {overlap} offsets with segment {other}")
     if back := leader_epochs_back(before, after):
         epoch = before.segment_leader_epochs.entries[-1].epoch
         measurements.add(
-            "leader_epoch_regressions", 1, after, f"begins {back} below leader epoch {epoch} of segment {other}"
+            "leader_epoch_regressions", 1, after, f"begins {back} epochs below leader epoch {epoch} of segment {other}"
         )

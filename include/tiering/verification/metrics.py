@@ -16,20 +16,20 @@ VERDICT_BYTES: Final = Metric(
     "tiering_verdict_bytes",
     MetricKind.GAUGE,
     ("verdict",),
-    "Bytes of their `.log`.",
+    "Bytes of the `.log` of FINISHED remote log segments by verdict.",
 )
 VERDICT_AGE: Final = Metric(
     "tiering_verdict_age_seconds",
     MetricKind.GAUGE,
     ("verdict",),
-    "Time since the oldest of these verdicts was given; 0 if there is none.",
+    "Age of the oldest verdict of each kind; 0 if there is none.",
 )
 
 VERDICT_METRICS: Final = (VERDICT_SEGMENTS, VERDICT_BYTES, VERDICT_AGE)
 
 
 def publish_verdicts(recorder: PrometheusRecorder, totals: Sequence[VerdictTotal]) -> None:
-    """Every verdict, those that no segment has too."""
+    """Publish the totals of every verdict, also of those that no segment has."""
     recorder.show(VERDICT_SEGMENTS, {(total.verdict,): total.segments for total in totals})
     recorder.show(VERDICT_BYTES, {(total.verdict,): total.size_bytes for total in totals})
     recorder.show(VERDICT_AGE, {(total.verdict,): (total.oldest_age_ms or 0) / 1000 for total in totals})

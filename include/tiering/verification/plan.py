@@ -310,6 +310,10 @@ def plan_verification(
 
     Args:
         rows: segments by partition; those that are not FINISHED are ignored.
+        sample: which segments to choose.
+        run_id: the run that gets the plan.
+        depth: how deep the run reads segments.
+        quotas: the fetch quotas, for the estimate of the run's duration.
         now_ms: the time by the database's clock.
         max_age_ms: age at which verdicts expire.
         limit_bytes: the most bytes to read, except that the first segment is always chosen; None: no limit.

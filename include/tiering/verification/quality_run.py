@@ -1,8 +1,9 @@
-"""What one run of the quality check, or of a verification, found: what its page is about.
+"""What one run of the quality check, or of a verification, found: the contents of its page.
 
-The findings by segment; the validation results that Great Expectations stored, read back without it and added up (each
-file is the result of one suite over one group of measures: many groups, and many processes, make one run); and the run
-in numbers and first lines, which is kept as JSON beside the page: what lists of runs and notes are made of.
+These are the findings by segment, the validation results that Great Expectations stored, and a summary. The validation
+results are read without Great Expectations and added up: each file is the result of one suite for one group of
+measures, and the groups and processes of a run write many. The summary (numbers and the first failed segments) is
+stored as JSON next to the page, for lists of runs and notes in Airflow.
 """
 
 import hashlib
@@ -27,15 +28,15 @@ class QualityRun:
     """A run that ended. Times are UTC milliseconds.
 
     Attributes:
-        origin: whose run it is: the id of a DAG, or `cli`. It is the name of a directory.
+        origin: the id of the run's DAG, or `cli`. It is the name of a directory.
         run_id: any text.
-        depth: how the segments were measured, in a word.
+        depth: the depth of the measures.
         segments, partitions: how many were verified; partitions as a whole.
         failed, warnings: findings by segment; a segment may have several.
-        remarks: lines about what has no finding, such as segments that were not copied.
+        remarks: lines about problems without a finding, such as segments that were not copied.
 
     Raises:
-        ValueError: an origin that is no name of a directory.
+        ValueError: `origin` is not a directory name.
     """
 
     origin: str
@@ -60,7 +61,7 @@ class QualityRun:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLine:
-    """What one segment breaks, in a line."""
+    """The findings of one segment."""
 
     topic: str
     partition: int
@@ -70,14 +71,14 @@ class SegmentLine:
 
 
 def failed_lines(run: QualityRun) -> list[SegmentLine]:
-    """One per segment that failed, in the order in which they were found; warnings about it come last."""
+    """Return the failed segments in the order of their findings; warnings of a segment come last."""
     failed = _by_segment(run.failed)
     warned = _by_segment(run.warnings)
     return [_line((*found, *warned.get(segment, ()))) for segment, found in failed.items()]
 
 
 def warned_lines(run: QualityRun) -> list[SegmentLine]:
-    """One per segment that did not fail and has a warning."""
+    """Return the segments that did not fail and have a warning."""
     failed = _by_segment(run.failed)
     return [_line(found) for segment, found in _by_segment(run.warnings).items() if segment not in failed]
 
@@ -95,18 +96,18 @@ def _line(findings: Sequence[QualityFinding]) -> SegmentLine:
 
 
 def anchor_of(segment_id: str) -> str:
-    """The fragment of a page's address that leads to a segment's line."""
+    """Return the URL fragment of a segment's line on the page."""
     return f"segment-{_UNSAFE.sub('-', segment_id)[:_READABLE_CHARACTERS]}"
 
 
 def page_name(run_id: str) -> str:
-    """Name of a run's directory: whatever the id is, the name is no path, and no two ids share one."""
+    """Return the name of a run's directory: a single path component for any id, and unique to it."""
     readable = _UNSAFE.sub("-", run_id)[:_READABLE_CHARACTERS].strip("-")
     return f"{readable}-{hashlib.sha256(run_id.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 def checked_origin(origin: str) -> str:
-    """Raises ValueError."""
+    """Return `origin`. Raises ValueError if it is not a directory name."""
     if not _ORIGIN.match(origin) or ".." in origin:
         raise ValueError(f"not the name of a DAG: {origin!r}")
     return origin
@@ -117,7 +118,7 @@ MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """One rule over all groups: how many measures it was applied to, how many broke it."""
+    """One rule over all groups: how many measures it was applied to, and how many broke it."""
 
     rule_id: str
     sentence: str
@@ -141,7 +142,7 @@ class SuiteOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StoredResults:
-    """`unreadable` names files that hold no result; `evaluated_by` versions of Great Expectations."""
+    """Results of all suites. `unreadable`: files without a result; `evaluated_by`: Great Expectations versions."""
 
     suites: tuple[SuiteOutcome, ...]
     unreadable: tuple[str, ...]
@@ -149,7 +150,7 @@ class StoredResults:
 
 
 def read_results(directory: Path) -> StoredResults:
-    """Add up every result below `directory`; none if there is no such directory."""
+    """Add up all results below `directory`; empty if there is no such directory."""
     suites: dict[str, dict[str, RuleOutcome]] = {}
     unreadable, versions = [], set()
     for file in sorted(directory.rglob("*.json")):
@@ -211,7 +212,7 @@ MAX_NAMED_RULES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class FirstLine:
-    """A segment that is not right, in one line. `rules` are ids, `message` is that of the first."""
+    """A failed segment in one line. `rules` are ids, `message` is that of the first."""
 
     partition: str
     segment_id: str
@@ -234,7 +235,7 @@ class FirstLine:
 
     @property
     def ids(self) -> str:
-        """``"Q101, Q102, Q105 and 14 more"``"""
+        """Return such as `Q101, Q102, Q105 and 14 more`."""
         named = ", ".join(self.rules[:MAX_NAMED_RULES])
         more = len(self.rules) - MAX_NAMED_RULES
         return f"{named} and {more} more" if more > 0 else named
@@ -242,7 +243,7 @@ class FirstLine:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """See `QualityRun`. `warned_segments` did not fail; `first_lines` are the first that failed, `MAX_FIRST_LINES`."""
+    """See `QualityRun`. `warned_segments` did not fail; `first_lines` has at most `MAX_FIRST_LINES` failed segments."""
 
     origin: str
     run_id: str
@@ -277,21 +278,21 @@ class RunSummary:
 
     @property
     def sentence(self) -> str:
-        """``"2 of 14 segments failed, 1 with a warning"``"""
+        """Return such as `2 of 14 segments failed, 1 with warnings`."""
         if self.failed_segments:
-            said = f"{self.failed_segments:,} of {self.segments:,} segments failed"
+            text = f"{self.failed_segments:,} of {self.segments:,} segments failed"
         else:
-            said = f"All {self.segments:,} segments passed" if self.segments else "No segment was verified"
+            text = f"All {self.segments:,} segments passed" if self.segments else "No segment was verified"
         if self.remarks:
-            said += f", {self.remarks:,} not copied"
-        return said + (f", {self.warned_segments:,} with warnings" if self.warned_segments else "")
+            text += f", {self.remarks:,} not copied"
+        return text + (f", {self.warned_segments:,} with warnings" if self.warned_segments else "")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ValueError."""
+        """Read what `to_json` wrote. Raises ValueError."""
         try:
             content: dict[str, Any] = json.loads(text)
             lines = content.pop("first_lines")
@@ -299,4 +300,4 @@ class RunSummary:
                 **content, first_lines=tuple(FirstLine(**{**line, "rules": tuple(line["rules"])}) for line in lines)
             )
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"no summary of a run: {error}") from error
+            raise ValueError(f"not the summary of a run: {error}") from error

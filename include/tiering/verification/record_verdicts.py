@@ -1,24 +1,24 @@
-"""From measures to what is stored of each segment: the rules that it breaks and its verdict, in one transaction.
+"""Record the results of measured segments: the rules that each breaks and its verdict, in one transaction a segment.
 
-A verification that is less deep than the one that failed a segment cannot clear it: a rule that is not evaluated at
-this depth keeps its last result, and the segment its verdict.
+A shallow verification cannot clear a segment that a deep one failed: a rule that is not evaluated at this depth keeps
+its last result, and the segment its verdict.
 
-Two processes may verify one segment at once. Each knows the row as it was before its verification began, and clears
-nothing that was found since (`segments/values.py`): in whatever order they are recorded, and wherever one of them
-dies, a segment that either failed is not PASSED before another verification.
+Two processes may verify one segment at once. Each has read the row before its verification began, and clears no failure
+that was recorded since (`segments/values.py`): in whatever order they record, and wherever one of them dies, a segment
+that either failed is not PASSED before another verification.
 
-**Missing segments.** A segment is missing if one of its objects is not in the store, or has no bytes there: a mirror
-that is under way shows logs without manifests, manifests without logs, and files of 0 bytes.
+**Missing segments.** A segment is missing if one of its objects is not in the store, or has no bytes there: a running
+copy into the store shows logs without manifests, manifests without logs, and files of 0 bytes.
 
-Objects are lost singly: one is deleted by hand, one was never written. Where everything is missing that a run checked
-at, or much of one partition, or some of very many, the place is wrong more often than the objects are gone: a disk that
-is not mounted, a prefix, a layout, a restore that has not come to its end. A FAILED verdict would have all of it copied
-again there, and deleted where it is. So a verdict about a missing segment waits until the whole run is known, and it is
-never stored of a run that is not believable. What failed before for the same reason counts with it, until it is
-replaced or given up: many small runs believe no more than a large one.
+Objects are usually lost one at a time: one is deleted by hand, one was never written. If everything that a run checked
+is missing, or much of one partition, or some of very many, the likelier cause is a wrong place: a disk that is not
+mounted, a wrong prefix or layout, a restore that has not ended. FAILED verdicts would have all of these segments copied
+again to the wrong place, and deleted where they are. So verdicts about missing segments are stored only when the whole
+run was checked, and never if the loss is implausible. Segments that failed before for the same reason count too, until
+they are replaced or given up: many small runs cannot record more losses than a large one.
 
-`doubt_of` decides, from counts alone. `MissingSegments` holds the measures back, for verifications of one process and
-for planned ones wherever they measure. What is held is lost with the process: the next try measures it again.
+`doubt_of` decides, from counts alone. `MissingSegments` holds the measures back, both for verifications of one process
+and for planned ones. Measures that are held back are lost with the process: the next attempt measures again.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ _LEVELS: Final = {rule.rule_id: rule.level for rule in (*RULES_BY_ID.values(), *
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A segment to verify, with the one before it; both as they were before anybody checked them for this."""
+    """A segment to verify and its predecessor, both as they were before this verification read the store."""
 
     row: SegmentRow
     previous: RemoteLogSegmentMetadata | None
@@ -56,7 +56,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSegment:
-    """A segment with its new verdict, and what of it is reported. `failed` is not empty exactly if it failed."""
+    """A segment with its new verdict and the reported findings. `failed` is empty unless the segment failed."""
 
     segment_id: RemoteLogSegmentId
     read_bytes: int
@@ -73,9 +73,9 @@ def evaluate_and_record(
     evaluator: RuleEvaluator[SegmentMeasure],
     measured: Sequence[tuple[Subject, SegmentMeasure]],
 ) -> list[VerifiedSegment]:
-    """Evaluate measures of different segments, then record each verification, one by one, in the order given.
+    """Evaluate measures of different segments, then record each verification, in the given order.
 
-    What is not FINISHED any more is left out: if its deletion began it lost its objects by right.
+    Segments that are no longer FINISHED are left out: once its deletion began, a segment may lack objects.
 
     Raises:
         RuleEvaluationError: a rule could not be applied; nothing was stored.
@@ -88,7 +88,7 @@ def evaluate_and_record(
 
 
 def finding_of_result(result: QualityResult, start_offset: int) -> QualityFinding:
-    """The report of a stored result that did not pass."""
+    """Convert a stored result that did not pass into a finding."""
     partition = result.segment_id.topic_id_partition
     return QualityFinding(
         topic=partition.topic,
@@ -103,7 +103,7 @@ def finding_of_result(result: QualityResult, start_offset: int) -> QualityFindin
 
 
 def only_deep_clears(results: Iterable[QualityResult]) -> bool:
-    """Whether a rule that failed the segment is not evaluated on a shallow measure."""
+    """Return whether a rule that the segment breaks is evaluated on deep measures only."""
     broken = (RULES_BY_ID.get(result.rule) for result in results if not result.passed)
     return any(rule is not None and Depth.SHALLOW not in rule.depths for rule in broken)
 
@@ -139,8 +139,8 @@ MAX_MISSING_SEGMENTS: Final = 3
 MAX_MISSING_TOTAL: Final = 20
 _MOST_NAMED: Final = 3
 _WAY_OUT: Final = (
-    "No verdict is stored of what is missing. Is the store's disk mounted, are remote_storage.url, layout and"
-    " key_prefix right, and does no restore or sync into it still run? If the objects are really lost:"
+    "No verdict is stored for missing segments. Check that the store's disk is mounted, that remote_storage.url, layout"
+    " and key_prefix are right, and that no restore or sync into it is running. If the objects are really lost:"
     " ./tiering verify --missing-is-real"
 )
 
@@ -149,12 +149,12 @@ Measured = tuple[Subject, SegmentMeasure]
 
 @dataclass(frozen=True, slots=True)
 class PartitionPresence:
-    """What a run saw of one partition's segments.
+    """How many segments of one partition a run found and missed.
 
     Attributes:
-        found: checked, and there.
-        missing: checked, not there, and had not failed before.
-        stored: FINISHED without having failed, checked or not.
+        found: checked, and in the store.
+        missing: checked, not in the store, and without an earlier FAILED verdict.
+        stored: FINISHED without a FAILED verdict, checked or not.
         before: failed as missing before, and neither replaced nor given up since.
     """
 
@@ -166,12 +166,12 @@ class PartitionPresence:
 
     @property
     def lost(self) -> int:
-        """So many are lost if what is missing now is."""
+        """Return the number of lost segments if the ones missing now are lost, too."""
         return self.missing + self.before
 
     @property
     def is_whole(self) -> bool:
-        """Whether more than one would be lost, and with them all that the partition has."""
+        """Return whether more than one segment would be lost, and with them all segments of the partition."""
         return self.lost > 1 and self.missing >= self.stored
 
     def __str__(self) -> str:
@@ -181,16 +181,16 @@ class PartitionPresence:
 
 @dataclass(frozen=True, slots=True)
 class LossLimits:
-    """How much is believed to be lost.
+    """How many missing segments are recorded as lost.
 
     Attributes:
-        max_missing_segments: so many missing ones of one partition, no more.
-        max_missing_total: so many of all partitions, no more.
-        confirm: gets what speaks against it, and says whether a person knows that it is lost; None: nobody is asked.
-        doubt_of_one: gets the only segment that was checked, if it is missing, and says what speaks against it, or
-            None; see `StoreWitness`.
-        failed_before: segments by partition that failed as missing and are neither replaced nor given up; asked once
-            in a run, if something is missing.
+        max_missing_segments: the most of one partition (inclusive).
+        max_missing_total: the most of all partitions (inclusive).
+        confirm: gets the reason for doubt, and returns whether a person confirms the loss; None: no confirmation.
+        doubt_of_one: gets the segment if only one was checked and it is missing, and returns the reason to doubt its
+            loss, or None; see `StoreWitness`.
+        failed_before: returns, by partition, how many segments failed as missing and are neither replaced nor given up;
+            called once in a run, if a segment is missing.
     """
 
     max_missing_segments: int = MAX_MISSING_SEGMENTS
@@ -201,7 +201,7 @@ class LossLimits:
 
 
 LOSS_LIMITS: Final = LossLimits()
-"""Nobody is asked, neither a person nor another segment, and nothing failed before."""
+"""Limits without a confirmation, without a comparison with other segments, and without earlier failures."""
 
 
 def doubt_of(
@@ -212,21 +212,21 @@ def doubt_of(
     max_missing_segments: int,
     max_missing_total: int,
 ) -> str | None:
-    """What speaks against the missing segments of a run being lost; None if they are so few that they may be.
+    """Return the reason to doubt that the missing segments of a run are lost; None if they are few enough.
 
     Args:
-        presences: one for each partition of which a segment was checked.
-        found_before: segments that earlier tries of the same run found.
+        presences: one for each partition with a checked segment.
+        found_before: segments that earlier attempts of the same run found.
         failed_elsewhere: failed as missing before in other partitions, and neither replaced nor given up since.
-        max_missing_segments: so many of one partition may be lost singly.
-        max_missing_total: so many of all partitions may be.
+        max_missing_segments: the most of one partition that may be lost (inclusive).
+        max_missing_total: the most of all partitions that may be lost (inclusive).
     """
     missing = sum(presence.missing for presence in presences)
     before = failed_elsewhere + sum(presence.before for presence in presences)
     checked = missing + found_before + sum(presence.found for presence in presences)
     is_much = (missing > 1 and missing == checked) or (missing > 0 and missing + before > max_missing_total)
     touched = [presence for presence in presences if presence.missing]
-    suspects = [one for one in touched if one.lost > max_missing_segments or one.is_whole]
+    suspects = [found for found in touched if found.lost > max_missing_segments or found.is_whole]
     if not suspects and not is_much:
         return None
     named = sorted(suspects or touched, key=lambda suspect: (-suspect.missing, str(suspect.partition)))
@@ -235,13 +235,13 @@ def doubt_of(
     return (
         f"{missing} of {checked} segments that were checked lack objects in the store"
         f" ({'; '.join([*map(str, named[:_MOST_NAMED]), *more])}){earlier};"
-        f" at most {max_missing_segments} of a partition, not all of it, and {max_missing_total} in all are believed"
-        " to be lost singly"
+        f" at most {max_missing_segments} of a partition (never all of it) and {max_missing_total} in all are recorded"
+        " as lost without a confirmation"
     )
 
 
 class MissingSegments:
-    """Measures of missing segments of one run, held back until all of it was checked."""
+    """Holds the measures of missing segments back until all segments of a run were checked."""
 
     def __init__(self, metadata: RemoteLogMetadata, limits: LossLimits, *, found_before: int = 0) -> None:
         self._metadata = metadata
@@ -252,10 +252,10 @@ class MissingSegments:
         self._held: list[Measured] = []
 
     def sift(self, measured: Sequence[Measured]) -> list[Measured]:
-        """Those of a group that can be verified now; the others are held.
+        """Return the measures of a group that can be evaluated now; hold the others back.
 
         Raises:
-            StoreInDoubtError: too many are missing already, and nobody is to be asked.
+            StoreInDoubtError: too many are missing already, and there is no `confirm`.
         """
         ready: list[Measured] = []
         for subject, measure in measured:
@@ -268,26 +268,26 @@ class MissingSegments:
                 continue
             ready.append((subject, measure))
         if self._limits.confirm is None and self._is_too_much():
-            self._require_belief()
+            self._require_plausible_loss()
         return ready
 
     def release(self) -> list[Measured]:
-        """All that was held, when the run has checked everything.
+        """Return all measures that were held back, after the run has checked everything.
 
         Raises:
-            StoreInDoubtError: it is not believable that they are lost, and nobody says that they are.
+            StoreInDoubtError: the loss is implausible and was not confirmed.
         """
-        self._require_belief()
+        self._require_plausible_loss()
         return self._held
 
-    def _require_belief(self) -> None:
+    def _require_plausible_loss(self) -> None:
         doubt = self._doubt()
         if doubt is None or (self._limits.confirm is not None and self._limits.confirm(doubt)):
             return
-        raise StoreInDoubtError(f"this is not the store that it seems to be: {doubt}. {_WAY_OUT}")
+        raise StoreInDoubtError(f"the store is probably not complete or not the right one: {doubt}. {_WAY_OUT}")
 
     def _is_too_much(self) -> bool:
-        """By what this run has found so far."""
+        """Return whether this run already misses more than the limits allow."""
         limits, most = self._limits, max(self._missing.values(), default=0)
         return most > limits.max_missing_segments or self._missing.total() > limits.max_missing_total
 

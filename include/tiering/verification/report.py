@@ -1,4 +1,4 @@
-"""What a run will verify and what that costs, said before it starts; and what the quality check found."""
+"""The reports of a verification plan, with its estimated cost, and of what a verification found."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def present_plan(plan: VerificationPlan) -> Presentation:
+    """Present a plan before its run starts."""
     return Presentation(lambda: _plan_document(plan), lambda: _plan_tables(plan), cost_sentence(plan))
 
 
 def cost_sentence(plan: VerificationPlan) -> str:
-    """`12 of 300 segments, deep: about 1.2 GiB in 204 requests, 3 min at the fetch quota`"""
+    """Return such as `12 of 300 segments, deep: about 1.2 GiB in 204 requests, 3 min at the fetch quota`."""
     if not plan.planned:
         return f"nothing to verify: none of {count(plan.segments, 'segment')} is due or asked for" + _left_out(plan)
     cost = plan.cost
@@ -68,12 +69,12 @@ def _plan_tables(plan: VerificationPlan) -> tuple[Table, ...]:
 
 
 def _by_reason(plan: VerificationPlan) -> list[tuple[VerificationReason, int, int]]:
-    """Those that occur, the most urgent first."""
+    """Return reason, segments and bytes, the most urgent reason first."""
     segments: Counter[VerificationReason] = Counter()
     size_bytes: Counter[VerificationReason] = Counter()
-    for one in plan.planned:
-        segments[one.reason] += 1
-        size_bytes[one.reason] += one.planned_bytes
+    for verification in plan.planned:
+        segments[verification.reason] += 1
+        size_bytes[verification.reason] += verification.planned_bytes
     return [(reason, segments[reason], size_bytes[reason]) for reason in VerificationReason if segments[reason]]
 
 
@@ -90,7 +91,7 @@ def _by_topic(plan: VerificationPlan) -> list[tuple[str, int, int]]:
 
 
 def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] = ()) -> Presentation:
-    """`failed_copies` are all segments that failed and have no new copy yet, whoever verified them."""
+    """Present a verification. `failed_copies` are all segments that failed and have no new copy yet."""
     bad = {finding.segment_id for finding in report.failed}
     summary = (
         f"verified {count(report.segments, 'segment')}: {report.segments - len(bad)} passed, {len(bad)} failed, "
@@ -99,7 +100,7 @@ def present_verify(report: "VerifyReport", failed_copies: Sequence[FailedCopy] =
     if not_opened := _not_opened(report):
         summary += f"; {count(len(not_opened), 'segment')} with batches too large to be opened"
     if report.gone:
-        summary += f"; {count(report.gone, 'segment')} went meanwhile"
+        summary += f"; {count(report.gone, 'segment')} deleted meanwhile"
     return Presentation(
         lambda: _document(report, failed_copies),
         lambda: (*_tables(report), *failed_copies_table(failed_copies)),
@@ -120,7 +121,7 @@ def _document(report: "VerifyReport", failed_copies: Sequence[FailedCopy]) -> Do
 
 
 def _not_opened(report: "VerifyReport") -> list[QualityFinding]:
-    """Those of the warnings that name batches too large to be opened. No segment fails by that."""
+    """Return the warnings about batches too large to be opened. They fail no segment."""
     return [finding for finding in report.warnings if finding.rule == NOT_OPENED]
 
 
@@ -143,7 +144,7 @@ def _tables(report: "VerifyReport") -> tuple[Table, ...]:
     for finding in (*report.failed, *report.warnings):
         names.add(finding.topic, finding.topic_id)
     return tuple(
-        Table(title, _COLUMNS, tuple(_row(one, names) for one in findings)) for title, findings in named if findings
+        Table(title, _COLUMNS, tuple(_row(found, names) for found in findings)) for title, findings in named if findings
     )
 
 

@@ -108,7 +108,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ALL_OBJECTS_THERE,
         _OBJECT,
         IsZero("objects_missing"),
-        "Every object is in the store, none of them wrongly empty.",
+        "Every object is in the store, with its bytes.",
     ),
     Rule("Q201", _SEGMENT, IsZero("offset_index_untrimmed"), "The offset index ends with its last entry."),
     Rule("Q202", _SEGMENT, IsZero("offset_index_disorder"), "Offsets and positions of the offset index ascend."),
@@ -116,7 +116,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "Q204",
         _SEGMENT,
-        IsZero("offset_index_strays"),
+        IsZero("offset_index_wrong_entries"),
         "Every entry of the offset index points at the batch of its offset.",
         depths=_DEEP,
     ),
@@ -126,7 +126,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "Q214",
         _SEGMENT,
-        IsZero("time_index_strays"),
+        IsZero("time_index_wrong_entries"),
         "Every entry of the time index names the first offset with its timestamp, and no earlier record is newer.",
         depths=_DEEP,
     ),
@@ -148,7 +148,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "Q225",
         _SEGMENT,
-        IsZero("transaction_index_strays"),
+        IsZero("transaction_index_wrong_entries"),
         "Every entry of the transaction index is a transaction that an ABORT marker of the log ends.",
         depths=_DEEP,
     ),
@@ -168,7 +168,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "Q232",
         _SEGMENT,
-        IsZero("producer_snapshot_strays"),
+        IsZero("producer_snapshot_wrong_entries"),
         "The producer snapshot has producers and open transactions as the last batches left them.",
         depths=_DEEP,
     ),

@@ -1,7 +1,7 @@
-"""What the store has for one segment: asked once, read once, charged; and the faults of each object by itself.
+"""The objects of one segment in the store, listed once, read once and charged; and the faults of each by itself.
 
-The functions that count faults are pure: bytes and metadata in, numbers out. Each raises FormatError if the bytes
-cannot be read as that object at all, or are more than its log can need.
+The functions that count faults are pure: bytes and metadata in, numbers out. Each raises FormatError if the bytes are
+not of that kind of object, or have more entries than its log can need.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,10 +28,10 @@ _T = TypeVar("_T")
 
 
 class SegmentContents:
-    """The objects of a segment. A refusal is repeated to who asks again.
+    """The objects of a segment. If listing them was refused, every method that needs the list raises that error.
 
-    A shallow measure takes a store that keeps no checksums (a file system) at its word: it reads the log to answer.
-    A deep one reads the log itself, once. Every method raises what the store raises.
+    For a shallow measure, a store that keeps no checksums (a file system) reads the log to compute one. A deep measure
+    reads the log itself, once. Every method raises what the store raises.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class SegmentContents:
         return self._reader.bytes_read
 
     def absent_kinds(self) -> tuple[ObjectKind, ...]:
-        """Objects that every segment has and this one has not, or without their bytes."""
+        """Return the kinds of object that every segment has and that this one lacks, or has wrongly empty."""
         return absent_kinds(self.stored_objects(), self._required_kinds)
 
     @property
     def indexes_are_objects(self) -> bool:
-        """Whether each index is an object of its own."""
+        """Return whether each index is an object of its own."""
         return ObjectKind.OFFSET_INDEX in self._required_kinds
 
     def stored_objects(self) -> tuple[StoredObject | KeptObject, ...]:
@@ -62,8 +62,10 @@ class SegmentContents:
         return self._stored
 
     def log_size_and_crc32c(self) -> tuple[int, int | None]:
-        """The store's own; None where it keeps no checksum and the log is to be read anyway. Of a compressed or
-        encrypted log: its length as the broker wrote it, if the object has all chunks, and None.
+        """Return the store's length and checksum of the log.
+
+        The checksum is None if the store keeps none and the log will be read anyway. For a compressed or encrypted log
+        it is None, and the length is that of the broker's log, provided that the object has all chunks.
         """
         stored = next(
             (stored_object for stored_object in self.stored_objects() if stored_object.kind is ObjectKind.LOG), None
@@ -75,12 +77,12 @@ class SegmentContents:
             return stored.size_bytes, stored.crc32c
         if stored.size_bytes != sizes.stored_bytes:
             raise RemoteStorageError(
-                f"the log object has {stored.size_bytes} bytes, its manifest says {sizes.stored_bytes}"
+                f"the log object has {stored.size_bytes} bytes instead of {sizes.stored_bytes} as in its manifest"
             )
         return sizes.log_bytes, None
 
     def _transformed_sizes(self) -> TransformedSizes | None:
-        """None, too, where there is no manifest that could say so: others find that."""
+        """Return None also without a usable manifest, which other columns report."""
         try:
             return self._reader.transformed_sizes()
         except RemoteStorageError as error:
@@ -89,14 +91,14 @@ class SegmentContents:
             return None
 
     def log_bytes(self) -> int:
-        """How much of the log can be read: what the metadata says, or less if the store has less."""
+        """Return how many bytes of the log can be read: the metadata's number, or less if the store has less."""
         return min(self.metadata.segment_size_bytes, self.log_size_and_crc32c()[0])
 
     def index(self, index_type: IndexType) -> bytes:
         return self._reader.index(index_type)
 
     def transaction_index(self) -> bytes:
-        """Empty if the segment has none."""
+        """Return the transaction index, empty if the segment has none."""
         try:
             return self._reader.index(IndexType.TRANSACTION)
         except RemoteResourceNotFoundError:
@@ -106,18 +108,18 @@ class SegmentContents:
         return self._reader.manifest()
 
     def holds_what_is_read(self, stored: StoredObject | KeptObject) -> bool:
-        """Whether an object beside the log is what its parts make up, in length and checksum."""
+        """Return whether length and checksum of an object other than the log are those of its contents."""
         content = self._reader.whole(stored.kind)
         crc32c = self._reader.read_crc32c(stored.key) if stored.crc32c is None else stored.crc32c
         return (stored.size_bytes, crc32c) == (len(content), extend_crc32c(0, content))
 
     def log_part(self, first_position: int, last_position: int) -> "LogPart":
-        """For reading these bytes (both inclusive) of the log in order."""
+        """Return a source that reads these bytes (both inclusive) of the log in order."""
         return LogPart(self._reader.log(first_position, last_position), first_position, last_position + 1)
 
 
 class LogPart:
-    """A `ByteSource` over blocks that follow each other: bytes from `first_position` up to `size_bytes` (exclusive).
+    """A `ByteSource` over consecutive blocks: bytes from `first_position` up to `size_bytes` (exclusive).
 
     Reads must be in order. `crc32c` covers what was read.
     """
@@ -134,7 +136,7 @@ class LogPart:
         return self._size_bytes
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Raises ValueError if `position` is not where the last read ended."""
+        """Fill `buffer`. Raises ValueError if `position` is not where the last read ended."""
         if position != self._position:
             raise ValueError(f"read at {position}, expected {self._position}")
         filled = 0
@@ -147,12 +149,12 @@ class LogPart:
         return filled
 
     def skip_rest(self) -> None:
-        """Read what is left for its checksum alone."""
+        """Read the rest, only for the checksum."""
         while self._fill_block():
             self._block = memoryview(b"")
 
     def _fill_block(self) -> bool:
-        """False at the end."""
+        """Load the next block; return False at the end."""
         while not self._block:
             block = next(self._blocks, None)
             if block is None:
@@ -162,9 +164,9 @@ class LogPart:
         return True
 
 
-def _attempt(ask: Callable[[], _T]) -> _T | RemoteStorageError:
+def _attempt(request: Callable[[], _T]) -> _T | RemoteStorageError:
     try:
-        return ask()
+        return request()
     except RemoteStorageError as error:
         if error.retriable:
             raise
@@ -176,7 +178,7 @@ _NOT_IN_MANIFEST: Final = frozenset({"state", "custom_metadata", "txn_index_empt
 
 
 class IndexFaults(NamedTuple):
-    """Bytes behind the last entry, entries that do not ascend, entries that point out of the segment."""
+    """Bytes after the last entry, entries that do not ascend, entries that point outside of the segment."""
 
     untrimmed: int
     disorder: int
@@ -184,19 +186,19 @@ class IndexFaults(NamedTuple):
 
 
 def offset_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> OffsetIndex:
-    """All entries, a zero tail left out."""
+    """Return all entries, without a tail of zeros."""
     _check_plausible(data, indexes.OFFSET_ENTRY_BYTES, _most_batches(metadata))
     return indexes.parse_offset_index(data, base_offset=metadata.start_offset)
 
 
 def time_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TimeIndex:
-    """All entries, a zero tail left out."""
+    """Return all entries, without a tail of zeros."""
     _check_plausible(data, indexes.TIME_ENTRY_BYTES, _most_batches(metadata) + 1)
     return indexes.parse_time_index(data, base_offset=metadata.start_offset)
 
 
 def transaction_entries(data: bytes, metadata: RemoteLogSegmentMetadata) -> TransactionIndex:
-    """All whole entries."""
+    """Return all complete entries."""
     _check_plausible(data, indexes.TRANSACTION_ENTRY_BYTES, _most_batches(metadata) + 1)
     return indexes.parse_transaction_index(indexes.trim_transaction_index(data))
 
@@ -206,10 +208,10 @@ def _most_batches(metadata: RemoteLogSegmentMetadata) -> int:
 
 
 def _check_plausible(data: bytes, entry_bytes: int, most_entries: int) -> None:
-    """An active segment's index, untrimmed, has zeros after the last entry: they do not count."""
+    """Raise FormatError for too many entries. Zeros after the last entry, as in an untrimmed index, do not count."""
     used_bytes = len(data.rstrip(b"\0"))
     if used_bytes > most_entries * entry_bytes:
-        raise FormatError(f"{used_bytes // entry_bytes} entries or more, the log has room for {most_entries} batches")
+        raise FormatError(f"at least {used_bytes // entry_bytes} entries in a log of at most {most_entries} batches")
 
 
 def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
@@ -230,7 +232,7 @@ def offset_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> Inde
 
 
 def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
-    """A timestamp above the segment's largest counts as outside."""
+    """Count the faults of a time index; a timestamp above the segment's largest counts as outside."""
     index = time_entries(data, metadata)
     offsets, timestamps = index.offsets, index.timestamps_ms
     return IndexFaults(
@@ -248,7 +250,7 @@ def time_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexF
 
 
 def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) -> IndexFaults:
-    """Markers lie in the segment; the transactions may have begun before it."""
+    """Count the faults of a transaction index; transactions may begin before the segment, markers may not."""
     entries = transaction_entries(data, metadata).entries
     markers, firsts = entries["last_offset"], entries["first_offset"]
     return IndexFaults(
@@ -263,13 +265,15 @@ def transaction_index_faults(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 
 
 def producers_beyond_end(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
-    """Producers of the snapshot whose last offset lies after the segment."""
+    """Count producers of the snapshot whose last offset is after the segment."""
     return int((indexes.producer_entries_of(data)["last_offset"] > metadata.end_offset).sum())
 
 
 def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) -> int:
-    """Entries of the stored history, clipped to the segment, that the metadata lacks, and the reverse; and entries
-    that start after the segment, which a reader of this segment must not see.
+    """Count differences between the stored leader epoch history and the metadata.
+
+    Counted are entries of the history, clipped to the segment, that the metadata lacks, the reverse, and entries that
+    start after the segment, which a reader of this segment must not get.
     """
     history = checkpoints.parse_leader_epochs(data)
     clipped = set(history.range(metadata.start_offset, metadata.end_offset + 1))
@@ -278,9 +282,9 @@ def leader_epoch_differences(data: bytes, metadata: RemoteLogSegmentMetadata) ->
 
 
 def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | None, start_offset: int) -> int:
-    """Entries of the stored history, clipped to the segment that ends right before `start_offset`, that its metadata
-    lacks, and the reverse. 0 where another history may be right: behind a gap, in an overlap, where the log start cut
-    the history later.
+    """Count differences between the stored history, clipped to the previous segment, and that segment's metadata.
+
+    Return 0 where the two may rightly differ: after a gap, in an overlap, or if the log start cut the history later.
     """
     history = checkpoints.parse_leader_epochs(data)
     is_cut = not history.entries or (previous is not None and history.entries[0].start_offset > previous.start_offset)
@@ -291,13 +295,13 @@ def epochs_unlike_previous(data: bytes, previous: RemoteLogSegmentMetadata | Non
 
 
 def leader_epochs_outside(metadata: RemoteLogSegmentMetadata) -> int:
-    """Entries outside [start, end]. The first one may lie behind the start: a log start inside the segment cut it."""
+    """Count entries outside [start, end]. The first may be after the start, if a log start in the segment cut it."""
     inside = range(metadata.start_offset, metadata.end_offset + 1)
     return sum(entry.start_offset not in inside for entry in metadata.segment_leader_epochs)
 
 
 def manifest_differences(content: bytes, metadata: RemoteLogSegmentMetadata) -> list[str]:
-    """Names of the fields that differ between a manifest and the metadata; `metadata` alone if it has none."""
+    """Return the fields that differ between manifest and metadata; only `metadata` if the manifest has none."""
     manifest = parse_manifest(content)
     described = manifest.metadata
     if described is None:

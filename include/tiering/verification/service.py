@@ -97,6 +97,8 @@ class VerificationService:
         """Verify the segments that a run copied; without a run, all that have not passed.
 
         Args:
+            run_id: the run that copied the segments.
+            depth: how deep they are read.
             results_dir: directory for the evaluator's results; None stores none.
             confirm: see `LossLimits`.
 
@@ -161,6 +163,9 @@ class VerificationService:
         """Expire old verdicts, choose segments, estimate the cost and store the plan.
 
         Args:
+            run_id: the run that gets the plan.
+            sample: which segments to choose.
+            depth: how deep the run reads segments.
             limit_bytes: the most bytes that the run reads, except that one segment is always planned; None: no limit.
             dry_run: change nothing in the database.
 
@@ -199,8 +204,9 @@ class VerificationService:
         """Verify the remaining segments of a planned run.
 
         Args:
-            measure_all: takes the measures; None: this process reads the segments, and calls `on_read` with the planned
-                bytes of each.
+            run_id: a run with a stored plan.
+            measure_all: takes the measures; None: this process reads the segments.
+            on_read: called with the planned bytes of each segment that this process has read.
             streams: how many segments `measure_all` reads at once.
             on_group: called after a group is recorded.
             results_dir: directory for the evaluator's results; None stores none.

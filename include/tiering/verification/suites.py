@@ -1,13 +1,13 @@
-"""What must hold of partitions and of their sizes, as data, and which rules are verified together.
+"""The rules about partitions and their sizes, as data, and the suites: which rules are evaluated together.
 
-Q4xx look at a partition's FINISHED segments side by side. A rule that another source may break by itself, or
-that leaves each segment readable, is a warning: a FAILED verdict stops a partition, and says what the store held.
+Q4xx compare a partition's FINISHED segments with each other. A rule is a warning if each segment stays readable, or if
+the cause may be another writer: a FAILED verdict stops a partition, and describes what the store held.
 
-S1xx compare the counters of sizes with the rows, S2xx the store with the rows, one measure each. A recount is taken as
-it is where counters and rows stood still; nothing here reads them.
+S1xx compare the counters of sizes with the rows, S2xx the store with the rows, one kind of measure each. Nothing here
+reads them.
 
-A suite speaks about one thing at one level, so that a reader of its results knows what was looked at. It names the
-columns by which a measure is told where one breaks.
+A suite has the rules of one level about one kind of measure, so that its results show what was checked. It names the
+columns that identify a measure in the results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q401",
         Level.PARTITION,
         IsZero("missing_offsets"),
-        "From the log start on, every offset of the partition is held, or skipped by a decision.",
+        "Every offset of the partition from the log start on is in a segment, or skipped by a decision.",
     ),
     Rule(
         "Q402",
@@ -57,7 +57,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q405",
         Level.PARTITION,
         IsZero("segments_above_log_end"),
-        "No segment reaches above the end of the leader's log.",
+        "No segment has offsets above the end of the leader's log.",
         Severity.WARNING,
     ),
     Rule(
@@ -71,16 +71,16 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q407",
         Level.PARTITION,
         IsZero("other_history"),
-        "Segments are of one history, or of one that a decision left.",
+        "Every segment belongs to the partition's history, or to one that a decision left.",
         Severity.WARNING,
     ),
 )
 
 
 def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[QualityFinding]:
-    """One for each segment that the measure names; how many there are in all, if it does not name all of them."""
-    measure, rule = broken.measure, broken.rule
-    (column,) = rule.check.columns
+    """Return a finding for each segment that the measure names, with the total, as it may not name all of them."""
+    measure, rule, (column,) = broken.measure, broken.rule, broken.rule.check.columns
+    found = f"{column} = {getattr(measure, column)}"
     for fault in measure.faults:
         if fault.column == column:
             yield QualityFinding(
@@ -91,26 +91,26 @@ def findings_of_partition(broken: BrokenRule[PartitionMeasure]) -> Iterator[Qual
                 start_offset=fault.start_offset,
                 rule=rule.rule_id,
                 level=rule.level,
-                message=f"{rule.sentence} Found: {column} = {getattr(measure, column)}; this segment {fault.text}",
+                message=f"Expected: {rule.sentence} Found: {found}; this segment {fault.text}",
             )
 
 
 RULES_ABOUT_NEIGHBOURS: Final = frozenset(
     rule.rule_id for rule in (*RULES, *PARTITION_RULES) if rule.level is Level.PARTITION
 )
-"""Ids of all rules, of segments and of partitions, that a segment breaks by what lies beside it and not by itself."""
+"""Ids of all rules that a segment breaks because of other segments, and not by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMeasure:
-    """One partition in one state.
+    """Counters and rows of one partition and state.
 
     Attributes:
-        counted_bytes, counted_segments: what the counters say.
-        recounted_bytes, recounted_segments: what the rows add up to.
-        epoch_differences: leader epochs whose counter is not what the rows add up to.
-        epochs_above_partition: leader epochs of which the rows hold more than of their partition.
-        segments_without_epoch: segments of the partition beyond those that its leader epochs hold.
+        counted_bytes, counted_segments: the counters.
+        recounted_bytes, recounted_segments: the totals of the rows.
+        epoch_differences: leader epochs whose counters differ from the totals of the rows.
+        epochs_above_partition: leader epochs whose rows exceed those of the partition, in bytes or segments.
+        segments_without_epoch: by how many segments the partition exceeds the sum of its leader epochs.
     """
 
     topic: str
@@ -128,14 +128,14 @@ class SizeMeasure:
 
 @dataclass(frozen=True, slots=True)
 class StoredMeasure:
-    """One partition in the store, beside its FINISHED rows. Every column is the number of segments.
+    """Differences between the store and the FINISHED rows of one partition. Columns are numbers of segments.
 
     Attributes:
-        missing: FINISHED, and the store has not all of their objects.
-        unknown: in the store, and no row knows them.
-        other_size: with a log of another length than the row says.
-        other_epochs: with a manifest that names other leader epochs, offsets or another segment than the row.
-        unreadable: with a manifest that cannot be read.
+        missing: FINISHED, and an object is not in the store.
+        unknown: in the store, without a row.
+        other_size: the length of the log differs from the row.
+        other_epochs: leader epochs, offsets or segment id in the manifest differ from the row.
+        unreadable: the manifest cannot be read.
     """
 
     topic: str
@@ -153,7 +153,7 @@ SIZE_RULES: Final[tuple[Rule, ...]] = (
         "S101",
         Level.PARTITION,
         AreEqual("counted_bytes", "recounted_bytes"),
-        "The counter of bytes is what the rows add up to.",
+        "The counter of bytes is the sum of the rows.",
     ),
     Rule(
         "S102",
@@ -165,7 +165,7 @@ SIZE_RULES: Final[tuple[Rule, ...]] = (
         "S103",
         Level.PARTITION,
         IsZero("epoch_differences"),
-        "The counters of every leader epoch are what its rows add up to.",
+        "The counters of every leader epoch are the sums of its rows.",
     ),
     Rule(
         "S111",
@@ -183,17 +183,17 @@ SIZE_RULES: Final[tuple[Rule, ...]] = (
 
 STORED_RULES: Final[tuple[Rule, ...]] = (
     Rule("S201", Level.OBJECT, IsZero("missing"), "The store has every object of a FINISHED segment."),
-    Rule("S202", Level.OBJECT, IsZero("unknown"), "Every object belongs to a segment that a row knows."),
-    Rule("S203", Level.SEGMENT, IsZero("other_size"), "The stored log is as long as its row says."),
-    Rule("S204", Level.SEGMENT, IsZero("other_epochs"), "The manifest describes the segment as its row does."),
+    Rule("S202", Level.OBJECT, IsZero("unknown"), "Every object belongs to a segment that has a row."),
+    Rule("S203", Level.SEGMENT, IsZero("other_size"), "The stored log has the length in its row."),
+    Rule("S204", Level.SEGMENT, IsZero("other_epochs"), "The manifest and the row of a segment agree."),
     Rule("S205", Level.SEGMENT, IsZero("unreadable"), "The manifest can be read."),
 )
 
 
 def explain_size(rule: Rule, measure: SizeMeasure | StoredMeasure) -> str:
-    """Why this measure broke the rule, for a person: the sentence and the numbers."""
+    """Return, as text, what the rule expects and the numbers that were found."""
     found = ", ".join(f"{column} = {getattr(measure, column)}" for column in rule.check.columns)
-    return f"{rule.sentence} Found: {found}"
+    return f"Expected: {rule.sentence} Found: {found}"
 
 
 _PARTITION: Final = ("topic", "partition")
@@ -201,7 +201,7 @@ _PARTITION: Final = ("topic", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Rules about one kind of measure. `name` is that of a directory, `identity` names columns of the measure."""
+    """Rules about one kind of measure. `name` is also a directory, `identity` the columns that identify a measure."""
 
     name: str
     title: str
@@ -210,11 +210,11 @@ class Suite:
 
 
 def segment_suites(rules: Sequence[Rule] = RULES) -> tuple[Suite, ...]:
-    """The suites of a segment's measure, by level, without those that `rules` leave empty."""
+    """Return the suites for measures of segments, one for each level that `rules` has."""
     titles = {
         Level.OBJECT: ("objects", "Each object in the store"),
         Level.SEGMENT: ("segments", "Each segment, by its objects"),
-        Level.PARTITION: ("succession", "Each segment beside the one before it"),
+        Level.PARTITION: ("succession", "Each segment and its predecessor"),
     }
     suites = (
         Suite(name, title, tuple(rule for rule in rules if rule.level is level), (*_PARTITION, "segment_id"))

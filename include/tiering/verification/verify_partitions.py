@@ -98,7 +98,7 @@ def _measured(
 def _measure(
     metadata: RemoteLogMetadata, partition: TopicIdPartition, ends: Mapping[TopicIdPartition, int], log_ends: LogEnds
 ) -> PartitionMeasure:
-    """Measure a partition. Logs grow, so a segment above the log end is compared with an end read after the segments."""
+    """Measure a partition. Logs grow: a segment above the log end is compared with an end read after the segments."""
     rows, retained = metadata.list_segments(partition), metadata.retention_state(partition)
     divergences = metadata.divergences(partition)
     measure = partial(

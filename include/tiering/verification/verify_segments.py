@@ -289,9 +289,7 @@ def verify_planned(
 ) -> VerifyReport:
     """Verify the remaining segments of a planned run, group by group.
 
-    Args:
-        streams: how many segments `measure_all` reads at once.
-        on_group: called after a group is recorded.
+    `streams` is how many segments `measure_all` reads at once; `on_group` is called after a group is recorded.
 
     Raises:
         RemoteStorageUnavailableError, ForeignStoreError, RuleEvaluationError: recorded results stay, the next call
@@ -363,8 +361,9 @@ def measure_planned(measurer: Measurer, planned: ToMeasure) -> SegmentMeasure | 
 def _planned_groups(
     pending: Callable[[], Sequence[PlannedVerification]], most_bytes: int
 ) -> Iterator[list[PlannedVerification]]:
-    """Split the pending segments into groups of at least one segment, page by page. A page is read after all groups of
-    the previous page have been recorded.
+    """Split the pending segments into groups of at least one segment, page by page.
+
+    A page is read after all groups of the previous page have been recorded.
     """
     while page := pending():
         group: list[PlannedVerification] = []

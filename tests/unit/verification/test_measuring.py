@@ -303,7 +303,7 @@ def test_a_gap_is_named_and_without_fault_where_it_was_skipped_by_decision(parti
     (breach,) = PlainEvaluator().evaluate([part])
     assert explain(breach.rule, part).endswith(
         f"missing_offsets = {hole.size - 10}: {hole.first + 10}..{hole.last}; "
-        f"skipped by decision are {hole.first}..{hole.first + 9}"
+        f"decisions skip {hole.first}..{hole.first + 9}"
     )
 
 

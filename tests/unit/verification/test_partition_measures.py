@@ -364,7 +364,7 @@ def test_a_few_of_a_partition_are_lost(counts: list[tuple[int, int, int]]) -> No
         ([(0, 1, 1, 1), (9, 0, 9)], "(orders-0: 1 of 1, and 1 before)"),
         ([(0, 1, 2, 0), (9, 0, 9, 20)], "(orders-0: 1 of 1), 20 more failed"),
         ([(9, 1, 10)] * 500, "500 of 5000 segments"),
-        ([(9, 1, 10)] * 21, "and 20 in all are believed"),
+        ([(9, 1, 10)] * 21, "and 20 in all are recorded as lost"),
     ],
 )
 def test_much_of_a_partition_all_of_it_or_everything_is_not(counts: list[tuple[int, int, int]], says: str) -> None:

@@ -130,7 +130,7 @@ def test_epochs_that_change_inside_of_the_segment(epochs: list[int], wrong: int)
 def test_a_batch_across_two_epochs_is_wrong() -> None:
     order = EpochOrder(LeaderEpochs.of([(0, 100), (1, 120)]))
     shown(order, [batch(115, 125, partition_leader_epoch=1)])
-    assert order.wrong.first == "batch 115..125 at byte 0 has leader epoch 1, the metadata 1 from 120"
+    assert order.wrong.first == "batch 115..125 at byte 0 has leader epoch 1, the metadata has 1 from offset 120"
 
 
 # Headers that a broker writes, and each way in which one cannot be.
@@ -166,14 +166,14 @@ def test_headers_of_a_broker_are_possible() -> None:
         (batch(2**63 - 1, last_offset_delta=1, record_count=2), "a last offset below the base offset"),
         (batch(20, record_count=-1), "a record count that exceeds its offsets or is negative"),
         (batch(20, record_count=2), "a record count that exceeds its offsets or is negative"),
-        (batch(20, 25, batch_length=49 + 6 * 7 - 1), "more records than fit"),
+        (batch(20, 25, batch_length=49 + 6 * 7 - 1), "more records than fit into its bytes"),
         (batch(20, max_timestamp=-2), "a timestamp below -1"),
         (batch(20, producer_id=7), "a producer without an epoch"),
         (batch(20, producer_id=-2), "an impossible producer id"),
         (batch(20, attributes=TRANSACTIONAL), "a transaction without a producer"),
         (Batch(batch(20, attributes=CONTROL).header, ControlType.ABORT), "a control batch outside of a transaction"),
-        (Batch(end(20, 7, ControlType.ABORT).header._replace(attributes=0x31)), "not one uncompressed control record"),
-        (Batch(end(20, 7, ControlType.ABORT).header._replace(last_offset_delta=1)), "not one uncompressed control record"),
+        (Batch(end(20, 7, ControlType.ABORT).header._replace(attributes=0x31)), "not one uncompressed record"),
+        (Batch(end(20, 7, ControlType.ABORT).header._replace(last_offset_delta=1)), "not one uncompressed record"),
         (end(20, 7, ControlType.LEADER_CHANGE), "a control record that is neither ABORT nor COMMIT"),
         (end(20, 7, ControlType.UNKNOWN), "a control record that is neither ABORT nor COMMIT"),
     ],

@@ -214,7 +214,7 @@ def test_an_open_transaction_may_not_be_forgotten_an_idle_producer_may() -> None
     log.data(1, 1, transactional=True)
     log.data(11, 1, transactional=False)
     _, producers = Segment(log.batches, 0, [], []).follow()
-    assert producers.wrong_entries().first == "producer 1 is not there, its transaction began at offset 0"
+    assert producers.wrong_entries().first == "producer 1 is missing, its transaction began at offset 0"
     assert producers.wrong_entries().count == 1
 
 

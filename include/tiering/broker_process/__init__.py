@@ -1,1 +1,1 @@
-"""A throw-away Kafka broker: its jars, its process, and the sample of a topic that it finds."""
+"""A throw-away Kafka broker: its jars, its process, and the sample of a topic in its log directory."""

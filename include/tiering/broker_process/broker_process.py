@@ -1,6 +1,6 @@
-"""One broker process on loopback: its ports, its `server.properties` and how it logs; formatted, started, stopped.
+"""One broker process on loopback: its ports, `server.properties` and logging; how it is formatted, started and stopped.
 
-It is killed by its own pid, and the errors in its log are told.
+The process is killed by its own pid. `errors` returns the errors in its log.
 """
 
 import re
@@ -17,20 +17,20 @@ from include.tiering.broker_process.kafka_home import java
 from include.tiering.clock import Clock, SystemClock
 from include.tiering.errors import BrokerProcessError, PortTakenError
 
-# Below what the kernel hands out to clients, so that a port is still free when a broker comes back.
+# Below the ports that the kernel assigns to clients, so that a port is still free when a broker restarts.
 _RANGE: Final = range(20_000, 31_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """`controller` is the port of node 1's controller, for every node."""
+    """The ports of a node. `controller` is the port of node 1's controller for every node."""
 
     broker: int
     controller: int
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports on which nobody listens now."""
+    """Return different ports that are not in use now."""
     found: list[int] = []
     while len(found) < count:
         port = secrets.choice(_RANGE)
@@ -58,7 +58,7 @@ _QUICK: Final[Mapping[str, str | int]] = {
     "log.segment.delete.delay.ms": 1_000,
     "log.flush.start.offset.checkpoint.interval.ms": 1_000,
     "log.flush.offset.checkpoint.interval.ms": 1_000,
-    # A busy machine's broker is not believed dead. After kill -9 this is how long it takes to come back.
+    # A broker on a busy machine is not fenced. After kill -9 a restart takes this long.
     "broker.session.timeout.ms": 18_000,
 }
 _TIERING: Final[Mapping[str, str | int]] = {
@@ -92,7 +92,15 @@ log4j.appender.file.layout.ConversionPattern=[%d{{HH:mm:ss,SSS}}] %p %m (%c)%n
 def server_properties(
     node_id: int, ports: Ports, log_dir: Path, remote_dir: Path | None, config: Mapping[str, str | int]
 ) -> str:
-    """Node 1 is controller and broker, others are brokers. No `remote_dir`: no tiered storage."""
+    """Return server.properties. Node 1 is controller and broker, others are brokers.
+
+    Args:
+        node_id: the node.
+        ports: its ports.
+        log_dir: its log directory.
+        remote_dir: the directory of LocalTieredStorage; None disables tiered storage.
+        config: additional properties, which override the others.
+    """
     first = node_id == 1
     listeners = f"PLAINTEXT://127.0.0.1:{ports.broker}"
     properties: dict[str, str | int] = {
@@ -113,7 +121,7 @@ def server_properties(
 
 
 def logging_option(version: str, directory: Path, log: Path) -> str:
-    """Writes the logging configuration into `directory`; the JVM's option that names it."""
+    """Write the logging configuration into `directory`, and return the JVM option that names it."""
     if version.startswith("3."):
         path, text, option = directory / "log4j.properties", _RELOAD4J, "log4j.configuration"
     else:
@@ -126,7 +134,7 @@ _START_SECONDS: Final = 300
 _STOP_SECONDS: Final = 240
 _POLL_SECONDS: Final = 0.1
 _READY: Final = "Kafka Server started"
-# Said later. A broker that is stopped before it has read its remote log metadata takes a minute to stop.
+# Logged later. A broker that is stopped before it has read its remote log metadata takes a minute to stop.
 _READY_TO_TIER: Final = "Initialized topic-based RLMM resources successfully"
 _PORT_TAKEN: Final = "Address already in use"
 _SMALL_JVM: Final = (
@@ -136,9 +144,9 @@ _SMALL_JVM: Final = (
     "-Djava.net.preferIPv4Stack=true",
 )
 _ERROR: Final = re.compile(r"^\[[\d:,]+\] (?:ERROR|FATAL) ")
-# The line after an error that the consumer of the metadata topic logs at a clean stop: it is closed while it polls.
-_OF_A_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
-# Controllers, quorums and heartbeats say as errors that the machine is busy.
+# The line after an error that a clean stop logs, because the consumer of the metadata topic is closed while it polls.
+_CLEAN_STOP: Final = re.compile(r"not subscribed to any topics or assigned any partitions")
+# Controllers, quorums and heartbeats log errors if the machine is busy.
 _BUSY: Final = re.compile(
     r"\(org\.apache\.kafka\.(controller|raft|metadata)\.|BrokerLifecycleManager|NodeToController|ControllerApis"
 )
@@ -148,10 +156,10 @@ _LOG_SHOWN: Final = 3_000
 
 @dataclass
 class BrokerProcess:
-    """`directory` holds its configuration and `server.log`; `log_dir` its partitions.
+    """A broker process. `directory` has its configuration and `server.log`, `log_dir` its partitions.
 
-    `class_path` has Kafka's jars, `logging` is the JVM's option that names the logging configuration. `tiering`: it has
-    remote storage, and counts as started once it knows its remote segments.
+    `class_path` has Kafka's jars, `logging` is the JVM option that names the logging configuration. With `tiering` it
+    has remote storage, and counts as started when it has read its remote log metadata.
     """
 
     node_id: int
@@ -180,30 +188,32 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Raises: BrokerProcessError, when it does not run."""
+        """The process id. Raises BrokerProcessError if the broker does not run."""
         if self.process is None or self.process.poll() is not None:
             raise BrokerProcessError(f"broker {self.node_id} does not run")
         return self.process.pid
 
     def format(self, cluster_id: str) -> None:
-        """Makes its log dir one of that cluster, with Kafka's own tool. Raises BrokerProcessError."""
+        """Format the log directory for a cluster with Kafka's StorageTool. Raises BrokerProcessError on failure."""
         command = [*self._java("-Xmx128m"), "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(self.configuration)]
         done = subprocess.run(
             command, cwd=self.directory, capture_output=True, text=True, timeout=_START_SECONDS, check=False
         )
         if done.returncode != 0:
-            said = f"{done.stdout[-_FORMAT_SHOWN:]}{done.stderr[-_FORMAT_SHOWN:]}"
-            raise BrokerProcessError(f"format of broker {self.node_id}: {said}")
+            output = f"{done.stdout[-_FORMAT_SHOWN:]}{done.stderr[-_FORMAT_SHOWN:]}"
+            raise BrokerProcessError(f"format of broker {self.node_id}: {output}")
 
     def start(self) -> None:
-        """Returns when it says that it has started, and knows its remote segments if it tiers.
+        """Start the broker, and wait until its log says that it is ready.
+
+        With `tiering`, it must also have read its remote log metadata.
 
         Raises:
-            PortTakenError: somebody else listens on its port.
-            BrokerProcessError: it ended, or was not ready within five minutes.
+            PortTakenError: another process uses its port.
+            BrokerProcessError: it exited, or was not ready within five minutes.
         """
-        already_said = self.log.stat().st_size if self.log.exists() else 0
+        log_position = self.log.stat().st_size if self.log.exists() else 0
         heap = (f"-Xms{self.heap_mib // 2}m", f"-Xmx{self.heap_mib}m")
         command = [*self._java(*heap, self.logging, *self.options()), "kafka.Kafka", str(self.configuration)]
         with (self.directory / "output").open("ab") as output:
@@ -212,19 +222,19 @@ class BrokerProcess:
             )
         deadline = self.clock.monotonic() + _START_SECONDS
         awaited = (_READY, _READY_TO_TIER) if self.tiering else (_READY,)
-        while not all(words in (said := self.log_since(already_said)) for words in awaited):
+        while not all(words in (logged := self.log_since(log_position)) for words in awaited):
             if self.process.poll() is not None or self.clock.monotonic() > deadline:
                 self.kill()
-                taken = _PORT_TAKEN in said
-                raise (PortTakenError if taken else BrokerProcessError)(self._last_words())
+                taken = _PORT_TAKEN in logged
+                raise (PortTakenError if taken else BrokerProcessError)(self._start_failure())
             self.clock.sleep(_POLL_SECONDS)
 
     def options(self) -> tuple[str, ...]:
-        """More options of the JVM."""
+        """Return additional JVM options."""
         return ()
 
     def stop(self) -> None:
-        """As an operator does: TERM, then waits; kills it after four minutes. Nothing if it does not run."""
+        """Stop the broker with SIGTERM, and kill it after four minutes. Do nothing if it does not run."""
         if self.process is None or self.process.poll() is not None:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -234,22 +244,23 @@ class BrokerProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill -9. Nothing if it does not run."""
+        """Kill the broker with SIGKILL. Do nothing if it was never started."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
     def errors(self) -> list[str]:
-        """Lines of level ERROR or FATAL since it was first started, about records, segments and clients: a clean stop's
-        harmless one and what tells of a busy machine are left out.
+        """Return the lines of level ERROR or FATAL since the first start.
+
+        The harmless error of a clean stop and errors that a busy machine causes are left out.
         """
         lines = self.log_since(0).splitlines()
         with_next = zip(lines, [*lines[1:], ""], strict=True)
-        errors = [line for line, then in with_next if _ERROR.match(line) and not _OF_A_STOP.search(then)]
+        errors = [line for line, then in with_next if _ERROR.match(line) and not _CLEAN_STOP.search(then)]
         return [line for line in errors if not _BUSY.search(line)]
 
     def log_since(self, position: int) -> str:
-        """Its log from this byte on."""
+        """Return the log from this byte on."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as log:
@@ -259,6 +270,6 @@ class BrokerProcess:
     def _java(self, *options: str) -> list[str]:
         return ["nice", "-n", str(self.niceness), java(), *_SMALL_JVM, *options, "-cp", self.class_path]
 
-    def _last_words(self) -> str:
+    def _start_failure(self) -> str:
         output = (self.directory / "output").read_text(errors="replace")
         return f"broker {self.node_id} did not start: {self.log_since(0)[-_LOG_SHOWN:]}{output[-_FORMAT_SHOWN:]}"

@@ -1,6 +1,7 @@
-"""What a broker is started with: Java, and the jars of one Kafka release with its own test storage.
+"""What a broker needs to start: Java, and the jars of one Kafka release with its LocalTieredStorage for tests.
 
-The jars lie in a directory that somebody has, or in one that Maven fills: it appears at once and whole, or not at all.
+The jars are in a directory of the user, or in a directory that Maven fills. The latter is created by a rename, so that
+it is complete if it exists.
 """
 
 import fcntl
@@ -24,7 +25,7 @@ _ANSWER_SECONDS: Final = 60
 
 @cache
 def java() -> str:
-    """The program: JAVA_HOME's, else the one on the PATH.
+    """Return the program `java` of JAVA_HOME, or else of the PATH.
 
     Raises:
         KafkaMissingError: there is none, or it is too old for a broker.
@@ -34,13 +35,13 @@ def java() -> str:
     program = program or shutil.which("java")
     if program is None:
         raise KafkaMissingError(f"java is neither in JAVA_HOME nor on the PATH: a broker needs Java {_OLDEST} or newer")
-    said = subprocess.run(
+    output = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False
     ).stderr
-    found = re.search(r'version "(\d+)', said)
+    found = re.search(r'version "(\d+)', output)
     if found is None or int(found[1]) < _OLDEST:
         raise KafkaMissingError(
-            f"{program} is no Java {_OLDEST} or newer, which a broker needs: {said.splitlines()[:1]}"
+            f"{program} is no Java {_OLDEST} or newer, which a broker needs: {output.splitlines()[:1]}"
         )
     return program
 
@@ -51,7 +52,7 @@ _SHOWN: Final = 800
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """`lone`: without what it depends on. `without`: group:name of dependencies that are left out."""
+    """A Maven artifact. `lone` leaves out all of its dependencies, `without` those with these group:name."""
 
     group: str
     name: str
@@ -62,16 +63,19 @@ class Artifact:
 
 
 def _nothing(_: Path) -> None:
-    """For those who need nothing but the jars."""
+    """Do nothing: only the jars are needed."""
 
 
 def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], None] = _nothing) -> None:
-    """Make `home` with all jars in its `libs` (6 to 60 s); nothing where it is there already.
+    """Create `home` with all jars in its `libs` (6 to 60 s). Do nothing if it exists. A lock excludes other processes.
 
-    Of two processes that ask at once, one waits. `finish` may add to the directory before it gets its name.
+    Args:
+        home: the directory.
+        artifacts: what Maven fetches, with its dependencies.
+        finish: called with the directory before it gets its final name; may add files.
 
     Raises:
-        KafkaMissingError: no mvn, or it could not fetch; `home` is not there then.
+        KafkaMissingError: there is no mvn, or it failed; `home` does not exist then.
     """
     if home.exists():
         return
@@ -82,7 +86,7 @@ def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], 
 
 
 def run(command: list[str], directory: Path) -> None:
-    """Raises KafkaMissingError, with the end of what it said, unless it succeeds within five minutes."""
+    """Run a command. Raises KafkaMissingError with the end of its output unless it succeeds within five minutes."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(
@@ -136,7 +140,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 RELEASE: Final = "4.3.1"
-"""What Maven fetches where no release is named."""
+"""The release that Maven fetches if no release is given."""
 KAFKA: Final = "org.apache.kafka"
 LOG4J_2: Final = (
     Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
@@ -153,17 +157,17 @@ _TEST_STORAGE: Final = re.compile(r"kafka-storage-.+-test\.jar")
 
 @dataclass(frozen=True, slots=True)
 class KafkaHome:
-    """`class_path` is for `java -cp`."""
+    """The jars of a Kafka release; `class_path` is the argument of `java -cp`."""
 
     version: str
     class_path: str
 
 
 def kafka_in(directory: Path) -> KafkaHome:
-    """The release whose jars lie in `directory`, or in its `libs` as in Kafka's own distribution.
+    """Return the release whose jars are in `directory`, or in its `libs` as in a Kafka distribution.
 
     Raises:
-        KafkaMissingError: names the jar that is missing.
+        KafkaMissingError: a jar is missing, which the message names.
     """
     directory = directory.absolute()
     libs = directory / "libs" if (directory / "libs").is_dir() else directory
@@ -171,7 +175,7 @@ def kafka_in(directory: Path) -> KafkaHome:
         jars = sorted(path.name for path in libs.iterdir())
     except OSError as error:
         raise KafkaMissingError(
-            f"{libs}: {(error.strerror or 'not readable').lower()}; it is to hold Kafka's jars"
+            f"{libs}: {(error.strerror or 'not readable').lower()}; it must contain Kafka's jars"
         ) from error
     versions = [found[1] for name in jars if (found := _BROKER.fullmatch(name))]
     if not versions:
@@ -189,10 +193,10 @@ def kafka_in(directory: Path) -> KafkaHome:
 
 
 def kafka_by_maven(environ: Mapping[str, str]) -> KafkaHome:
-    """Kafka `RELEASE` in the user's cache directory (XDG), fetched the first time: 44 MB.
+    """Return Kafka `RELEASE` from the user's cache directory (XDG). Maven fetches it the first time (44 MB).
 
     Raises:
-        KafkaMissingError: no mvn, or it could not fetch.
+        KafkaMissingError: there is no mvn, or it failed.
     """
     home = _cache(environ) / "tiering" / "kafka" / RELEASE
     try:

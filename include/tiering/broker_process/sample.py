@@ -1,19 +1,19 @@
-"""Which bytes of a topic are rehearsed, and their copy in the log directory of another broker.
+"""Choose the segments of a topic for a rehearsal, and copy them into the log directory of another broker.
 
-A sample is what a broker that took the partition over by its files would find: the newest segments of every partition,
-whole and without a gap up to the end. That is the rolled segments that fit a bound and at least the newest one of them,
-then the active one; the leader epochs of exactly these records. It is chosen by a pure function.
+A sample has the newest segments of every partition, complete and without a gap up to the log's end: the rolled segments
+within a size limit, but at least the newest of them, and the active segment. It also has the leader epochs of exactly
+these records. A pure function chooses it.
 
-Bytes are copied, never links, and what the broker needs to adopt them:
+Files are copied, never linked, so that the broker can load the partition:
 
     source                          copy
     rolled .log .index .timeindex   whole, with their modification times (a broker may expire by them)
-    .txnindex, .snapshot            where they are; a snapshot is what the broker knows of producers at a segment's base
-    active .log                     up to the end that the scan found; its indexes are rebuilt by the broker's recovery
-    leader-epoch-checkpoint         written anew: the epochs of the copied records alone
-    partition.metadata              written anew, with the same topic id
+    .txnindex, .snapshot            if they exist; a snapshot has the producers at a segment's base offset
+    active .log                     up to the end that the scan found; the broker's recovery rebuilds its indexes
+    leader-epoch-checkpoint         a new file with the epochs of the copied records only
+    partition.metadata              a new file with the same topic id
 
-The source is opened as every broker's file is: read only, no link followed, past the page cache.
+The source is read like every file of a broker: read-only, without following links, without changing the page cache.
 """
 
 import os
@@ -49,15 +49,15 @@ _USABLE: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""What a handover waits for, or leaves to the broker; for every other reason it would stop."""
+"""Reasons for which a handover waits or which it leaves to the broker. Every other reason stops it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSample:
-    """`segments` ascend, each begins where the one before ends, the last is the active one.
+    """The sample of one partition.
 
-    `log_start_offset` lies in the first segment. `leader_epochs` begin there; `leader_epoch` is the last one that the
-    partition had.
+    `segments` ascend without a gap; the last one is active. `log_start_offset` lies in the first segment.
+    `leader_epochs` begin at the first segment. `leader_epoch` is the last epoch of the partition.
     """
 
     replica_id: ReplicaId
@@ -84,27 +84,31 @@ class PartitionSample:
 
     @property
     def log_end_offset(self) -> int:
-        """Exclusive."""
+        """The log end offset, exclusive."""
         return self.active.end_offset + 1
 
     @property
     def size_bytes(self) -> int:
-        """Of the segments' `.log` files."""
+        """The total size of the `.log` files."""
         return sum(segment.size_bytes for segment in self.segments)
 
 
 def samples_of(
     topic: str, report: ScanReport, topic_metadata: TopicMetadata | None, max_bytes: int
 ) -> tuple[PartitionSample, ...]:
-    """One for each partition of the topic, by number.
+    """Return one sample for each partition of the topic, ordered by partition.
 
     Args:
-        topic_metadata: None where nobody can be asked: then the partitions are those that lie in the log directories.
-        max_bytes: of one partition's sample, which exceeds it only where its two newest segments do.
+        topic: the topic's name.
+        report: a scan of the log directories.
+        topic_metadata: the topic's metadata; None without a connection, then the partitions are those in the log
+            directories.
+        max_bytes: the maximal size of one partition's sample; only its two newest segments may exceed it.
 
     Raises:
-        UnknownTopicError: no log directory holds it.
-        RehearsalError: a partition cannot be read here, or no handover could copy it; or none has a rolled segment.
+        UnknownTopicError: no log directory has a partition of the topic.
+        RehearsalError: a partition cannot be read on this host, a handover could not copy it, or no partition has a
+            rolled segment.
     """
     chosen = _chosen(topic, report, topic_metadata)
     samples = tuple(sample_of(chosen[partition], max_bytes) for partition in sorted(chosen))
@@ -114,7 +118,7 @@ def samples_of(
 
 
 def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
-    """The newest segments of one replica. Raises RehearsalError: one of them could not be handed over."""
+    """Return the newest segments of a replica. Raises RehearsalError if one of them could not be handed over."""
     *rolled, active = replica.segments
     kept = [_usable(replica, active)]
     size_bytes = active.size_bytes
@@ -135,7 +139,7 @@ def sample_of(replica: Replica, max_bytes: int) -> PartitionSample:
 
 
 def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None) -> dict[int, Replica]:
-    """The leader's replica of each partition. Raises as `samples_of` says."""
+    """Return the leader's replica of each partition. Raises like `samples_of`."""
     replicas = [
         replica
         for replica in report.replicas
@@ -147,14 +151,16 @@ def _chosen(topic: str, report: ScanReport, topic_metadata: TopicMetadata | None
         raise UnknownTopicError(f"no log directory holds a partition of topic {topic}{_first_error(report)}")
     ids = {partition.topic_id_partition.topic_id for partition in chosen.values()}
     if len(ids) > 1:
-        raise RehearsalError(f"{topic}: log directories hold {len(ids)} topics of this name, and nobody says which is")
+        raise RehearsalError(
+            f"{topic}: log directories hold {len(ids)} topics of this name, and without metadata none can be chosen"
+        )
     wanted = topic_metadata.partitions.keys() if topic_metadata is not None else range(max(chosen) + 1)
     if missing := sorted(wanted - chosen.keys()):
         leader = None if topic_metadata is None else topic_metadata.partitions[missing[0]].leader
-        whose = "" if leader is None else f", led by broker {leader},"
+        led_by = "" if leader is None else f", led by broker {leader},"
         raise RehearsalError(
-            f"{topic}: {len(missing)} of {len(wanted)} partitions cannot be read here: partition {missing[0]}{whose} is"
-            f" in no directory that log_dirs names for its leader{_first_error(report)}"
+            f"{topic}: {len(missing)} of {len(wanted)} partitions cannot be read here: partition {missing[0]}{led_by}"
+            f" is in no directory that log_dirs names for its leader{_first_error(report)}"
         )
     return chosen
 
@@ -173,12 +179,12 @@ def _first_error(report: ScanReport) -> str:
 
 
 def size_of(samples: Iterable[PartitionSample]) -> int:
-    """Bytes of all `.log` files."""
+    """Return the total bytes of all `.log` files."""
     return sum(sample.size_bytes for sample in samples)
 
 
 def bases_of(sample: PartitionSample) -> Sequence[int]:
-    """Base offsets, ascending."""
+    """Return the base offsets in ascending order."""
     return [segment.base_offset for segment in sample.segments]
 
 
@@ -189,20 +195,27 @@ _BLOCK_BYTES: Final = 4 * MIB
 
 
 def require_free_space(sample_bytes: int, free_bytes: int, directory: Path) -> None:
-    """Raises RehearsalSpaceError with what is needed and how to need less."""
+    """Check the free space. Raises RehearsalSpaceError with the required bytes and how to need less."""
     needed = COPIES * sample_bytes + _BASE_BYTES
     if needed > free_bytes:
         raise RehearsalSpaceError(
             f"{directory} has {format_bytes(free_bytes)} free, a rehearsal of {format_bytes(sample_bytes)} needs"
-            f" {format_bytes(needed)}: set TMPDIR to a directory with more room, or take less with --rehearse-bytes"
+            f" {format_bytes(needed)}: set TMPDIR to a directory with more space, or take less with --rehearse-bytes"
         )
 
 
 def copy_sample(sample: PartitionSample, source: Path, target: Path, on_bytes: Callable[[int], None]) -> None:
-    """From the log directory `source` into the log directory `target`, where the partition must not be yet.
+    """Copy a sample from the log directory `source` into the log directory `target`, which must not have the partition.
+
+    Args:
+        sample: the sample.
+        source: a log directory.
+        target: a log directory.
+        on_bytes: called with the number of bytes after each block.
 
     Raises:
-        SourceError: a file is gone, changed, hostile or unreadable; or the directory is another topic's by now.
+        SourceError: a file is missing, changed, unreadable or not a regular file, or the directory now belongs to
+            another topic.
     """
     partition = sample.replica_id.topic_id_partition
     directory = target / str(partition)
@@ -218,7 +231,7 @@ def copy_sample(sample: PartitionSample, source: Path, target: Path, on_bytes: C
 
 
 def _files(sample: PartitionSample) -> Iterator[tuple[str, int | None, bool]]:
-    """(name, how many bytes of it or None for all, whether it must be there)."""
+    """Iterate over (name, bytes to copy or None for all, whether the file must exist)."""
     for segment in sample.segments:
         yield offset_file(segment.base_offset, FileKind.LOG), segment.size_bytes, True
         yield offset_file(segment.base_offset, FileKind.PRODUCER_SNAPSHOT), None, False
@@ -238,7 +251,7 @@ def _require_topic(directory: BrokerDirectory, sample: PartitionSample) -> None:
 
 
 def _copy_file(file: BrokerFile, target: Path, size_bytes: int, on_bytes: Callable[[int], None]) -> None:
-    """The first `size_bytes`, on the disk when it returns: what is below a recovery point must be."""
+    """Copy the first `size_bytes` and flush them to disk, because brokers expect that below a recovery point."""
     if file.size_bytes < size_bytes:
         raise SourceChangedError(file.path, f"had {size_bytes} bytes when it was listed, now {file.size_bytes}")
     buffer = memoryview(bytearray(min(_BLOCK_BYTES, max(1, size_bytes))))

@@ -1,18 +1,18 @@
-"""A cluster of one broker that finds a sample in its log directory, as if it had always led these partitions.
+"""A cluster of one broker with a sample in its log directory, as if the broker had always led these partitions.
 
     root/broker/    its configuration, its log, and data/, its log directory
-    root/remote/    where its storage manager keeps segments
-    root/platform/  for whoever works with it
+    root/remote/    the segments of its remote storage manager
+    root/platform/  files of the caller
 
-step        what the broker makes of it
-format      Kafka's own tool writes meta.properties and the records that a new cluster begins with
-topic       one batch more of these records: the topic with its id, each partition with the sample's last leader epoch.
-            So the broker is elected in a higher epoch, and keeps the epochs of the records; created by a request, the
-            topic would begin at epoch 0, and a leader cuts off every epoch of its log that is not below its own
-files       the sample, with the log starts it had, and recovery points: all rolled segments are on the disk
-start       the broker loads the partitions, recovers the active segments, is elected
+step        what it does
+format      Kafka's StorageTool writes meta.properties and the first records of a new cluster
+topic       appends a batch to these records: the topic with its id, each partition with the sample's last leader epoch.
+            So the broker is elected in a higher epoch, and keeps the epochs of the records. If a request created the
+            topic, it would begin at epoch 0, and a leader removes every epoch of its log that is not below its own
+files       copies the sample, with its log starts, and recovery points that mark all rolled segments as flushed
+start       the broker loads the partitions, recovers the active segments and is elected
 
-A crash anywhere leaves the root directory, and perhaps the broker; nothing outside of it.
+A crash at any step leaves the root directory, and perhaps the broker process; nothing outside the root directory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,18 +39,18 @@ from include.tiering.model.segments import Uuid
 
 NODE_ID: Final = 1
 _UNTIL_CONFIGURED: Final = {"log.retention.ms": -1}
-"""Nothing expires before the topic has its own configs."""
+"""No record expires before the topic has its own configs."""
 _HEAP_MIB: Final = 512
 _ATTEMPTS: Final = 3
 _RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 _LOG_STARTS: Final = "log-start-offset-checkpoint"
 _BOOTSTRAP: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
-"""Where releases keep the records that a new cluster begins with."""
+"""The files in which releases store the first records of a new cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThrowAwayBroker:
-    """It runs for as long as `running` says."""
+    """A prepared broker; it runs within `running`."""
 
     root: Path
     process: BrokerProcess
@@ -65,7 +65,7 @@ class ThrowAwayBroker:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Started, and killed when the block ends. Raises BrokerProcessError: it does not start with these files."""
+        """Start the broker, and kill it at the end of the block. Raises BrokerProcessError if it does not start."""
         try:
             self._start()
             yield
@@ -94,14 +94,20 @@ def prepare_broker(
     random_bytes: Callable[[int], bytes],
     on_bytes: Callable[[int], None],
 ) -> ThrowAwayBroker:
-    """A broker in the empty directory `root` that will find the samples when it starts.
+    """Prepare a broker in the empty directory `root`, with the samples in its log directory.
 
     Args:
-        sources: the log directory that each sample is copied from.
+        root: an empty directory.
+        kafka: the Kafka release.
+        samples: the samples, all of one topic.
+        sources: the log directory from which each sample is copied.
+        clock: the clock for timeouts and record timestamps.
+        random_bytes: the source of the cluster id.
+        on_bytes: called with the number of bytes after each copied block.
 
     Raises:
-        RehearsalError: Kafka's own tool does not format its log directory as expected.
-        SourceError: a file of a sample cannot be copied any more.
+        RehearsalError: Kafka's StorageTool does not format the log directory as expected.
+        SourceError: a file of a sample cannot be copied.
     """
     home = root / "broker"
     for directory in (home, _remote_dir(root), root / "platform"):
@@ -124,7 +130,7 @@ def _remote_dir(root: Path) -> Path:
 
 
 def _configure(process: BrokerProcess, root: Path) -> None:
-    """With ports that are free now."""
+    """Write the configuration with ports that are free now."""
     process.port, controller = free_ports(2)
     ports = Ports(process.port, controller)
     text = server_properties(NODE_ID, ports, process.log_dir, _remote_dir(root), _UNTIL_CONFIGURED)

@@ -1,14 +1,14 @@
-"""The topic `__remote_log_metadata` as a log of partitions: what a publisher appends to and an ingester reads.
+"""The contract for the topic `__remote_log_metadata`, to which publication appends and from which ingestion reads.
 
-Values are opaque here; `formats.remote_log_metadata` knows what is in them. Every call ends within a bounded time.
+Values are opaque here; `formats.remote_log_metadata` encodes and decodes them. Every call ends in bounded time.
 
-Which partition has the records about a partition, `metadata_partition_of` says:
+`metadata_partition_of` computes which partition of the topic has the records about a partition:
 
     h    = upper half xor lower half of a 64-bit number, as int32
     x    = 1;  x = 31 x + h(lower 8 bytes of the topic id);  x = 31 x + h(upper 8);  x = 31 x + partition    (mod 2^32)
     choice = murmur2(x as 4 bytes, big-endian) without its sign bit, modulo the number of metadata partitions
 
-The topic's name has no part in it. Source: Kafka's RemoteLogMetadataTopicPartitioner; murmur2 is its producer's.
+The topic's name is not part of the hash. Source: Kafka's RemoteLogMetadataTopicPartitioner; murmur2 is its producer's.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicRecord:
-    """One record of one partition of the topic. A record without a value has an empty one: no decoder takes either."""
+    """One record of the topic. A record without a value has an empty one here, because decoders reject both."""
 
     partition: int
     offset: int
@@ -31,7 +31,7 @@ class MetadataTopicRecord:
 
 
 class OffsetBounds(NamedTuple):
-    """What a partition holds: from `begin` (inclusive) to `end` (exclusive: the high watermark)."""
+    """The offsets of a partition: from `begin` (inclusive) to `end` (exclusive: the high watermark)."""
 
     begin: int
     end: int
@@ -40,49 +40,59 @@ class OffsetBounds(NamedTuple):
 class MetadataTopic(Protocol):
     """The metadata topic of one cluster.
 
-    Raises, from every call:
-        MetadataTopicUnavailableError: no answer in time, or no leader; worth trying again.
-        MetadataTopicRefusedError: the cluster knows no such topic or partition, or does not let this principal in.
+    Every method raises:
+        MetadataTopicUnavailableError: no answer arrived in time, or there is no leader. Retriable.
+        MetadataTopicRefusedError: the topic or partition does not exist, or this principal is not authorised.
     """
 
     def topic_id(self) -> Uuid:
-        """The topic's id on the cluster, asked anew: one that was created again has another."""
+        """Request the topic's id, without a cache; a re-created topic has another id."""
         ...
 
     def partition_count(self) -> int:
-        """How many partitions the topic has on the cluster, asked anew."""
+        """Request the number of partitions, without a cache."""
         ...
 
     def offsets(self, partition: int) -> OffsetBounds:
-        """What the partition holds now, read uncommitted: aborted transactions count, as brokers read them."""
+        """Return the partition's current offsets, read uncommitted as brokers do: aborted transactions count."""
         ...
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
-        """Records with `start_offset <= offset < end_offset`, ascending, each once. Equal bounds give none.
+        """Read records in ascending offset order, each once. Repeated calls return the same records.
 
-        After the last one, everything below `end_offset` was read: an offset in between that did not come holds no
-        record (a transaction's marker) and never will. Repeating the call gives the same records.
+        When the iterator ends, everything below `end_offset` was read: an offset without a record (a transaction's
+        marker) will never have one.
+
+        Args:
+            partition: the partition of the metadata topic.
+            start_offset: first offset, inclusive.
+            end_offset: exclusive; equal offsets return no record.
 
         Raises:
-            MetadataTopicRangeError: `start_offset` lies below what the partition still holds, or `end_offset` above its
-                end. Records were removed, or the topic was created anew; nothing is read.
-            MetadataTopicUnavailableError: before the first record or after any of them.
+            MetadataTopicRangeError: `start_offset` is below the partition's first offset, or `end_offset` above its
+                end. Records were removed, or the topic was re-created; nothing is read.
+            MetadataTopicUnavailableError: may be raised before the first record or after any record.
         """
         ...
 
     def append(self, partition: int, value: bytes) -> int:
-        """Append one record without key and headers; returns its offset once all in-sync replicas have it.
+        """Append one record without key and headers, and wait until all in-sync replicas have it.
 
-        One call, one record: the transport's own retries never make it two. Records of one caller follow each other.
+        Not idempotent across calls. Retries of the client within a call never append a second record. Records of one
+        caller keep their order.
+
+        Returns:
+            The offset of the record.
 
         Raises:
-            MetadataTopicUnavailableError: whether the record arrived, or still will, is unknown. Only reading can tell.
-            MetadataTopicRefusedError: it did not arrive.
+            MetadataTopicUnavailableError: it is unknown whether the record was or will be appended; read the partition
+                to find out.
+            MetadataTopicRefusedError: the record was not appended.
         """
         ...
 
     def close(self) -> None:
-        """Give connections back; a later call connects anew. Raises nothing."""
+        """Close the connections; a later call connects again. Raises nothing."""
         ...
 
 
@@ -92,10 +102,14 @@ _MULTIPLIER: Final = 0x5BD1E995
 
 
 def metadata_partition_of(partition: TopicIdPartition, partition_count: int) -> int:
-    """`partition_count` is how many partitions the metadata topic really has on the cluster.
+    """Return the partition of the metadata topic for a partition.
+
+    Args:
+        partition: the partition that the records are about.
+        partition_count: the actual number of partitions of the metadata topic on the cluster.
 
     Raises:
-        ValueError: it has none.
+        ValueError: `partition_count` is not positive.
     """
     if partition_count < 1:
         raise ValueError(f"a metadata topic with {partition_count} partitions")
@@ -112,7 +126,7 @@ def _folded(number: int) -> int:
 
 
 def _murmur2_of_word(key: bytes) -> int:
-    """Kafka's 32-bit murmur2 of exactly four bytes."""
+    """Return Kafka's 32-bit murmur2 of exactly four bytes."""
     block = int.from_bytes(key, "little") * _MULTIPLIER & _WORD
     block = (block ^ (block >> 24)) * _MULTIPLIER & _WORD
     mixed = (_SEED ^ len(key)) * _MULTIPLIER & _WORD ^ block

@@ -1,9 +1,9 @@
-"""`MetadataTopic` over librdkafka: idempotent and never transactional.
+"""`MetadataTopic` over librdkafka, with an idempotent producer without transactions.
 
-A transaction's marker would take an offset that brokers wait for in vain: a partition of theirs whose last record it is
-never becomes ready. So a record is one idempotent produce request, acknowledged by all in-sync replicas, with an
-explicit partition, without key and headers, and one is under way at a time. Reading is without a group: partitions are
-assigned, nothing is committed.
+The marker of a transaction has an offset. If it is the last offset of a metadata partition, brokers wait for a record
+at that offset, and their remote log metadata never becomes ready. So each record is one idempotent produce request
+with an explicit partition, without key and headers, acknowledged by all in-sync replicas. At most one request is in
+flight. The consumer has no group: partitions are assigned, and nothing is committed.
 """
 
 import logging
@@ -40,20 +40,22 @@ _LOG: Final = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.1
 _RECORDS_AT_ONCE: Final = 1_000
 _TOPIC_APPEARS_MS: Final = 3_000
-"""One that the brokers do not know for so long does not exist."""
+"""A topic that the brokers do not know for this long does not exist."""
 _FETCH_WAIT_MS: Final = 50
-"""An assignment takes effect when the request before it came back."""
+"""Short, because an assignment takes effect only when the previous fetch returns."""
 _HALF: Final = (1 << 64) - 1
 _GRACE_SECONDS: Final = 5.0
-"""A delivery report comes when a message has timed out, and a little later."""
+"""Time to wait after the message timeout, because the delivery report arrives a little later."""
 
 
 class KafkaMetadataTopic:
-    """For one thread at a time. `close` it, or use it in a `with` block.
+    """`MetadataTopic` for one thread at a time. `close` it, or use it in a `with` block.
 
     Args:
-        config: of a librdkafka client: addresses, TLS and SASL. It is shown nowhere.
-        timeout_ms: within which each call ends, and a record is acknowledged or given up.
+        config: configuration of a librdkafka client: addresses, TLS and SASL. It is never logged.
+        topic: the topic's name.
+        timeout_ms: the longest time of each call, and until a record is acknowledged.
+        clock: the clock for timeouts.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class KafkaMetadataTopic:
         self._producer: Producer | None = None
         self._admin: AdminClient | None = None
         self._next: tuple[int, int] | None = None
-        self._complaint: KafkaError | None = None
+        self._client_error: KafkaError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +85,7 @@ class KafkaMetadataTopic:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back. What was not acknowledged is dropped; a later call connects anew."""
+        """Close the connections and drop records that were not acknowledged; a later call connects again."""
         consumer, self._consumer, self._next, self._admin = self._consumer, None, None, None
         if consumer is not None:
             consumer.close()
@@ -94,8 +96,8 @@ class KafkaMetadataTopic:
         with self._typed_errors(what):
             if self._admin is None:
                 self._admin = AdminClient(self._client_config())
-            asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout_seconds)
-            found = asked[self._topic].result(self._timeout_seconds + _GRACE_SECONDS).topic_id
+            futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout_seconds)
+            found = futures[self._topic].result(self._timeout_seconds + _GRACE_SECONDS).topic_id
         halves = (found.get_most_significant_bits(), found.get_least_significant_bits())
         return Uuid(b"".join((half & _HALF).to_bytes(8, "big") for half in halves))
 
@@ -129,7 +131,7 @@ class KafkaMetadataTopic:
         try:
             return self._append(partition, value)
         except MetadataTopicError:
-            # What was not acknowledged must not be sent later: a client that is gone takes its queue along.
+            # A record that was not acknowledged must not be sent later: the queue is dropped with the client.
             self._producer = None
             raise
 
@@ -161,7 +163,7 @@ class KafkaMetadataTopic:
                     TopicPartition(self._topic, partition), timeout=self._timeout_seconds, cached=False
                 )
             except KafkaException as error:
-                # A client that lost its brokers says so, too.
+                # A client without connections to brokers reports this error, too.
                 if error.args[0].name() != UNKNOWN_PARTITION or partition >= self.partition_count():
                     raise
                 raise MetadataTopicUnavailableError(f"{self._topic}: {what}: it has no leader just now") from error
@@ -192,10 +194,10 @@ class KafkaMetadataTopic:
                 deadline = self._clock.monotonic() + self._timeout_seconds
             elif self._clock.monotonic() > deadline:
                 self._next = None
-                raise self._error(f"{what}: nothing came behind {position}", None)
+                raise self._error(f"{what}: no record came from offset {position} on", None)
 
     def _position_after(self, message: Message, what: str, position: int) -> int:
-        """Where to read on. The end of the partition is told as an error that has its offset."""
+        """Return the next position. librdkafka reports the end of the partition as an error with its offset."""
         error, offset = message.error(), message.offset()
         if error is not None and error.name() != END_OF_PARTITION:
             raise self._error(what, error)
@@ -237,16 +239,16 @@ class KafkaMetadataTopic:
         return self._producer
 
     def _client_config(self) -> dict[str, Any]:
-        complain: Callable[[KafkaError], None] = self._note
-        return self._config | {"client.id": CLIENT_ID, "logger": _LOG, "error_cb": complain}
+        on_error: Callable[[KafkaError], None] = self._note
+        return self._config | {"client.id": CLIENT_ID, "logger": _LOG, "error_cb": on_error}
 
     def _note(self, error: KafkaError) -> None:
-        if self._complaint is None or error.name() in LOGIN:
-            self._complaint = error
+        if self._client_error is None or error.name() in LOGIN:
+            self._client_error = error
 
     @contextmanager
     def _typed_errors(self, what: str) -> Iterator[None]:
-        self._complaint = None
+        self._client_error = None
         try:
             yield
         except KafkaException as error:
@@ -257,13 +259,13 @@ class KafkaMetadataTopic:
             raise MetadataTopicUnavailableError(f"{self._topic}: {what}: the client's queue is full") from error
 
     def _error(self, what: str, error: KafkaError | None) -> MetadataTopicError:
-        return error_for(f"{self._topic}: {what}", error, self._complaint)
+        return error_for(f"{self._topic}: {what}", error, self._client_error)
 
 
 def _record_from(message: Message) -> MetadataTopicRecord:
     partition, offset, value = message.partition(), message.offset(), message.value()
     if partition is None or offset is None or isinstance(value, str):
-        raise TypeError("a record that came has a partition, an offset and bytes")
+        raise TypeError("a received record must have a partition, an offset and bytes")
     return MetadataTopicRecord(partition, offset, message.timestamp()[1], value or b"")
 
 
@@ -285,15 +287,19 @@ _REFUSALS: Final = LOGIN | {
 _OUT_OF_RANGE: Final = frozenset({"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"})
 
 
-def error_for(what: str, error: KafkaError | None, complaint: KafkaError | None = None) -> MetadataTopicError:
-    """The error to raise for `what`, which failed by `error`, or without an answer.
+def error_for(what: str, error: KafkaError | None, client_error: KafkaError | None = None) -> MetadataTopicError:
+    """Return the error to raise for a failed call.
 
-    `complaint` is what the client last said of its connections: a wrong password shows in that alone.
+    Args:
+        what: the subject of the call.
+        error: the error of the call; None if no answer arrived.
+        client_error: the last error that the client reported about its connections. Only this one shows a wrong
+            password.
     """
-    for said in (error, complaint):
-        if said is not None and said.name() in _REFUSALS:
-            return MetadataTopicRefusedError(f"{what}: {said.str()}")
+    for found in (error, client_error):
+        if found is not None and found.name() in _REFUSALS:
+            return MetadataTopicRefusedError(f"{what}: {found.str()}")
     if error is not None and error.name() in _OUT_OF_RANGE:
         return MetadataTopicRangeError(f"{what}: {error.str()}")
-    said = error or complaint
-    return MetadataTopicUnavailableError(f"{what}: {'no answer in time' if said is None else said.str()}")
+    cause = error or client_error
+    return MetadataTopicUnavailableError(f"{what}: {'no answer in time' if cause is None else cause.str()}")

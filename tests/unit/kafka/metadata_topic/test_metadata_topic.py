@@ -48,7 +48,7 @@ from include.tiering.model.segments import (
 from tests.doubles.broker_data import expected
 from tests.doubles.sample_values import mutated_values, segment_row
 
-# What may be sent: exactly what is meant, in the partition where brokers look for it.
+# Only the expected record may be sent, to the partition where brokers look for it.
 
 _STATES = tuple(RemoteLogSegmentState)
 _STARTED, _FINISHED = _STATES[:2]
@@ -201,9 +201,9 @@ def test_another_partition_attempt_or_kind_of_record_is_refused() -> None:
 
 def test_the_partition_where_no_broker_looks_is_refused() -> None:
     segment = _segment()
-    meant = _expected(segment)
-    elsewhere = replace(meant, metadata_partition=(meant.metadata_partition + 1) % 50)
-    with pytest.raises(PublicationRefusedError, match=f"in partition {meant.metadata_partition}, not"):
+    expected = _expected(segment)
+    elsewhere = replace(expected, metadata_partition=(expected.metadata_partition + 1) % 50)
+    with pytest.raises(PublicationRefusedError, match=f"in partition {expected.metadata_partition}, not"):
         require_valid_record(encode(segment_record(segment)), elsewhere)
 
 
@@ -284,17 +284,17 @@ def test_without_an_answer_it_is_away() -> None:
     assert (type(found), str(found)) == (AWAY, "offsets: no answer in time")
 
 
-@pytest.mark.parametrize("said", [None, error(KafkaError._TIMED_OUT, "timed out")])
-def test_a_complaint_about_a_password_says_why_nothing_came(said: KafkaError | None) -> None:
-    found = error_for("offsets", said, error(KafkaError._AUTHENTICATION, "wrong password"))
+@pytest.mark.parametrize("call_error", [None, error(KafkaError._TIMED_OUT, "timed out")])
+def test_a_client_error_about_a_password_refuses(call_error: KafkaError | None) -> None:
+    found = error_for("offsets", call_error, error(KafkaError._AUTHENTICATION, "wrong password"))
     assert (type(found), str(found)) == (REFUSED, "offsets: wrong password")
 
 
-def test_a_complaint_about_a_connection_is_told_where_there_is_nothing_else() -> None:
-    complaint = error(KafkaError._TRANSPORT, "connection refused")
-    assert str(error_for("offsets", None, complaint)) == "offsets: connection refused"
-    assert str(error_for("offsets", error(7, "timed out"), complaint)) == "offsets: timed out"
-    assert type(error_for("offsets", error(1, "no such offset"), complaint)) is RANGE
+def test_a_client_error_is_shown_if_the_call_has_none() -> None:
+    client_error = error(KafkaError._TRANSPORT, "connection refused")
+    assert str(error_for("offsets", None, client_error)) == "offsets: connection refused"
+    assert str(error_for("offsets", error(7, "timed out"), client_error)) == "offsets: timed out"
+    assert type(error_for("offsets", error(1, "no such offset"), client_error)) is RANGE
 
 
 # A record as librdkafka hands it over.

@@ -11,7 +11,11 @@ from typer.testing import CliRunner
 
 from include.tiering.cli.app import cli
 from tests.doubles.archive import Archive
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
+from tests.doubles.s3_server import (
+    CREDENTIALS,
+    raw_client,
+    versitygw_or_skip,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -20,12 +24,9 @@ BUCKET = "kept"
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
     for name, value in {**CREDENTIALS, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
-    with versitygw_server(binary, tmp_path / "s3", versioning=True) as started:
+    with versitygw_or_skip(tmp_path / "s3", versioning=True) as started:
         started.make_bucket(BUCKET)
         raw_client(started.endpoint_url).put_bucket_versioning(
             Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"}

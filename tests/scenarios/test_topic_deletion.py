@@ -160,5 +160,6 @@ def test_without_anybody_to_ask_whether_it_is_still_gone_it_stays(archive) -> No
     archive.lose_log_dirs()
     run, _ = archive.expire()
     assert run.items == []
-    assert {one.detail for one in run.waiting} == {"the cluster's metadata cannot be read, so the deletion is not confirmed"}
+    why = "the cluster's metadata cannot be read, so the deletion is not confirmed"
+    assert {waiting.detail for waiting in run.waiting} == {why}
     assert archive.left() == EVERYTHING

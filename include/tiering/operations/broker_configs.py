@@ -1,14 +1,14 @@
-"""Kafka's own configs of tiered storage: asked of the brokers, changed on them, and shown.
+"""Kafka's own configs of tiered storage: read from brokers, changed on them, and reported.
 
 | step | what a crash after it leaves | who repairs it |
 |---|---|---|
-| read what every broker has | nothing | |
-| check: names, what may change at run time, then the brokers' own check of the values | nothing | |
-| alter: one record of the controller, all names or none | altered; a broker takes it by itself | nobody has to |
-| read again until every broker shows it | as before: waiting only looks | |
+| read the configs of every broker | nothing | |
+| check names, dynamic update modes, then the values by the brokers' own validation | nothing | |
+| alter: one record of the controller, all names or none | altered; brokers apply it | no repair needed |
+| read again until every broker shows it | the same: this step only reads | |
 
-Brokers store a name that they do not know, and nothing comes of it: so a name is refused unless every broker that it
-would concern lists it. Reports say in so many words that these configs are not this platform's.
+Brokers accept a config name that they do not have, without effect. So a name is refused unless every broker that the
+change is about lists it. Reports say that these are configs of Kafka, not of this platform.
 """
 
 import re
@@ -31,9 +31,9 @@ _OF_TIERED_STORAGE: Final = re.compile(r"(follower\.fetch\.last\.tiered|log\.loc
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigChange:
-    """One config on one broker: what it was and is there. `error`: why the new value could not be seen, if so.
+    """One config on one broker, before and after. `error`: why the new value could not be read, if so.
 
-    `hidden`: the default of all brokers was changed, and the broker goes on with a value of its own.
+    `hidden`: the default of all brokers was changed, but this broker has a value of its own that stays in force.
     """
 
     broker_id: int
@@ -47,7 +47,7 @@ class BrokerConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class AlteredBrokerConfigs:
-    """Of every broker that the change is about. In a dry run `new` is what there was."""
+    """The changes on every broker that the request is about. In a dry run `new` is the old config."""
 
     entity: ConfigEntity
     requested: Mapping[str, str | None]
@@ -60,7 +60,7 @@ class AlteredBrokerConfigs:
 
 
 def is_of_tiered_storage(name: str) -> bool:
-    """Whether it is one of those that this platform changes on brokers."""
+    """Return whether this is a broker config that this platform may change."""
     return _OF_TIERED_STORAGE.match(name) is not None
 
 
@@ -73,13 +73,14 @@ def alter_broker_configs(
     dry_run: bool = False,
     wait_seconds: float = WAIT_SECONDS,
 ) -> AlteredBrokerConfigs:
-    """Set, or with None remove, all of `requested` on one broker, or on the default of all. Repeating is harmless.
+    """Set, or with None remove, all `requested` configs on one broker or on the default of all. Idempotent.
 
     Raises:
-        SettingError: not about brokers, or about something else than tiered storage.
-        ConfigRefusedError: a broker does not list a name, or it needs a restart.
-        BrokersRefusedError: the brokers do not take a value. Nothing was changed.
-        BrokersError: they do not answer, or not to us. If that was the change itself, it may have been made: repeat it.
+        SettingError: the entity is not a broker, or a config does not belong to tiered storage.
+        ConfigRefusedError: a broker does not list a name, or the config needs a restart.
+        BrokersRefusedError: the brokers refuse a value. Nothing was changed.
+        BrokersError: the brokers do not answer, or refuse access. If this happened during the change itself, it may
+            have been made: repeat it.
     """
     before = check_broker_configs(entity, requested, brokers=brokers)
     broker_id = None if entity.is_default else int(entity.entity_name)
@@ -95,13 +96,13 @@ def alter_broker_configs(
 def check_broker_configs(
     entity: ConfigEntity, requested: Mapping[str, str | None], *, brokers: Brokers
 ) -> Mapping[int, Mapping[str, BrokerConfig]]:
-    """What each broker that the change is about has now, by broker id; raises as `alter_broker_configs`."""
+    """Return the present configs of each broker that the change is about, by id; raises as `alter_broker_configs`."""
     if entity.entity_type is not EntityType.BROKERS:
-        raise SettingError(f"configs of {entity} are this platform's alone: --target brokers is about brokers")
+        raise SettingError(f"configs of {entity} exist only on this platform: --target brokers is for brokers")
     for name in requested:
         if not is_of_tiered_storage(name):
             raise SettingError(
-                f"{printable(name)} is no config of tiered storage, and what else brokers have is not changed from here"
+                f"{printable(name)} is no config of tiered storage; other broker configs are not changed from here"
             )
     before = {broker_id: brokers.broker_configs(broker_id) for broker_id in _concerned(entity, brokers)}
     for name in requested:
@@ -143,7 +144,7 @@ def _seen(
     clock: Clock,
     wait_seconds: float,
 ) -> list[BrokerConfigChange]:
-    """Every broker is asked until it shows the change or the time is over."""
+    """Read the configs of every broker until it shows the change, at most for `wait_seconds` in all."""
     deadline = clock.monotonic() + wait_seconds
     changes: list[BrokerConfigChange] = []
     for broker_id, old in before.items():
@@ -183,7 +184,7 @@ def _seen_once(
 
 
 def _canonical(value: str) -> str:
-    """Brokers show numbers without the zeros and spaces that they were given with."""
+    """Return a number as brokers show it, without leading zeros and spaces; other values unchanged."""
     text = value.strip()
     return str(int(text)) if text.isascii() and text.removeprefix("-").isdecimal() else text
 
@@ -198,7 +199,7 @@ _NO_VALUE: Final = "(none, or secret)"
 
 @dataclass(frozen=True, slots=True)
 class BrokerListing:
-    """Configs of tiered storage in force on one broker, by name."""
+    """The configs of tiered storage in force on one broker, by name."""
 
     broker: BrokerNode
     configs: Mapping[str, BrokerConfig]
@@ -218,7 +219,7 @@ def present_broker_configs(listings: Sequence[BrokerListing]) -> Presentation:
 
 
 def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
-    """Not ok if a broker does not show the change."""
+    """Present a change. It is not `ok` if a broker does not show it."""
     return Presentation(
         lambda: {
             "entity_type": str(altered.entity.entity_type),
@@ -233,7 +234,7 @@ def present_broker_alteration(altered: AlteredBrokerConfigs) -> Presentation:
 
 
 def together(platform: Presentation, brokers: Presentation) -> Presentation:
-    """What was shown or done here, and what there."""
+    """Combine the report about this platform's configs with that about Kafka's."""
     return Presentation(
         lambda: {"platform": platform.document(), "brokers": brokers.document()},
         lambda: (*platform.tables(), *brokers.tables()),
@@ -243,7 +244,7 @@ def together(platform: Presentation, brokers: Presentation) -> Presentation:
 
 
 def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
-    """What was changed where, and which broker does not show it, in a line."""
+    """Return in one line what was changed where, and which brokers do not show it."""
     names = ", ".join(altered.requested)
     where = "the default of all brokers" if altered.entity.is_default else str(altered.entity)
     if altered.dry_run:
@@ -257,8 +258,8 @@ def broker_alteration_words(altered: AlteredBrokerConfigs) -> str:
             if change.hidden
         ]
         return words + "; ".join((f"in force on {in_force}", *keep))
-    missing = "; ".join(f"broker {one.broker_id}: {one.error or _still(one)}" for one in altered.not_taken)
-    return words + f"not seen on all of them: {missing}"
+    missing = "; ".join(f"broker {change.broker_id}: {change.error or _still(change)}" for change in altered.not_taken)
+    return words + f"not all brokers show it: {missing}"
 
 
 def _still(change: BrokerConfigChange) -> str:
@@ -305,7 +306,7 @@ def _taken(change: BrokerConfigChange) -> str:
 
 
 def _wanted(value: str | None) -> str:
-    return "what it is without" if value is None else value
+    return "the inherited value" if value is None else value
 
 
 def _value(config: BrokerConfig) -> str:
@@ -343,7 +344,7 @@ def _change_document(change: BrokerConfigChange, altered: AlteredBrokerConfigs) 
 
 
 class BrokerConfigService:
-    """Every method raises BrokersError."""
+    """Read and change Kafka's own configs of tiered storage. Every method may raise BrokersError."""
 
     def __init__(
         self,
@@ -359,12 +360,12 @@ class BrokerConfigService:
     def alter(
         self, entity: ConfigEntity, changes: Mapping[str, str | None], *, dry_run: bool = False
     ) -> AlteredBrokerConfigs:
-        """Change Kafka's own configs; see `alter_broker_configs`. Refused if the brokers are another cluster's."""
+        """Change Kafka's own configs; see `alter_broker_configs`. Refused if the brokers belong to another cluster."""
         self._log_dirs.require_cluster()
         return alter_broker_configs(entity, changes, brokers=self._brokers, clock=self._clock, dry_run=dry_run)
 
     def describe(self, entity: ConfigEntity | None = None) -> tuple[BrokerListing, ...]:
-        """Kafka's own configs of tiered storage, on one broker or on all."""
+        """Return Kafka's own configs of tiered storage, of one broker or of all."""
         if entity is not None:
             check_broker_configs(entity, {}, brokers=self._brokers)
         listings = []

@@ -1,6 +1,6 @@
-"""Why a topic is not tiered: for each partition the first thing that keeps it, and what to do about it.
+"""Why a topic is not tiered: for each partition the first obstacle, and what to do about it.
 
-Handovers that have not ended are named too, and failed segments of histories that a decision left, which keep nothing.
+Open handovers are reported, too, as are failed segments of histories that a decision has left, which are no obstacle.
 The report has one line per partition.
 """
 
@@ -24,7 +24,7 @@ from include.tiering.units import format_bytes, format_duration
 
 
 class Cause(Reason):
-    """What keeps a partition; the last five keep nothing."""
+    """The obstacle of a partition; the last five members are no obstacles."""
 
     NOT_FOUND = "not-found", "not found"
     NOT_INCLUDED = "not-included", "not included"
@@ -43,11 +43,12 @@ class Cause(Reason):
 
     @property
     def tiers(self) -> bool:
+        """Whether the partition is tiered, or will be without intervention."""
         return self in _TIERS
 
     @property
     def is_finding(self) -> bool:
-        """Something keeps it that could tier."""
+        """Whether an obstacle keeps an existing partition from being tiered."""
         return not self.tiers and self is not Cause.DELETED
 
 
@@ -56,7 +57,7 @@ _TIERS: Final = frozenset({Cause.BEING_COPIED, Cause.WAITS_FOR_A_RUN, Cause.NOTH
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line. `partition` is None if it concerns the topic as a whole, of which nothing is known."""
+    """One line of the report. `partition` is None if the line is about the topic as a whole."""
 
     topic: str
     partition: TopicIdPartition | None
@@ -67,10 +68,10 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about one topic now.
+    """The present evidence about one topic.
 
-    `plan` and `replicas` (those that a copy may read) are empty if the platform is not ready. `workers` share the
-    quotas. `transactions` are asked only where one keeps something.
+    `plan` and `replicas` (those that a copy may read) are empty if the platform is not ready. `workers` is the number
+    of workers that share the quotas. `transactions` is called only for partitions that wait for a transaction.
     """
 
     topic: str
@@ -88,7 +89,7 @@ class Evidence:
 
 
 def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
-    """One line per partition, by number; one for the topic where no partition can be looked at."""
+    """Return one line per partition, by number; a single line for the topic if no partition can be evaluated."""
     if not evidence.readiness.holds:
         return (_platform(evidence),)
     if not evidence.readiness.partitions:
@@ -108,7 +109,7 @@ def diagnose(evidence: Evidence) -> tuple[Diagnosis, ...]:
 
 
 def _with_leases_ahead(evidence: Evidence, found: Diagnosis) -> Diagnosis:
-    """They keep nothing: the cause stays."""
+    """Add leases that end too far in the future to the finding. They are no obstacle, so the cause stays."""
     ahead = [describe_lease_ahead(lease) for lease in evidence.ahead if lease.topic_id_partition == found.partition]
     return replace(found, finding="; ".join((found.finding, *ahead)))
 
@@ -119,9 +120,7 @@ Line = tuple[Cause, str, str]
 
 def _platform(evidence: Evidence) -> Diagnosis:
     missing = "; ".join(evidence.readiness.missing)
-    return Diagnosis(
-        evidence.topic, None, Cause.PLATFORM, missing, "mend it: runs go on by themselves (docs/runbook.md)"
-    )
+    return Diagnosis(evidence.topic, None, Cause.PLATFORM, missing, "correct it; later runs continue (docs/runbook.md)")
 
 
 def _without_partitions(evidence: Evidence) -> Diagnosis:
@@ -136,32 +135,34 @@ def _without_partitions(evidence: Evidence) -> Diagnosis:
 def _of_partition(
     evidence: Evidence, partition: TopicIdPartition, replicas: Mapping[TopicIdPartition, Replica]
 ) -> Line:
-    unready = next(one for one in evidence.readiness.partitions if one.topic_id_partition == partition)
+    unready = next(found for found in evidence.readiness.partitions if found.topic_id_partition == partition)
     if unready.reason is NotReady.DELETED:
         return Cause.DELETED, f"{unready.reason}, {unready.detail}", ""
     if not evidence.included:
         return Cause.NOT_INCLUDED, "topics.include does not name it", f"add {evidence.topic} to topics.include"
-    held_back = next((one for one in evidence.plan.held_back if one.topic_id_partition == partition), None)
-    planned = next((one for one in evidence.plan.partitions if one.replica_id.topic_id_partition == partition), None)
+    held_back = next((held for held in evidence.plan.held_back if held.topic_id_partition == partition), None)
+    planned = next(
+        (planned for planned in evidence.plan.partitions if planned.replica_id.topic_id_partition == partition), None
+    )
     decides = unready.reason in (NotReady.STOPPED, NotReady.UNDECIDED)
     says_more = decides and (held_back is not None or planned is not None)
     if unready.reason is not None and not says_more:
         return (
             Cause.NOT_READY,
             f"{unready.reason}: {unready.detail}".removesuffix(": "),
-            "docs/runbook.md, by these words",
+            "docs/runbook.md: search for these words",
         )
     if planned is not None:
         refused = _refused_by_topic_quota(evidence, planned)
         if refused is not None:
             return refused
-    anew = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
+    again = 0 if planned is None else sum(segment.supersedes is not None for segment in planned.segments)
     if held_back is not None:
         cause, finding, advice = _held_back(evidence, held_back, replicas.get(partition))
-        failed = f"; before it the next run copies {_segments(anew)} anew: failed the quality gate" if anew else ""
+        failed = f"; before it the next run copies {_segments(again)} again: failed the quality gate" if again else ""
         return cause, finding + failed, advice
     if planned is not None:
-        return _on_its_way(evidence, planned, anew)
+        return _on_its_way(evidence, planned, again)
     return _nothing_left(replicas[partition])
 
 
@@ -186,7 +187,7 @@ def _held_back(evidence: Evidence, held_back: HeldBackPartition, replica: Replic
 
 def _advice_held_back(held_back: HeldBackPartition) -> str:
     if held_back.reason is HeldBack.STORE_IN_DOUBT:
-        return "nothing is copied again before the store is right: docs/runbook.md, Segments are missing from the store"
+        return "correct the store, then they are copied again: docs/runbook.md, Segments are missing from the store"
     if held_back.reason is HeldBack.COMPACTED and held_back.hole is None:
         return "docs/runbook.md, A segment was compacted away"
     partition = held_back.topic_id_partition
@@ -196,15 +197,15 @@ def _advice_held_back(held_back: HeldBackPartition) -> str:
         return f"decide: docs/runbook.md, The source has another history; {follow}"
     if held_back.reason not in (HeldBack.HOLE, HeldBack.LOST, HeldBack.FAILED_AGAIN, HeldBack.COMPACTED):
         return "docs/runbook.md, A partition is held back"
-    return f"if the archive may go on without them: {command} --reason TEXT"
+    return f"if the archive may continue without these offsets: {command} --reason TEXT"
 
 
 def _unstable(evidence: Evidence, replica: Replica) -> Line:
     stable = f"last stable offset {replica.last_stable_offset}, high watermark {replica.high_watermark}"
-    open_ones = evidence.transactions(replica)
-    if not open_ones:
-        return Cause.OPEN_TRANSACTION, f"{stable}; its end is not seen below the high watermark yet", "wait a minute"
-    oldest, more = open_ones[0], len(open_ones) - 1
+    open_transactions = evidence.transactions(replica)
+    if not open_transactions:
+        return Cause.OPEN_TRANSACTION, f"{stable}; its end is not below the high watermark yet", "wait a minute"
+    oldest, more = open_transactions[0], len(open_transactions) - 1
     age = ""
     if oldest.since_ms >= 0:
         age = f" for {format_duration(max(0, evidence.now_ms - oldest.since_ms) / 1000)}"
@@ -215,7 +216,7 @@ def _unstable(evidence: Evidence, replica: Replica) -> Line:
     finding = f"open transaction of {whose}{age} from offset {oldest.first_offset}{others}; {stable}"
     topic, number = replica.topic_id_partition.topic, replica.topic_id_partition.partition
     advice = (
-        f"if its producer is gone: kafka-transactions.sh abort --topic {topic} --partition {number} "
+        f"if its producer does not exist any more: kafka-transactions.sh abort --topic {topic} --partition {number} "
         f"--start-offset {oldest.first_offset}"
     )
     return Cause.OPEN_TRANSACTION, finding, advice
@@ -234,13 +235,13 @@ def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Li
         f"brings in {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "
         f"{usage.broker_id} brings in {format_bytes(round(total))}/s (threshold {format_bytes(usage.threshold)}/s)"
     )
-    return Cause.TOPIC_QUOTA, finding, "it recovers by itself; or raise a threshold: ./tiering configs --alter"
+    return Cause.TOPIC_QUOTA, finding, "wait until the rate falls, or raise a threshold: ./tiering configs --alter"
 
 
-def _on_its_way(evidence: Evidence, planned: PlannedPartition, anew: int) -> Line:
+def _on_its_way(evidence: Evidence, planned: PlannedPartition, again: int) -> Line:
     what = f"{_segments(len(planned.segments))}, {format_bytes(planned.size_bytes)}"
     what += f", from {planned.segments[0].base_offset}"
-    what += f" ({anew} of them anew: failed the quality gate)" if anew else ""
+    what += f" ({again} of them again: failed the quality gate)" if again else ""
     quota = _quota(evidence, planned)
     holder = evidence.holders.get(planned.replica_id.topic_id_partition)
     if holder is not None:
@@ -258,7 +259,7 @@ def _segments(number: int) -> str:
 
 
 def _quota(evidence: Evidence, planned: PlannedPartition) -> str:
-    """The narrowest quota that holds it, who shares it, and how long its bytes take at least; empty without one."""
+    """Return the lowest quota of a partition, who shares it, and the shortest time for its bytes; empty without one."""
     limits = [
         (quota, scope)
         for scope in copy_scopes(planned.replica_id.broker_id, evidence.topic)
@@ -289,13 +290,13 @@ def _advice(reason: IneligibleReason) -> str:
 
 _DAMAGE: Final = frozenset({IneligibleReason.CORRUPT, IneligibleReason.AFTER_CORRUPT})
 _ADVICE: Final[Mapping[IneligibleReason, str]] = {
-    IneligibleReason.ABOVE_HIGH_WATERMARK: "usually a checkpoint a minute old: wait; if it stays, a follower is behind",
+    IneligibleReason.ABOVE_HIGH_WATERMARK: "wait, the checkpoint is up to a minute old; if it stays, a follower lags",
     IneligibleReason.NOT_FLUSHED: "wait for the next roll, or replicate with min.insync.replicas of 2",
     IneligibleReason.PAST_RETENTION: "nothing: the broker is about to delete it",
     IneligibleReason.BELOW_LOG_START: "nothing: the broker is about to delete it",
-    IneligibleReason.NO_PRODUCER_SNAPSHOT: "look for files deleted by hand: the broker writes one at each roll",
-    IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it stays there",
-    IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: mend partition.metadata",
+    IneligibleReason.NO_PRODUCER_SNAPSHOT: "check for files deleted by hand: the broker writes a snapshot at each roll",
+    IneligibleReason.NO_LEADER_EPOCH: "older than leader epochs, or the checkpoint was lost: it cannot be copied",
+    IneligibleReason.TOPIC_CONTRADICTED: "docs/runbook.md, A segment is not eligible: correct partition.metadata",
     IneligibleReason.CORRUPT: "docs/runbook.md, A source file is corrupt",
     IneligibleReason.COMPACTED_SEGMENT: "docs/runbook.md, A segment was compacted away",
     IneligibleReason.COMPACTED: "nothing: compacted topics are never tiered",
@@ -304,7 +305,7 @@ _ADVICE: Final[Mapping[IneligibleReason, str]] = {
 
 
 def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, ...]:
-    """For `doctor`: at which step each is, and what it waits for."""
+    """Return one line per open handover: its step, and what it waits for."""
     return tuple(
         Diagnosis(
             open_handover.topic,
@@ -321,7 +322,7 @@ def diagnose_handovers(open_handovers: Iterable[Handover]) -> tuple[Diagnosis, .
 def with_left_damage(
     diagnoses: Sequence[Diagnosis], failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]
 ) -> tuple[Diagnosis, ...]:
-    """Each with what failed of its partition though nothing waits for it: the cause and the advice stay."""
+    """Add failed segments that no work waits for to the findings of their partitions; cause and advice stay."""
     return tuple(
         replace(diagnosis, finding="; ".join((diagnosis.finding, *_said(diagnosis, failed)))) for diagnosis in diagnoses
     )
@@ -330,18 +331,18 @@ def with_left_damage(
 def _said(found: Diagnosis, failed: Mapping[TopicIdPartition, Sequence[FailedCopy]]) -> Sequence[str]:
     copies = () if found.partition is None else failed.get(found.partition, ())
     return [
-        f"offsets {copy.offsets} of a history that a decision left failed verification (segment {copy.segment_id.id}):"
-        " nothing waits for them"
+        f"offsets {copy.offsets} of a history that a decision has left failed verification"
+        f" (segment {copy.segment_id.id}): no work waits for them"
         for copy in copies
         if copy.was_left
     ]
 
 
 def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
-    """Ok if everything tiers that was not deleted."""
+    """Present the diagnoses. It is `ok` if all partitions are tiered that were not deleted."""
     findings = [diagnosis for diagnosis in diagnoses if diagnosis.cause.is_finding]
     is_there = any(diagnosis.cause is not Cause.DELETED for diagnosis in diagnoses)
-    fine = f"{topic}: everything tiers" if is_there else f"{topic}: was deleted"
+    fine = f"{topic}: all partitions are tiered" if is_there else f"{topic}: was deleted"
     summary = f"{topic}: {count(len(findings), 'finding')}" if findings else fine
     return Presentation(
         lambda: {"topic": topic, "tiers": not findings, "partitions": list(map(_document, diagnoses))},
@@ -352,7 +353,7 @@ def present_doctor(topic: str, diagnoses: Sequence[Diagnosis]) -> Presentation:
 
 
 def _document(diagnosis: Diagnosis) -> Document:
-    """`partition` is null where the line concerns the topic as a whole."""
+    """Return the JSON of a line; `partition` is null if the line is about the topic as a whole."""
     named = {"topic": diagnosis.topic, "topic_id": None, "partition": None}
     return {
         **(named if diagnosis.partition is None else labels(diagnosis.partition)),

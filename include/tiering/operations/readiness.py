@@ -1,10 +1,11 @@
-"""What must hold before a run starts, and which partitions it may work on (KIP-1105's isReady, for what we can know).
+"""The checks before a run starts, and the partitions that it may work on (like KIP-1105's isReady).
 
-A partition is ready if its metadata is complete, the leader's replica is found where we can read, cluster metadata does
-not contradict it, the topic is ours, nothing has stopped it, and the plan of a copy does not hold it back until a
-person decides. One that is not waits by itself: the others go on. Of a topic that was deleted nothing is waited for.
+A partition is ready if its metadata is complete, its leader's replica is found in a readable log directory, cluster
+metadata does not contradict it, the platform owns the topic, it is not stopped, and the plan of a copy does not hold it
+back until a person decides. A partition that is not ready waits alone: the others are processed. Partitions of deleted
+topics are not waited for.
 
-Each check of a run has a name, a result, and says whether waiting can help. The report shows them one by one, with the
+Each check of a run has a name, a result, and says whether waiting can help. The report shows all checks, and the
 partitions that a run could work on.
 """
 
@@ -48,7 +49,7 @@ _WAITING_CANNOT_HELP: Final = (
 
 
 class NotReady(Reason):
-    """Why nothing may be done with a partition now."""
+    """Why a partition cannot be processed now."""
 
     METADATA = "metadata-incomplete", "its metadata is not complete", True
     CLUSTER_METADATA = "cluster-metadata", "cluster metadata is unknown or contradicts what is on disk", True
@@ -63,7 +64,7 @@ class NotReady(Reason):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReadiness:
-    """`reason` is None exactly if the partition is ready; `detail` says more, for a person."""
+    """The readiness of one partition. `reason` is None exactly if it is ready; `detail` is a sentence for a person."""
 
     topic_id_partition: TopicIdPartition
     reason: NotReady | None
@@ -71,11 +72,12 @@ class PartitionReadiness:
 
     @property
     def ready(self) -> bool:
+        """Whether the partition can be processed."""
         return self.reason is None
 
     @property
     def waits(self) -> bool:
-        """Not ready, and there is something to wait for."""
+        """Whether it is not ready and may become ready."""
         return self.reason not in (None, NotReady.DELETED)
 
     def __str__(self) -> str:
@@ -98,7 +100,7 @@ _CONTRADICTIONS: Final = frozenset(
     }
 )
 Obstacle = tuple[NotReady, str]
-"""Why nothing may be done, and what says more, for a person."""
+"""Why a partition cannot be processed, and a detail for a person."""
 NOTHING_PLANNED: Final = CopyPlan("", (), (), ())
 NOTHING_DELETED: Final[Mapping[Uuid, TopicDeletion]] = MappingProxyType({})
 
@@ -115,15 +117,21 @@ def partition_readiness(
     deletions: Mapping[Uuid, TopicDeletion] = NOTHING_DELETED,
     expire_after_days: int | None = None,
 ) -> tuple[PartitionReadiness, ...]:
-    """Every partition of `topics` (patterns) that is on disk, in the cluster, or has remote segments.
+    """Return the readiness of every partition of `topics` that is on disk, in the cluster, or has remote segments.
 
     Topics that are never tiered are left out. Ordered by topic and partition.
 
-    `plan` is what a copy would do now, from the same scan. `deletions`: what is recorded of topics,
-    whose remote segments go after so many days; None: they stay.
-
-    Without a `report` it is about work that reads no log of a broker, such as deleting: what is or is not on disk, and
-    what stopped the copy of a partition, holds nothing up.
+    Args:
+        report: the scan of the log directories. Without it readiness is evaluated for work that reads no log of a
+            broker, such as deletions: then neither missing replicas nor stopped copies are obstacles.
+        topics: patterns of topic names.
+        metadata: segment metadata.
+        registry: topics and their owners.
+        cluster_metadata: topics and partitions of the cluster.
+        paused: names of paused topics.
+        plan: what a copy would do now, from the same scan.
+        deletions: topics that are recorded as deleted in the cluster.
+        expire_after_days: after how many days segments of deleted topics expire; None: never.
     """
     groups: dict[TopicIdPartition, list[Replica]] = defaultdict(list)
     for replica in () if report is None else report.replicas:
@@ -133,7 +141,8 @@ def partition_readiness(
     known_partitions = {} if report is None else _in_cluster_metadata(report, topics, cluster_metadata)
     found = []
     for partition in sorted(
-        {*groups, *remote, *known_partitions}, key=lambda one: (one.topic, one.partition, one.topic_id.value)
+        {*groups, *remote, *known_partitions},
+        key=lambda partition: (partition.topic, partition.partition, partition.topic_id.value),
     ):
         if partition.topic_id in never:
             continue
@@ -153,7 +162,7 @@ def partition_readiness(
 
 
 def unread_partitions(unread: Mapping[TopicIdPartition, str]) -> tuple[PartitionReadiness, ...]:
-    """Partitions that work which reads back (sizes, quality, audits) leaves out, with why."""
+    """Return the partitions that sizes, quality and audits leave out, as not all metadata records are read."""
     return tuple(PartitionReadiness(partition, NotReady.UNREAD, why) for partition, why in unread.items())
 
 
@@ -165,8 +174,9 @@ def _obstacles_of_metadata(
     registry: TopicRegistry,
     known_partitions: Mapping[TopicIdPartition, PartitionMetadata],
 ) -> Iterator[Obstacle]:
-    """In the order in which one would mend them. Of a topic of brokers nothing is copied or expired here, whatever else
-    it waits for.
+    """Yield obstacles in the order in which they should be removed.
+
+    Incomplete metadata is no obstacle for a topic that brokers own, as the platform does not copy or expire it.
     """
     is_brokers = registry.owner(partition.topic_id) is TopicOwner.BROKER
     if not is_brokers and not metadata.is_ready(partition):
@@ -185,14 +195,18 @@ def _obstacles_of_metadata(
 
 
 def _obstacles_of_plan(partition: TopicIdPartition, metadata: RemoteLogMetadata, plan: CopyPlan) -> Iterator[Obstacle]:
-    """What the plan copies now is ready, though more of the partition may wait behind it. A partition that is stopped
-    goes on where the plan copies what failed anew.
+    """Yield the obstacles to copying a partition.
+
+    A partition with planned segments is ready even if later segments are held back. A stopped partition is ready if
+    the plan copies its failed segments again.
     """
-    held_back = [one for one in plan.held_back if one.topic_id_partition == partition and one.needs_a_person]
-    planned = [one for one in plan.partitions if one.replica_id.topic_id_partition == partition]
+    held_back = [held for held in plan.held_back if held.topic_id_partition == partition and held.needs_a_person]
+    planned = [planned for planned in plan.partitions if planned.replica_id.topic_id_partition == partition]
     stopped = metadata.stopped_reason(partition)
-    is_mended = any(segment.supersedes is not None for partition_plan in planned for segment in partition_plan.segments)
-    if stopped is not None and (held_back or not is_mended):
+    is_repaired = any(
+        segment.supersedes is not None for partition_plan in planned for segment in partition_plan.segments
+    )
+    if stopped is not None and (held_back or not is_repaired):
         yield NotReady.STOPPED, stopped
     if held_back and not planned:
         first = held_back[0]
@@ -210,8 +224,10 @@ def _is_deleted(
     cluster_metadata: ClusterMetadata,
     deletions: Mapping[Uuid, TopicDeletion],
 ) -> bool:
-    """By a positive answer alone (another topic that has the name is one), or by what was recorded of one. Where
-    nothing can be asked the record counts.
+    """Return whether the topic of a partition was deleted.
+
+    That needs a positive answer of the cluster (also that another topic has the name now), or a recorded deletion. If
+    the cluster metadata is unavailable, only the recorded deletion counts.
     """
     if IneligibleReason.TOPIC_REMOVED in _reasons(replicas):
         return True
@@ -232,18 +248,18 @@ def _deleted(partition: TopicIdPartition, deletion: TopicDeletion | None, stays:
 def _what_stays(expire_after_days: int | None) -> str:
     if expire_after_days is None:
         return "its archive stays"
-    return f"its archive stays for {expire_after_days} days, then it goes with an approval"
+    return f"its archive stays for {expire_after_days} days, then it is deleted after an approval"
 
 
 def _reasons(replicas: Iterable[Replica]) -> set[IneligibleReason]:
-    """Why segments are not eligible."""
+    """Return the reasons why segments are not eligible."""
     return {segment.reason for replica in replicas for segment in replica.segments if segment.reason is not None}
 
 
 def _in_cluster_metadata(
     report: ScanReport, topics: Collection[str], cluster_metadata: ClusterMetadata
 ) -> Mapping[TopicIdPartition, PartitionMetadata]:
-    """Metadata that cannot be read adds nothing: the scan has said so."""
+    """Return the partitions of the cluster; none if its metadata cannot be read, which the scan has reported."""
     try:
         return partitions_of_cluster(report, topics, cluster_metadata)
     except ClusterMetadataError:
@@ -252,9 +268,10 @@ def _in_cluster_metadata(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `message` says what was found; if not `ok`, also what to do.
+    """The result of one check. `message` says what was found; if not `ok`, also what to do.
 
-    `needed`: a run stops for it. One that is not ok and not needed is a remark: `message` says what that means.
+    `waitable`: waiting may help. `needed`: the run does not start if the check fails. A failed check that is not needed
+    is a remark, whose `message` says what that means for the run.
     """
 
     name: str
@@ -265,6 +282,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
+        """Whether the run may start in spite of this check."""
         return self.ok or not self.needed
 
     def __str__(self) -> str:
@@ -275,8 +293,8 @@ class Check:
 class Readiness:
     """Whether a run may start, and with which partitions.
 
-    `partitions` are looked at only if every check holds. A run of no partition at all may start: it ends at once.
-    `needs_one`: a run makes no sense while every partition waits.
+    `partitions` are evaluated only if every check holds. A run without any partition may start: it ends at once.
+    `needs_one`: the run needs at least one partition that does not wait.
     """
 
     checks: tuple[Check, ...]
@@ -285,24 +303,24 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Every check holds and, where a run needs one, not all partitions wait for something that passes."""
+        """Whether every check holds and, if the run needs one, not all partitions wait for a retriable reason."""
         there = [partition for partition in self.partitions if partition.ready or partition.waits]
-        all_wait = bool(there) and all(one.reason and one.reason.retriable for one in there)
+        all_wait = bool(there) and all(partition.reason and partition.reason.retriable for partition in there)
         return self.holds and not (self.needs_one and all_wait)
 
     @property
     def holds(self) -> bool:
-        """Every check holds, whatever single partitions wait for."""
+        """Whether every check holds, irrespective of single partitions."""
         return all(check.holds for check in self.checks)
 
     @property
     def waitable(self) -> bool:
-        """Whether waiting may mend all that is missing."""
+        """Whether waiting may help with everything that is missing."""
         return all(check.waitable for check in self.checks)
 
     @property
     def waiting(self) -> tuple[PartitionReadiness, ...]:
-        """Partitions that are not ready, but for those of deleted topics, which wait for nothing."""
+        """Partitions that are not ready, without those of deleted topics, which wait for nothing."""
         return tuple(partition for partition in self.partitions if partition.waits)
 
     @property
@@ -317,17 +335,19 @@ class Readiness:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """One line for each thing that is missing and that this run does without."""
+        """One line for each failed check that this run does not need."""
         return tuple(str(check) for check in self.checks if not check.ok and not check.needed)
 
 
 def run_checks(
     probes: Mapping[str, Callable[[], str]], *, does_without: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Check, ...]:
-    """Run every probe, in order; a probe answers what it found or raises a TieringError.
+    """Run every probe, in order; a probe returns what it found or raises a TieringError.
 
-    `does_without`: names of checks that need not hold, each with what it means for the run that they do not. What
-    waiting cannot mend stops every run all the same.
+    Args:
+        probes: the probes by the name of their check.
+        does_without: names of checks that the run does not need, each with what a failure means for the run. A failure
+            that waiting cannot resolve stops the run in any case.
     """
     return tuple(_run(name, probe, does_without.get(name)) for name, probe in probes.items())
 
@@ -336,15 +356,15 @@ def _run(name: str, probe: Callable[[], str], without: str | None) -> Check:
     try:
         return Check(name, True, True, probe())
     except TieringError as error:
-        # `migrate` records the place behind the schema, in a transaction of its own: a look may fall between the two.
+        # `migrate` records the place in a transaction after that of the schema: a check may run between the two.
         waitable = isinstance(error, StorePlaceUnknownError) or not isinstance(error, _WAITING_CANNOT_HELP)
         if without is not None and waitable:
-            return Check(name, False, True, f"{error}; this run goes on: {without}", needed=False)
+            return Check(name, False, True, f"{error}; this run continues: {without}", needed=False)
         return Check(name, False, waitable, str(error))
 
 
 def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Presentation:
-    """`all_of_them`: ok only if no partition waits."""
+    """Present readiness. With `all_of_them` it is `ok` only if no partition waits."""
     ok = readiness.ready and not (all_of_them and readiness.waiting)
     return Presentation(
         lambda: _document(readiness, ok),
@@ -355,7 +375,7 @@ def present_ready(readiness: Readiness, *, all_of_them: bool = False) -> Present
 
 
 def summary_of(readiness: Readiness) -> str:
-    """In one line."""
+    """Return readiness in one line."""
     if not readiness.holds:
         return f"not ready: {', '.join(check.name for check in readiness.checks if not check.holds)}"
     there = len(readiness.partitions) - len(readiness.deleted)
@@ -365,9 +385,9 @@ def summary_of(readiness: Readiness) -> str:
 
 
 def waiting_lines(readiness: Readiness) -> list[str]:
-    """Which partitions wait and why: the first `MOST_NAMED`, and how many more."""
+    """Return lines about partitions that wait, and why: the first `MOST_NAMED`, and how many more."""
     names = TopicNames(partition.topic_id_partition for partition in readiness.partitions)
-    lines = [_line(one, names) for one in readiness.waiting[:MOST_NAMED]]
+    lines = [_line(waiting, names) for waiting in readiness.waiting[:MOST_NAMED]]
     more = len(readiness.waiting) - len(lines)
     return [*lines, f"and {more} more: ./tiering ready"] if more else lines
 
@@ -405,7 +425,7 @@ def _tables(readiness: Readiness) -> tuple[Table, ...]:
 
 
 def _named(title: str, partitions: Sequence[PartitionReadiness], names: TopicNames) -> tuple[Table, ...]:
-    """No table without a partition."""
+    """Return a table of partitions; none if there is no partition."""
     rows = tuple(
         (names.partition(partition.topic_id_partition), str(partition.reason), partition.detail)
         for partition in partitions

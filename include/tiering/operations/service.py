@@ -1,7 +1,7 @@
 """Whether a run can start, which partitions are ready, and why a topic is not tiered.
 
-`DeploymentChecks` look at schema, store, log directories, brokers, pauses and pools before a run starts;
-`OperationsService` answers `ready` and `doctor`.
+`DeploymentChecks` check schema, store, log directories, brokers, pauses and pools before a run starts.
+`OperationsService` is what the commands `ready` and `doctor` call.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,32 +61,60 @@ LEASES: Final = "leases"
 
 
 class ClusterStores(Protocol):
-    """The stores that readiness is asked of. They are there once the database serves a cluster: until then asking for
-    them raises MetadataUnavailableError, which is what a check has to say.
+    """The stores that readiness is read from.
+
+    They exist once the database serves a cluster. Until then an access raises MetadataUnavailableError, which becomes
+    the message of the check.
     """
 
     @property
-    def metadata(self) -> RemoteLogMetadata: ...
+    def metadata(self) -> RemoteLogMetadata:
+        """Segment metadata."""
+        ...
+
     @property
-    def registry(self) -> TopicRegistry: ...
+    def registry(self) -> TopicRegistry:
+        """Topics and their owners."""
+        ...
+
     @property
-    def failed_copies(self) -> FailedCopies: ...
+    def failed_copies(self) -> FailedCopies:
+        """Copies that failed verification."""
+        ...
+
     @property
-    def topic_deletions(self) -> TopicDeletions: ...
+    def topic_deletions(self) -> TopicDeletions:
+        """Topics that were deleted in the cluster."""
+        ...
+
     @property
-    def ingestion(self) -> MetadataIngestion: ...
+    def ingestion(self) -> MetadataIngestion:
+        """What was read of the brokers' metadata topic."""
+        ...
+
     @property
-    def work(self) -> WorkStore: ...
+    def work(self) -> WorkStore:
+        """Leases and pauses."""
+        ...
+
     @property
-    def handovers(self) -> HandoverStore: ...
+    def handovers(self) -> HandoverStore:
+        """Handovers of topics to their brokers."""
+        ...
+
     @property
-    def pool_mirror(self) -> PoolMirror: ...
+    def pool_mirror(self) -> PoolMirror:
+        """Sizes of Airflow's pools."""
+        ...
+
     @property
-    def generations(self) -> StoreGenerations: ...
+    def generations(self) -> StoreGenerations:
+        """Generations of the store's marker."""
+        ...
 
 
 class DeploymentChecks:
-    """Each check opens what it looks at, so that it can say what cannot be opened."""
+    """The checks of a deployment. Each one opens what it needs, so that its message says what cannot be opened."""
 
     def __init__(
         self,
@@ -112,9 +140,12 @@ class DeploymentChecks:
         self._has_brokers = has_brokers
 
     def probes(self, pool: str | None, *, needs_log_dirs: bool = True) -> dict[str, Callable[[], str]]:
-        """What `run_checks` runs: each answers what it found or raises a TieringError.
+        """Return the probes for `run_checks`, by name: each returns what it found or raises a TieringError.
 
-        `needs_log_dirs`: settings without any are wrong. Else the brokers may be gone for good.
+        Args:
+            pool: the pool whose size is checked; without it, none.
+            needs_log_dirs: whether settings without log_dirs are an error. They are not for work that also has to run
+                after the brokers were shut down permanently.
         """
         probes: dict[str, Callable[[], str]] = {
             "schema": self._schema,
@@ -135,19 +166,19 @@ class DeploymentChecks:
 
     def _check_storage(self) -> str:
         self._storage().check_writable()
-        heeded = self._unguarded().replaces_conditionally()
-        self._stores().generations.record_conditional_writes(heeded)
+        is_conditional = self._unguarded().replaces_conditionally()
+        self._stores().generations.record_conditional_writes(is_conditional)
         url = self._settings.remote_storage.required_url()
-        if heeded:
-            return f"{url} is writable and ours"
+        if is_conditional:
+            return f"{url} is writable and belongs to this database"
         return (
-            f"{url} is writable and ours; this server takes no notice of If-Match on PUT, so a copy of the database"
-            f" that plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a server that"
-            " heeds it"
+            f"{url} is writable and belongs to this database; this server ignores If-Match on PUT, so a copy of the"
+            f" database that plans within {SETTLE_SECONDS:.0f} seconds of this one may not be refused at once: use a"
+            " server that supports it"
         )
 
     def _check_log_dirs(self) -> str:
-        """One that cannot be read holds up its own partitions, all of them hold up the run."""
+        """Check the log directories. One that cannot be read delays its partitions, all of them delay the run."""
         unreadable: list[SourceError] = []
         seen: list[DirIdentity] = []
         for log_dir in configured_log_dirs(self._settings):
@@ -158,7 +189,7 @@ class DeploymentChecks:
                 unreadable.append(error)
                 continue
             except ClusterMetadataError as error:
-                # What the settings say of a directory: waiting does not change it.
+                # The settings contradict the directory: waiting does not change that.
                 raise SettingError(f"{error}: correct log_dirs") from error
             seen.append(identity)
             if identity.cluster_id != self._cluster_id():
@@ -177,11 +208,11 @@ class DeploymentChecks:
         self._log_dirs.require_cluster()
         self._cluster_metadata().refresh()
         if self._has_brokers:
-            return "the brokers tell them, and exact offsets"
+            return "read from the brokers, with exact offsets"
         return (
             "known"
             if self._cluster_metadata().cluster_id() is not None
-            else "none: a topic is copied if it is named exactly"
+            else "none: a topic is copied only if topics.include has its exact name"
         )
 
     def _pause(self) -> str:
@@ -191,47 +222,60 @@ class DeploymentChecks:
         return f"paused topics: {', '.join(sorted(paused))}" if paused else "nothing is paused"
 
     def _check_handovers(self) -> str:
-        """One that nobody carries on holds up nothing else, but its topic's retention."""
+        """Report handovers without progress. They delay no other work, but suspend the retention of their topic."""
         store = self._stores().handovers
         under_way = store.open_handovers()
         if forgotten := forgotten_handovers(under_way, store.now_ms()):
             raise HandoverForgottenError("; ".join(forgotten_handover.message for forgotten_handover in forgotten))
-        return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is on its way"
+        return ", ".join(f"{handover.topic} is at {handover.step}" for handover in under_way) or "none is under way"
 
     def _pool(self, pool: str) -> str:
         seen = self._stores().pool_mirror.seen().get(pool)
         if seen is not None and seen.slots < BATCH_SLOTS:
-            raise SendingStoppedError(f"pool {pool} has {seen.slots} slots: that is a pause; give it slots to go on")
+            raise SendingStoppedError(
+                f"pool {pool} has {seen.slots} slots, which is a pause: give it slots to continue"
+            )
         return f"{pool} has {'an unknown number of' if seen is None else seen.slots} slots"
 
 
 _DELETES_WITHOUT: Final = {
-    LOG_DIRS: "what was archived outlives its broker; bytes that are not copied yet count as 0, which deletes less",
-    CLUSTER_METADATA: "what to delete is decided from what the platform recorded itself",
+    LOG_DIRS: "archived segments need no broker; bytes that are not copied yet count as 0, so less is deleted",
+    CLUSTER_METADATA: "deletions are decided from what the platform has recorded itself",
 }
 _READS_WITHOUT: Final = {
-    CLUSTER_METADATA: "what is counted, verified and audited is what the platform recorded itself",
+    CLUSTER_METADATA: "the platform counts, verifies and audits what it has recorded itself",
     PAUSE: "reading back sends nothing",
 }
 _DOES_WITHOUT: Final[Mapping[str | None, Mapping[str, str]]] = MappingProxyType(
     {EXPIRATION_POOL: _DELETES_WITHOUT, READER_POOL: _READS_WITHOUT}
 )
-"""What need not hold for the work behind a pool, and what it means that it does not."""
+"""Checks that may fail for the work of a pool, each with what the failure means for that work."""
 _NEVER_NEEDED: Final = {
     HANDOVERS: "other topics do not wait for it",
-    LEASES: "nothing waits for it, and the next batch that takes the partition ends it",
+    LEASES: "no work waits for it, and the next batch that takes the partition ends it",
 }
 
 
 class OperationsService:
-    """Answers `ready` and `doctor`. Nothing is stored.
+    """Evaluate readiness and diagnose topics. Stores nothing, apart from the sizes of Airflow's pools.
 
-    What it asks is opened by the call that asks: a deployment that is not set up has an answer, too.
+    Stores, source and brokers are opened by the call that needs them, so a deployment that is not set up can be
+    diagnosed, too.
 
     Args:
-        brokers: those of the cluster; None where the settings name none.
-        effective: the settings with the dynamic configs of now over them.
-        mirror_pools: asks Airflow for the sizes of its pools.
+        settings: the settings without dynamic configs.
+        engine: opens the database.
+        stores: opens the stores of the cluster.
+        source: opens the log directories.
+        cluster_metadata: opens the cluster metadata.
+        brokers: connects to the brokers; None if the settings have no bootstrap servers.
+        planner: builds the planner of copies.
+        checks: the checks of the deployment.
+        ledger: opens the quota ledger.
+        topic_quotas: opens the topic quotas.
+        effective: returns the settings with the present dynamic configs over them.
+        mirror_pools: reads the sizes of Airflow's pools and stores them.
+        clock: the clock of this process.
     """
 
     def __init__(
@@ -266,15 +310,21 @@ class OperationsService:
         self._clock = clock
 
     def require_schema(self) -> None:
-        """Raises MetadataUnavailableError unless the database is at the revision of this version."""
+        """Require that the database is at the revision of this version.
+
+        Raises:
+            MetadataUnavailableError: it is at another revision, or cannot be reached.
+        """
         require_head(self._engine())
 
     def ready(self, *, pool: str | None = None, topics: Collection[str] | None = None) -> Readiness:
-        """Schema, store, log dirs, topic facts, pause and, if one is named, the pool; then partition by partition.
+        """Run the checks of the deployment; if all hold, evaluate readiness partition by partition.
 
-        `pool` says what work is asked about: without one, or with the copier pool, copying; expiration and what reads
-        back do without some of it. What reads back leaves out partitions of brokers of which not all is read. Without
-        `topics` (patterns) those of `topics.include`, for expiration all that is archived.
+        Args:
+            pool: the pool of the work, whose size is checked, too. Without it, or with the copier pool, readiness is
+                evaluated for copies. Expiration and work that reads back need fewer checks, and the latter leaves out
+                partitions of brokers whose metadata records are not read completely.
+            topics: patterns of topic names; without them `topics.include`, for expiration all archived topics.
         """
         checks = run_checks(
             self._checks.probes(pool, needs_log_dirs=pool not in _DOES_WITHOUT),
@@ -298,11 +348,11 @@ class OperationsService:
             deletions=self._stores().topic_deletions.all(),
             expire_after_days=self._effective().on_topic.expire_after_days,
         )
-        # What expires of a paused topic is left for later: no reason to wait with the rest.
+        # Expiration leaves out a paused topic; the other topics need not wait for it.
         return Readiness(checks, partitions, needs_one=not deletes)
 
     def diagnose(self, topic: str) -> tuple[Diagnosis, ...]:
-        """Why this topic (a name) is not tiered; first what a handover of it waits for. Nothing is stored."""
+        """Return why this topic (a name) is not tiered; first what a handover of it waits for."""
         with suppress(MetadataUnavailableError):
             store = self._stores().handovers
             handovers = [open_handover for open_handover in store.open_handovers() if open_handover.topic == topic]
@@ -344,8 +394,9 @@ class OperationsService:
         return with_left_damage(found, failed)
 
     def _unfinished_transactions(self, replica: Replica) -> Sequence[UnfinishedTransaction]:
-        """As the leader and the coordinators say, or where they may not be asked, as the log shows; none where the
-        replica goes away meanwhile.
+        """Return open transactions according to the leader and the coordinators, or else according to the log.
+
+        Empty if the replica disappears meanwhile.
         """
         with suppress(BrokersError):
             if self._brokers is not None:

@@ -1,4 +1,4 @@
-"""Set a deployment up: the schema, the identity of the store, its marker."""
+"""Set up a deployment: the schema, the identity of the store, and its marker."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ from include.tiering.settings import TieringSettings
 
 
 class SetUpService:
-    """Makes the database and the store ready for one cluster.
+    """Prepare the database and the store for one cluster.
 
     Args:
-        brokers: those of the cluster; None where the settings name none.
-        metadata_of: the metadata of a cluster id, before the database is known to serve it.
+        brokers: connects to the brokers; None if the settings have no bootstrap servers.
+        metadata_of: returns the metadata of a cluster id, before the database is known to serve that cluster.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class SetUpService:
         self._random_bytes = random_bytes
 
     def migrate(self) -> StoreMarker:
-        """Schema at head, identity of the store, its marker: in this order, harmless when repeated or cut short.
+        """Upgrade the schema, create the identity of the store, write its marker; in this order. Idempotent.
 
-        What the versions before did not record, the token of the generation and the place of keys, is completed. The
-        place changes here as long as the database has no segment in any state.
+        The token of the generation and the place of the store are added if an earlier version did not record them.
+        The place can be changed this way as long as the database has no segment in any state.
 
         Raises:
             ForeignStoreError: the store belongs to another database, which may be lost; it has no marker although the
-                database has segments; or the settings name another place than the one where keys lie.
+                database has segments; or the settings name another place than the recorded one.
             MetadataUnavailableError: the metadata are being rebuilt.
             SettingError: the log dirs belong to another cluster than the database.
         """
@@ -74,8 +74,8 @@ class SetUpService:
         known_store = identities.read()
         if found is not None and known_store is None:
             raise ForeignStoreError(
-                f"the store belongs to {found}, this database to none: if the database of that store is lost,"
-                " ./tiering rebuild makes its metadata from what is stored; else correct remote_storage.url"
+                f"the store belongs to {found}, this database to no store: if the database of that store is lost,"
+                " ./tiering rebuild restores its metadata from the stored objects; otherwise correct remote_storage.url"
             )
         if known_store is not None and identities.has_segments():
             known_store.require(found, self._place() if known_store.places else None)
@@ -94,17 +94,16 @@ class SetUpService:
         return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
 
     def _require_segments(self, cluster_id: str) -> None:
-        """Raises ForeignStoreError unless a segment is in the place of the settings, which is to be recorded."""
+        """Raise ForeignStoreError if no segment is at the place of the settings, which is about to be recorded."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(
-                f"none of {proof.checked} segments that were looked at is in {self._place()},"
-                f" such as {proof.missing[0]}: set remote_storage.url, layout and key_prefix right. Nothing is written"
-                " or deleted"
+                f"none of {proof.checked} checked segments is in {self._place()}, such as {proof.missing[0]}: correct"
+                " remote_storage.url, layout and key_prefix. Nothing was written or deleted"
             )
 
     def _cluster_of(self, known: Sequence[str]) -> str:
-        """As log dirs say, else the database, else the brokers."""
+        """Return the cluster id from the log directories; without any from the database, else from the brokers."""
         if not self._settings.log_dirs and (known or self._brokers is not None):
             return known[0] if known or self._brokers is None else self._brokers().cluster_id()
         return identify(configured_log_dirs(self._settings)[0]).cluster_id

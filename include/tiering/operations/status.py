@@ -1,4 +1,4 @@
-"""The settings with their origins, and what is paused or running now."""
+"""The report of `status`: settings with their origins, and what is paused or running now."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -18,8 +18,13 @@ from include.tiering.units import format_utc
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What SQL says of the work now: names of paused topics (`*`: all), the pools with the batches in them, what topics
-    bring in, and which topics the cluster was seen to delete.
+    """The present work according to the database.
+
+    Attributes:
+        paused_topics: names of paused topics; `*` for all.
+        pools: the pools with their running batches.
+        topic_quotas: the rates at which topics receive bytes.
+        deleted_topics: topics that were deleted in the cluster.
     """
 
     paused_topics: Collection[str]
@@ -29,9 +34,9 @@ class Activity:
 
 
 def present_status(settings: TieringSettings, activity: Activity | None, unavailable: str = "") -> Presentation:
-    """`activity` is None where the database does not answer, for the reason in `unavailable`."""
+    """Present the status. `activity` is None if the database does not answer, for the reason in `unavailable`."""
     if activity is None:
-        summary = f"activity is not known: {unavailable}"
+        summary = f"activity is unknown: {unavailable}"
     else:
         running = sum(len(pool.live_batches) for pool in activity.pools.pools)
         summary = f"{paused_words(activity.paused_topics)}; {count(running, 'batch runs', 'batches run')}"
@@ -101,7 +106,7 @@ def _text(value: Any) -> str:
 
 
 def paused_words(topics: Collection[str]) -> str:
-    """What a set of paused topics means, in a few words."""
+    """Describe a set of paused topics in a few words."""
     if ALL_TOPICS in topics:
         return "all topics are paused"
     return f"paused: {', '.join(sorted(topics))}" if topics else "nothing is paused"

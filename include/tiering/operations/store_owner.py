@@ -1,7 +1,4 @@
-"""Which database owns the store: take it over from another one, or let keys lie in another place.
-
-What a person is shown and asked before, and what became of it.
-"""
+"""Take over the store from another database, or move it to another place; with the reports for a person."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,19 +36,20 @@ from include.tiering.telemetry.metrics import ignore
 from include.tiering.units import format_utc
 
 _REMEDY: Final = {
-    FindingKind.ADOPTABLE: "adoptable: copied since, ./tiering adopt takes them in",
-    FindingKind.DANGLING_REFERENCE: "dangling-reference: deleted since, they can be read no more",
+    FindingKind.ADOPTABLE: "adoptable: copied since, ./tiering adopt adds them to this database",
+    FindingKind.DANGLING_REFERENCE: "dangling-reference: deleted since, they cannot be read any more",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class DeletesBy:
-    """What a database deletes by, as it is stored in it: in one that was restored, that of the backup.
+    """The retention, limits and pauses of a database; in a restored database those of the backup.
 
     Attributes:
         retentions: by topic, where a dynamic config sets one.
-        limits: those of deletions, as they are in force.
-        newest_event_ms: when something was recorded last; None: never. What was decided later is not known there.
+        limits: the deletion limits in force.
+        paused: names of paused topics.
+        newest_event_ms: time of the last event; None without events. Later decisions are not in this database.
     """
 
     retentions: Mapping[str, TopicRetention]
@@ -62,7 +60,7 @@ class DeletesBy:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """`ours` is what this database says, `found` what the store says; `is_ours`: both agree already."""
+    """What a take-over would do. `ours`: the marker in this database; `found`: that in the store; `is_ours`: equal."""
 
     ours: StoreMarker
     found: StoreMarker
@@ -72,17 +70,18 @@ class TakeOver:
     deletes_by: DeletesBy
 
     def number_of(self, kind: FindingKind) -> int:
+        """Return the number of open findings of this kind."""
         return sum(finding.finding.kind is kind and finding.state is FindingState.OPEN for finding in self.findings)
 
     @property
     def lacks_everything(self) -> bool:
-        """Objects are missing of segments that this database knows, and besides the marker none is there."""
+        """Whether objects of segments in this database are missing and the store has no object but the marker."""
         return self.audit.record.objects <= 1 and self.number_of(FindingKind.DANGLING_REFERENCE) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """From `stored` (None: nobody recorded it) to `place`, which the settings name."""
+    """A move of the store from `stored` (None if no place is recorded) to `place`, which the settings name."""
 
     stored: StorePlace | None
     place: StorePlace
@@ -90,16 +89,16 @@ class Relocation:
 
     @property
     def objection(self) -> str:
-        """Why keys do not lie there, with numbers."""
+        """Why the segments are not at the new place, with numbers."""
         proof = self.proof
         return (
-            f"{proof.wrong} of {count(proof.checked, 'segment')} that were looked at are not in {self.place}, such as"
+            f"{proof.wrong} of {count(proof.checked, 'checked segment')} are not in {self.place}, such as"
             f" {'; '.join(proof.missing[:3])}. Nothing was changed"
         )
 
 
 def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> Presentation:
-    """Not `ok`: refused. What the audit found does not make it fail, it is shown."""
+    """Present a take-over. It is not `ok` if it was refused; findings of the audit are only shown."""
     audit = present_audit(AuditRun(planned.audit.record, planned.findings, planned.audit.tally))
     return Presentation(
         lambda: _take_over_document(planned, marker, refusal, audit.document()),
@@ -110,15 +109,15 @@ def present_take_over(planned: TakeOver, marker: StoreMarker | None, refusal: st
 
 
 def take_over_question(planned: TakeOver) -> str:
-    """What a person is to agree to."""
+    """Return the question before a take-over."""
     return (
-        f"{_take_over_summary(planned, None, None)}. Let this database own the store? The other one is refused from"
-        " then on"
+        f"{_take_over_summary(planned, None, None)}. Let this database own the store? The other database is refused"
+        " from then on"
     )
 
 
 def present_relocation(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> Presentation:
-    """Not `ok`: refused."""
+    """Present a move of the store. It is not `ok` if it was refused."""
     return Presentation(
         lambda: _relocation_document(planned, marker, refusal),
         lambda: (),
@@ -128,16 +127,18 @@ def present_relocation(planned: Relocation, marker: StoreMarker | None, refusal:
 
 
 def relocation_question(planned: Relocation) -> str:
-    """What a person is to agree to."""
-    return f"{_relocation_summary(planned, None, None)}. Let the keys of this store lie there from now on?"
+    """Return the question before a move of the store."""
+    return f"{_relocation_summary(planned, None, None)}. Use this place from now on?"
 
 
 def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: str | None) -> str:
     by = "" if planned.found.raised_by is None else f", raised by {planned.found.raised_by}"
     remedies = [f"{number} {words}" for kind, words in _REMEDY.items() if (number := planned.number_of(kind))]
     if planned.lacks_everything:
-        remedies.append("nothing that this database knows is there: is it the right place, and is its disk mounted?")
-    found = "; ".join(remedies) or "the audit found nothing that this database does not know"
+        remedies.append(
+            "no segment of this database is there: check that it is the right place and its disk is mounted"
+        )
+    found = "; ".join(remedies) or "the audit found no difference to this database"
     found = f"{found}; {_not_known(planned.deletes_by)}"
     sides = f"the store is at generation {planned.found.generation}{by}; this database is at {planned.ours.generation}"
     if refusal is not None:
@@ -149,9 +150,9 @@ def _take_over_summary(planned: TakeOver, marker: StoreMarker | None, refusal: s
 
 def _not_known(deletes_by: DeletesBy) -> str:
     if deletes_by.newest_event_ms is None:
-        return "this database has no event: what was ever decided is not known here"
+        return "this database has no event, so earlier decisions are not known here"
     at = format_utc(deletes_by.newest_event_ms)
-    return f"what was decided after {at}, such as a longer retention or a pause, is not known here"
+    return f"decisions after {at}, such as a longer retention or a pause, are not known here"
 
 
 def _deletes_by_table(deletes_by: DeletesBy) -> Table:
@@ -163,7 +164,7 @@ def _deletes_by_table(deletes_by: DeletesBy) -> Table:
         (limit.name, f"{limit.value} {limit.unit or ''}".rstrip(), limit.source) for limit in deletes_by.limits
     )
     rows = (*retentions, *limits, ("pause", paused_words(deletes_by.paused), ""))
-    return Table("this database would delete by", ("what", "value", "from"), rows)
+    return Table("what this database deletes by", ("what", "value", "from"), rows)
 
 
 def _retention_words(retention: TopicRetention) -> str:
@@ -174,12 +175,12 @@ def _retention_words(retention: TopicRetention) -> str:
 
 def _relocation_summary(planned: Relocation, marker: StoreMarker | None, refusal: str | None) -> str:
     proof = planned.proof
-    looked = f"{proof.checked} of {count(proof.segments, 'segment')} of {count(proof.partitions, 'partition')}"
+    checked = f"{proof.checked} of {count(proof.segments, 'segment')} of {count(proof.partitions, 'partition')}"
     if refusal is not None:
         return f"the place stays {planned.stored}: {refusal}"
     if marker is None:
-        return f"from {planned.stored} to {planned.place}: {looked} were looked at there, and are right"
-    return f"the keys of this store lie in {planned.place}, generation {marker.generation}; {looked} were looked at"
+        return f"from {planned.stored} to {planned.place}: {checked} were checked there, and are complete"
+    return f"the store is at {planned.place}, generation {marker.generation}; {checked} were checked"
 
 
 def _take_over_document(
@@ -199,8 +200,8 @@ def _deletes_by_document(deletes_by: DeletesBy) -> Document:
     return {
         "newest_event_ms": deletes_by.newest_event_ms,
         "retentions": [
-            {"topic": topic, "retention_ms": one.retention_ms, "retention_bytes": one.retention_bytes}
-            for topic, one in sorted(deletes_by.retentions.items())
+            {"topic": topic, "retention_ms": retention.retention_ms, "retention_bytes": retention.retention_bytes}
+            for topic, retention in sorted(deletes_by.retentions.items())
         ],
         "limits": [
             {"name": limit.name, "value": limit.value, "unit": limit.unit, "source": limit.source}
@@ -239,7 +240,7 @@ def _marker(marker: StoreMarker) -> Document:
 
 
 class StoreOwnerService:
-    """Changes the owner or the place of a store, after a person has seen what that means."""
+    """Change the owner or the place of a store in two steps: plan, and apply what a person has agreed to."""
 
     def __init__(
         self,
@@ -269,11 +270,10 @@ class StoreOwnerService:
         self._ownership = ownership
 
     def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
-        """What there is to take over: both sides, and an audit of the store as this database sees it. Changes nothing
-        but the record of audits.
+        """Compare both markers and audit the store against this database. Changes nothing but the record of audits.
 
         Raises:
-            ForeignStoreError: there is no marker, or that of another store.
+            ForeignStoreError: the store has no marker, or that of another store.
         """
         accepted, found = self._generations.accepted(), self._unguarded().read_marker()
         if found is None or not found.is_of_the_same_store(accepted.current):
@@ -284,32 +284,30 @@ class StoreOwnerService:
         return TakeOver(accepted.current, found, accepted.accepts(found), report, findings, deletes_by)
 
     def deletes_by(self) -> DeletesBy:
-        """What this database deletes by, as it is."""
-        values, names = (
-            self._config_store.snapshot().values,
-            {deletion_limit.name for deletion_limit in deletion_limits()},
-        )
+        """Return the present retention, limits and pauses of this database."""
+        values = self._config_store.snapshot().values
+        names = {deletion_limit.name for deletion_limit in deletion_limits()}
         return DeletesBy(
             {
                 topic: topic_retention
                 for topic, topic_retention in self._configs.topic_retentions().items()
                 if topic_retention != FOR_EVER
             },
-            [one for one in describe(ALL_BROKERS, values, self._settings) if one.name in names],
+            [config for config in describe(ALL_BROKERS, values, self._settings) if config.name in names],
             self._work.paused_topics(),
             self._deletions.newest_event_ms(self._configs.settings().clock.ignored_until_ms),
         )
 
     def plan_relocation(self) -> Relocation:
-        """Where keys lie, where the settings say that they lie, and what of the segments is there. Changes nothing."""
+        """Compare the recorded place with that of the settings, and check segments there. Changes nothing."""
         proof = prove_place(self._unguarded(), self._metadata)
         return Relocation(self._generations.accepted().current.place, self._place, proof)
 
     def relocate(self, relocation: Relocation, *, author: str) -> StoreMarker:
-        """Let keys lie where the settings say, after what was looked at is there.
+        """Record the place of the settings as that of the store, if all checked segments are there.
 
         Raises:
-            ForeignStoreError: something is missing, or the old or the new place has the marker of another database.
+            ForeignStoreError: a segment is missing, or the old or the new place has the marker of another database.
             StateConflictError: a batch copies or deletes now; it is named.
         """
         if not relocation.proof.holds:
@@ -317,7 +315,7 @@ class StoreOwnerService:
         return self._ownership.store_move().run(relocation.place, author=author, require_idle=self._require_idle)
 
     def _require_idle(self) -> None:
-        """Raises StateConflictError while a batch copies or deletes: it would go on in the place of before."""
+        """Raise StateConflictError while a batch copies or deletes, as it would continue at the old place."""
         busy = [
             live_lease
             for live_lease in self._work.live_leases()
@@ -333,7 +331,8 @@ class StoreOwnerService:
             )
 
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
-        """Let this database own the store whose marker is `found`; see `StoreClaim.take_over`. What uses the other
-        database is refused from then on.
+        """Make this database the owner of the store whose marker is `found`; see `StoreClaim.take_over`.
+
+        Processes that use the other database are refused from then on.
         """
         return self._ownership.store_claim().take_over(found, author=author)

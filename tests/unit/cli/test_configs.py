@@ -90,7 +90,7 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> 
         ),
         (("--describe", "--target", "brokers", "--dry-run"), "--dry-run goes with --alter --target brokers"),
         (("--describe", "--target", "both", "--entity-type", "topics"), "--target both is about brokers"),
-        (("--alter", "--target", "brokers", *REPORTING, "--add-config", f"{COPY}=1"), "this platform's alone"),
+        (("--alter", "--target", "brokers", *REPORTING, "--add-config", f"{COPY}=1"), "exist only on this platform"),
         (
             ("--alter", "--target", "both", *BROKERS, "--add-config", "queued.max.bytes=1"),
             "no config of tiered storage",

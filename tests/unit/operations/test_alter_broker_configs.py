@@ -76,8 +76,8 @@ def test_a_value_that_brokers_refuse_changes_nothing(brokers: ModelBrokers) -> N
 @pytest.mark.parametrize(
     ("entity", "name", "message"),
     [
-        (ConfigEntity(EntityType.TOPICS, "orders"), COPY, "topic orders are this platform's alone"),
-        (ConfigEntity(EntityType.CLIENTS), COPY, "clients default are this platform's alone"),
+        (ConfigEntity(EntityType.TOPICS, "orders"), COPY, "topic orders exist only on this platform"),
+        (ConfigEntity(EntityType.CLIENTS), COPY, "clients default exist only on this platform"),
         (ONE, "ssl.keystore.password", "ssl.keystore.password is no config of tiered storage"),
         (ONE, "tiering.copy.total.max.bytes.per.second", "is no config of tiered storage"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from tests.doubles.broker_data import copy_of
 from tests.doubles.copy_process import worker_template
 from tests.doubles.quotas import ask_the_ledger_at_once
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import CREDENTIALS, versitygw_or_skip
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,10 +29,7 @@ def storage(request, tmp_path) -> Iterator[dict[str, str]]:
         (tmp_path / "remote").mkdir()
         yield {"TIERING_REMOTE_STORAGE__URL": f"file://{tmp_path}/remote"}
         return
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path / "s3") as server:
+    with versitygw_or_skip(tmp_path / "s3") as server:
         server.make_bucket("kept")
         yield {
             "TIERING_REMOTE_STORAGE__URL": "s3://kept/tiered",

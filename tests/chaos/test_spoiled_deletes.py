@@ -11,7 +11,11 @@ from include.tiering.runs.deletion_run import DeletionOutcome
 from include.tiering.settings import load_settings
 from tests.doubles.delete_worker import prepare
 from tests.doubles.s3_proxies import Refusal, Spoiler, refusing_s3_proxy
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, raw_client, versitygw_server
+from tests.doubles.s3_server import (
+    CREDENTIALS,
+    raw_client,
+    versitygw_or_skip,
+)
 
 pytestmark = pytest.mark.chaos
 
@@ -19,10 +23,7 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture
 def spoiler(log_dir, tmp_path, monkeypatch):
     """A deployment over S3 whose deletes go through a spoiler; everything is copied, planned and approved."""
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path / "s3") as server:
+    with versitygw_or_skip(tmp_path / "s3") as server:
         server.make_bucket("kept")
         with refusing_s3_proxy(server.endpoint_url, raw_client(server.endpoint_url)) as (endpoint_url, found):
             variables = {

@@ -1,4 +1,4 @@
-"""What every implementation of `RemoteLogMetadata` does for deletions, retention states, and segments in whose place others stand."""
+"""What every implementation of `RemoteLogMetadata` does for deletions, retention states and superseded segments."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -13,15 +13,14 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import TopicIdPartition, Verdict
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import SHARED, AdjustableNow
 from tests.doubles.segments import (
-    CLUSTER_ID,
     DELETE_STARTED,
     FINISHED,
     STARTED,
     delete,
     finish,
+    own,
     partition_of,
     segment_of,
     update_of,
@@ -36,7 +35,7 @@ SEEN = SeenDivergence(OffsetRange(150, 299), (0, 4), (6,), SeenBy.PLAN)
 def partition(engine: Engine) -> TopicIdPartition:
     """Of a topic that the platform owns."""
     partition = partition_of("orders", 3)
-    own(engine, partition, TopicOwner.PLATFORM, TopicOwner.NONE)
+    own(engine, partition)
     return partition
 
 
@@ -47,11 +46,6 @@ def copied(metadata: RemoteLogMetadata, partition: TopicIdPartition, fence: Fenc
     finish(metadata, segment_of(partition, 2, 100, 199), fence)
     finish(metadata, segment_of(partition, 3, 200, 299, {4: 200}), fence)
     return partition
-
-
-def own(engine: Engine, partition: TopicIdPartition, owner: TopicOwner, before: TopicOwner) -> None:
-    registry = SqlTopicRegistry(engine, CLUSTER_ID)
-    registry.set_owner(partition.topic_id, partition.topic, owner, expected=before, author="test")
 
 
 def record(

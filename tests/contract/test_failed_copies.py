@@ -22,6 +22,7 @@ from tests.doubles.segments import (
     STARTED,
     fence_of,
     finish,
+    own,
     partition_of,
     segment_of,
     update_of,
@@ -39,10 +40,7 @@ def copies(engine: Engine, now: AdjustableNow) -> FailedCopies:
 def partition(engine: Engine) -> TopicIdPartition:
     """Of a topic that the platform owns."""
     partition = partition_of("orders", 3)
-    registry = SqlTopicRegistry(engine, CLUSTER_ID)
-    registry.set_owner(
-        partition.topic_id, partition.topic, TopicOwner.PLATFORM, expected=TopicOwner.NONE, author="test"
-    )
+    own(engine, partition)
     return partition
 
 

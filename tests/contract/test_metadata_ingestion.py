@@ -167,7 +167,7 @@ def test_a_page_is_applied_once(ingestion: SqlMetadataIngestion, metadata: Remot
 
 
 def test_a_partition_that_nobody_looked_at_takes_nothing(ingestion: SqlMetadataIngestion):
-    with pytest.raises(StateConflictError, match="never looked at"):
+    with pytest.raises(StateConflictError, match="was never read"):
         ingestion.apply(IngestPage(0, 0, 1, ((0, A),)))
 
 
@@ -400,7 +400,7 @@ class TestPositions:
         ]
         assert metadata.segment(A.remote_log_segment_id) is None
         assert report.findings == (
-            "orders-0: 1 segments of brokers are told of no more, and were removed from the metadata",
+            "orders-0: 1 segments of brokers are in no record any more, and were removed from the metadata",
         )
         assert not_ready(engine) is None
         assert len(key) == 2

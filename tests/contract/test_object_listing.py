@@ -16,11 +16,9 @@ from include.tiering.remote_storage.s3.listing import S3Listing
 from tests.contract.object_listing_contract import ObjectListingContract, keys, listed
 from tests.doubles.s3_server import (
     CREDENTIALS,
-    NO_VERSITYGW,
     S3Server,
-    find_versitygw,
     raw_client,
-    versitygw_server,
+    versitygw_or_skip,
 )
 from tests.doubles.storage_backdoor import Backdoor, DirectoryBackdoor
 
@@ -97,10 +95,7 @@ class TestVersityListing(ObjectListingContract):
 
     @pytest.fixture(scope="class")
     def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-        binary = find_versitygw()
-        if binary is None:
-            pytest.skip(NO_VERSITYGW)
-        with versitygw_server(binary, tmp_path_factory.mktemp("versitygw"), versioning=True) as started:
+        with versitygw_or_skip(tmp_path_factory.mktemp("versitygw"), versioning=True) as started:
             yield started
 
     @pytest.fixture

@@ -10,7 +10,11 @@ from include.tiering.remote_storage.s3.store import S3ObjectStore
 from include.tiering.remote_storage.segment_storage import SegmentStorage
 from tests.contract.object_store_contract import ObjectStoreContract
 from tests.contract.remote_storage_contract import RemoteStorageContract
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, VersityGateway, find_versitygw, versitygw_server
+from tests.doubles.s3_server import (
+    CREDENTIALS,
+    VersityGateway,
+    versitygw_or_skip,
+)
 from tests.doubles.storage_backdoor import Backdoor
 
 pytestmark = pytest.mark.integration
@@ -19,10 +23,7 @@ _BUCKETS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGateway]:
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path_factory.mktemp("versitygw")) as started:
+    with versitygw_or_skip(tmp_path_factory.mktemp("versitygw")) as started:
         yield started
 
 

@@ -12,10 +12,9 @@ from include.tiering.model.histories import OffsetRange, SkippedOffsets
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import TopicIdPartition
 from include.tiering.segments.contract import RemoteLogMetadata
-from include.tiering.segments.sql_topics import SqlTopicRegistry
 from tests.doubles.databases import SHARED
-from tests.doubles.segments import CLUSTER_ID, STARTED, delete, finish, partition_of, segment_of, update_of
 from tests.doubles.segments import FINISHED as SEGMENT_FINISHED
+from tests.doubles.segments import STARTED, delete, finish, own, partition_of, segment_of, update_of
 
 WHY, ME = "retention was quicker", "me@host"
 HOLE = OffsetRange(100, 199)
@@ -25,7 +24,7 @@ HOLE = OffsetRange(100, 199)
 def partition(engine: Engine) -> TopicIdPartition:
     """Of a topic that the platform owns."""
     partition = partition_of("orders", 3)
-    own(engine, partition, TopicOwner.PLATFORM, TopicOwner.NONE)
+    own(engine, partition)
     return partition
 
 
@@ -34,11 +33,6 @@ def copied(metadata: RemoteLogMetadata, partition: TopicIdPartition, fence: Fenc
     """Up to offset 99."""
     finish(metadata, segment_of(partition, 1, 0, 99), fence)
     return partition
-
-
-def own(engine: Engine, partition: TopicIdPartition, owner: TopicOwner, before: TopicOwner) -> None:
-    registry = SqlTopicRegistry(engine, CLUSTER_ID)
-    registry.set_owner(partition.topic_id, partition.topic, owner, expected=before, author="test")
 
 
 def skip(metadata: RemoteLogMetadata, partition: TopicIdPartition, first: int, last: int) -> SkippedOffsets:

@@ -159,6 +159,18 @@ def versitygw_server(
             process.wait()
 
 
+@contextmanager
+def versitygw_or_skip(directory: Path, *options: str, versioning: bool = False) -> Iterator[VersityGateway]:
+    """For a test, which is skipped where versitygw was not built."""
+    import pytest
+
+    binary = find_versitygw()
+    if binary is None:
+        pytest.skip(NO_VERSITYGW)
+    with versitygw_server(binary, directory, *options, versioning=versioning) as server:
+        yield server
+
+
 def await_listener(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until somebody accepts connections on `port`. Raises RuntimeError with the process's words if it ended."""
     deadline = time.monotonic() + 120

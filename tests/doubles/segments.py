@@ -9,7 +9,7 @@ from include.tiering.database.transactions import NowMs, database_now_ms
 from include.tiering.expiration.store import SqlDeletionStore
 from include.tiering.kafka.log_dirs.contract import BoundsQuality, IneligibleReason, LogSegment, Replica, ReplicaId
 from include.tiering.model.leader_epochs import LeaderEpochs
-from include.tiering.model.ownership import Fence, PartitionLease
+from include.tiering.model.ownership import Fence, PartitionLease, TopicOwner
 from include.tiering.model.retention import DeletionReason
 from include.tiering.model.segments import (
     RemoteLogSegmentId,
@@ -23,6 +23,7 @@ from include.tiering.runs.contract import Lease, PlannedPartition, PlannedSegmen
 from include.tiering.runs.deletion_run import PlannedDeletion, PlannedExpiration
 from include.tiering.runs.store import SqlWorkStore
 from include.tiering.segments.contract import RemoteLogMetadata
+from include.tiering.segments.sql_topics import SqlTopicRegistry
 
 # Partitions, segments and fences for tests of metadata and work.
 
@@ -192,6 +193,16 @@ def replica(
         leader_epochs=LeaderEpochs.of(epochs),
         chosen=chosen,
     )
+
+
+def own(
+    engine: Engine,
+    partition: TopicIdPartition,
+    owner: TopicOwner = TopicOwner.PLATFORM,
+    before: TopicOwner = TopicOwner.NONE,
+) -> None:
+    registry = SqlTopicRegistry(engine, CLUSTER_ID)
+    registry.set_owner(partition.topic_id, partition.topic, owner, expected=before, author="test")
 
 
 def whole_replica(

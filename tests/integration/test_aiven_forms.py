@@ -27,7 +27,7 @@ from include.tiering.verification.measure_segment import measure_segment
 from tests.doubles.aiven_files import read_segment, write_segment
 from tests.doubles.key_pairs import key_files, private_pem, public_pem
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import CREDENTIALS, versitygw_or_skip
 from tests.doubles.stored_log import CopiedPartition, copied_partition, rolled_segments, some_bytes, some_segment
 
 CHUNK = 4 * KIB
@@ -301,10 +301,7 @@ def test_a_manifest_of_a_shorter_log_is_no_end_of_the_segment(tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3ObjectStore]:
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
+    with versitygw_or_skip(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
         for name, value in CREDENTIALS.items():
             environment.setenv(name, value)
         server.make_bucket("archive")

@@ -22,11 +22,9 @@ from tests.doubles.damages.picture import LOG, whole_picture
 from tests.doubles.many_segments import many_segments
 from tests.doubles.s3_server import (
     CREDENTIALS,
-    NO_VERSITYGW,
     ClientBackdoor,
-    find_versitygw,
     raw_client,
-    versitygw_server,
+    versitygw_or_skip,
 )
 from tests.doubles.storage_backdoor import Backdoor, DirectoryBackdoor
 
@@ -63,10 +61,7 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 @pytest.fixture(scope="module")
 def in_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with pytest.MonkeyPatch.context() as patch, versitygw_server(binary, tmp_path_factory.mktemp("s3")) as server:
+    with pytest.MonkeyPatch.context() as patch, versitygw_or_skip(tmp_path_factory.mktemp("s3")) as server:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
         server.make_bucket(BUCKET)

@@ -14,7 +14,7 @@ from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.present import present
 from tests.doubles.quotas import NoQuotas
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import CREDENTIALS, versitygw_or_skip
 
 pytestmark = pytest.mark.integration
 
@@ -39,10 +39,7 @@ def copied(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         with copied_to(environ, f"file://{directory / 'store'}") as app:
             yield app
         return
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, directory / "gateway") as server:
+    with versitygw_or_skip(directory / "gateway") as server:
         server.make_bucket("tiered")
         environ["TIERING_REMOTE_STORAGE__ENDPOINT_URL"] = server.endpoint_url
         environ["TIERING_REMOTE_STORAGE__ACCESS_KEY_ID"] = CREDENTIALS["AWS_ACCESS_KEY_ID"]

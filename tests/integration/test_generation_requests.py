@@ -10,7 +10,7 @@ from include.tiering.copying.copy_segment import CopyStep
 from include.tiering.remote_storage import segment_storage
 from tests.doubles.archive import settings_of
 from tests.doubles.marker_requests import counted, s3_deployment
-from tests.doubles.s3_server import NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import versitygw_or_skip
 
 pytestmark = pytest.mark.integration
 
@@ -22,10 +22,7 @@ GET, REPLACE = ("GET marker", ""), ("PUT marker", "if it is the expected one")
 @pytest.fixture
 def config(tmp_path: Path) -> Iterator[Path]:
     """Set up, and one run was planned: the first one also finds out whether the server heeds conditions."""
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path / "s3") as server:
+    with versitygw_or_skip(tmp_path / "s3") as server:
         config = s3_deployment(tmp_path, server)
         with open_app(settings_of(config)) as app:
             app.set_up.migrate()

@@ -16,7 +16,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.settings import load_settings
 from tests.doubles.broker_data import broker_data
 from tests.doubles.quotas import ask_the_ledger_at_once
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import CREDENTIALS, versitygw_or_skip
 
 pytestmark = pytest.mark.integration
 
@@ -39,10 +39,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
     if request.param == "file":
         yield
         return
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path / "gateway") as server:
+    with versitygw_or_skip(tmp_path / "gateway") as server:
         server.make_bucket("tiered")
         monkeypatch.setenv("TIERING_REMOTE_STORAGE__URL", "s3://tiered/segments")
         monkeypatch.setenv("TIERING_REMOTE_STORAGE__ENDPOINT_URL", server.endpoint_url)

@@ -35,11 +35,9 @@ from tests.doubles.archive import RUN_ID, planned_run, settings_of
 from tests.doubles.patience import eventually
 from tests.doubles.s3_server import (
     ACCESS_KEY,
-    NO_VERSITYGW,
     SECRET_KEY,
-    find_versitygw,
     raw_client,
-    versitygw_server,
+    versitygw_or_skip,
 )
 from tests.doubles.segments import segment_of
 from tests.doubles.spark_session import NO_JAVA
@@ -282,10 +280,7 @@ def as_a_broker_compresses(log: Path) -> None:
 
 def test_an_object_store_is_compared_too(tmp_path: Path, config: Path, spark: SparkSession) -> None:
     """Manifests are read by Spark's tasks: all they have of the store is in the settings file."""
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
-    with versitygw_server(binary, tmp_path / "s3") as server:
+    with versitygw_or_skip(tmp_path / "s3") as server:
         server.make_bucket("kept")
         over_object_store(config, server.endpoint_url)
         arguments = ["--output", str(tmp_path / "out"), "--config", str(config), "--from-storage", "manifests"]

@@ -16,7 +16,7 @@ from include.tiering.segments.contract import SegmentRow
 from include.tiering.verification.measure_segment import measure_segment
 from include.tiering.verification.measures import SegmentMeasure
 from tests.doubles.plain_evaluator import PlainEvaluator
-from tests.doubles.s3_server import CREDENTIALS, NO_VERSITYGW, find_versitygw, versitygw_server
+from tests.doubles.s3_server import CREDENTIALS, versitygw_or_skip
 from tests.doubles.storage_backdoor import Backdoor
 from tests.doubles.stored_log import PAYMENTS, CountingLimiter, rolled_segments
 
@@ -48,11 +48,8 @@ class CopiedToS3:
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CopiedToS3]:
-    binary = find_versitygw()
-    if binary is None:
-        pytest.skip(NO_VERSITYGW)
     directory: Path = tmp_path_factory.mktemp("versitygw")
-    with versitygw_server(binary, directory) as server, pytest.MonkeyPatch.context() as environment:
+    with versitygw_or_skip(directory) as server, pytest.MonkeyPatch.context() as environment:
         for name, value in CREDENTIALS.items():
             environment.setenv(name, value)
         server.make_bucket("archive")

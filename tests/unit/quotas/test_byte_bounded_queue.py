@@ -23,7 +23,7 @@ def test_a_weight_counts_until_the_consumer_is_done() -> None:
     queue.put("a", 100)
     taken = queue.get()
     assert queue.held_bytes == 100
-    with pytest.raises(QueueFullError, match="1 bytes found no room behind 0 requests, 100 bytes"):
+    with pytest.raises(QueueFullError, match="no space for 1 bytes after 0 requests, 100 bytes"):
         queue.put("b", 1, timeout=0)
     taken.done()
     taken.done()

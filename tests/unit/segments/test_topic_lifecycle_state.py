@@ -157,7 +157,7 @@ class TestWhatFollows:
             setattr(cluster_metadata, name, value)
         found = lifecycle_state(watch)
         assert not found.deletion_due
-        assert "can be asked" in found.kept_because
+        assert "cannot be read" in found.kept_because
 
     def test_a_topic_created_again_is_another_one(self, watch, cluster_metadata):
         cluster_metadata.have(AGAIN)

@@ -303,7 +303,7 @@ class TestOurOwn:
     ):
         metadata.add_segment(B, fence=fence_of(engine, PARTITION))
         (finding,) = feed(ingestion, B, update_of(B, FINISHED))
-        assert "COPY_SEGMENT_STARTED here and COPY_SEGMENT_FINISHED to brokers" in finding
+        assert "COPY_SEGMENT_STARTED here and COPY_SEGMENT_FINISHED on brokers" in finding
 
     def test_a_deletion_by_a_broker_is_ours_once_the_topic_is_the_brokers(
         self,

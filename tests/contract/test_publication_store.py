@@ -160,10 +160,10 @@ def test_a_record_is_found_below_what_was_read(
 
 
 def test_nothing_is_found_that_was_not_pending(store: PublicationStore, fence: Fence) -> None:
-    with pytest.raises(PublicationRefusedError, match="no record was waiting"):
+    with pytest.raises(PublicationRefusedError, match="no pending record"):
         store.advance(fence, 5, found=1)
     _publish(store, fence, _intent(1))
-    with pytest.raises(PublicationRefusedError, match="no record was waiting"):
+    with pytest.raises(PublicationRefusedError, match="no pending record"):
         store.advance(fence, 9, found=7)
 
 

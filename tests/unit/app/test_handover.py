@@ -236,7 +236,7 @@ def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(deployment: Deploym
     assert records_about(deployment.topic, _FIRST) == []
     result = deployment.run("orders", "--dry-run")
     assert result.exit_code == 1
-    assert "10 records of 2 partitions would be sent, 1 partition to look at" in result.stdout
+    assert "10 records of 2 partitions would be sent, 1 partition with problems" in result.stdout
     assert "waits at offset 300" in result.stdout
 
 

@@ -325,7 +325,7 @@ def test_the_summary_counts() -> None:
     report = IngestReport(TOPIC, (read(0, 1_200), read(1, 34, 2_000), read(2, 0)), (), ())
     assert present_ingest(report).summary == "1,234 records of 3 partitions read, 2,000 to go"
     assert present_ingest(IngestReport(TOPIC, (read(0, 1),), (), ())).summary == (
-        "1 record of 1 partition read, all there is"
+        "1 record of 1 partition read, up to the end"
     )
 
 

@@ -39,7 +39,7 @@ def test_every_record_of_a_real_broker_means_something() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\x01\x09\x00", encode(segment_record(A)) + b"\x00"])
 def test_what_is_no_record_stops_brokers(value: bytes) -> None:
-    with pytest.raises(PoisonRecordError, match="no record that Kafka's decoder takes"):
+    with pytest.raises(PoisonRecordError, match="no record that Kafka's decoder accepts"):
         event_of(value)
 
 

@@ -266,7 +266,7 @@ def test_a_late_beginning_of_a_segment_that_was_deleted_is_an_alarm(
     delete(world.metadata, segments[0], fence)
     _publish(publisher, log_start_offset=200)
     topic.append(_CHOSEN, first)
-    with pytest.raises(ForeignRecordError, match="brokers know it again"):
+    with pytest.raises(ForeignRecordError, match="brokers have the segment again"):
         _publish(publisher, log_start_offset=200)
 
 
@@ -299,7 +299,7 @@ def test_a_record_of_somebody_else_stops_it(
     end = topic.offsets(_CHOSEN).end
     world.copied(_PARTITION, [(421, 500)], first_number=9)
     for again in (_publish, lambda publisher: publisher.confirm(_PARTITION)):
-        with pytest.raises(ForeignRecordError, match="somebody else wrote about it, at offset 6"):
+        with pytest.raises(ForeignRecordError, match="another writer wrote about it, at offset 6"):
             again(publisher)
     assert topic.offsets(_CHOSEN).end == end
 
@@ -333,7 +333,7 @@ def test_records_about_others_do_not_matter_and_poison_does(
     _publish(publisher)
     assert _finished(topic) == list(RANGES)
     topic.append(_CHOSEN, b"\x01\x00\x00")
-    with pytest.raises(ForeignRecordError, match="over which every broker stops"):
+    with pytest.raises(ForeignRecordError, match="at which every broker stops"):
         _publish(publisher)
 
 
@@ -344,7 +344,7 @@ def test_poison_that_decodes_stops_it_whoever_it_is_about(
     world.copied(_PARTITION)
     finished = encode(replace(segment_record(_foreign()), state=FINISHED))
     topic.append(_CHOSEN, _snapshot() if kind == "a snapshot" else finished)
-    with pytest.raises(ForeignRecordError, match="over which every broker stops"):
+    with pytest.raises(ForeignRecordError, match="at which every broker stops"):
         _publish(world.publisher(topic, clock))
     assert topic.offsets(_CHOSEN).end == 1
 
@@ -430,7 +430,7 @@ def test_two_do_not_publish_one_partition(
 ) -> None:
     world.copied(_PARTITION)
     assert world.journals.claim(_PARTITION, run_id="run", batch_id="other", lease_ms=1_000) is not None
-    with pytest.raises(LeaseLostError, match="somebody else publishes"):
+    with pytest.raises(LeaseLostError, match="another process publishes"):
         _publish(world.publisher(topic, clock))
 
 

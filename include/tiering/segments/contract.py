@@ -1,9 +1,9 @@
-"""What use cases ask of the metadata of remote log segments: KIP-405's RemoteLogMetadataManager, with fencing.
+"""Contract of the remote log segment metadata: KIP-405's RemoteLogMetadataManager, with fencing.
 
-Beside it: the owners of topics (`TopicRegistry`), and what sizes are made of, read only (`RemoteLogSizes`).
+It also holds the owners of topics (`TopicRegistry`), and the sizes, read only (`RemoteLogSizes`).
 
-Queries hide DELETE_SEGMENT_FINISHED (a tombstone) and follow `storage`'s rules for lookups: only FINISHED segments
-answer a lookup by offset. Every change happens in one transaction with the counters it moves.
+Queries hide DELETE_SEGMENT_FINISHED (a tombstone) and follow the rules of Kafka's `storage` module for lookups: a
+lookup by offset returns FINISHED segments only. Every change is one transaction with the counters that it moves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,30 +48,33 @@ __all__ = [
 
 
 class Divergences(Protocol):
-    """Part of `RemoteLogMetadata`. While one is open, nothing of its partition becomes FINISHED for the first time."""
+    """Log divergences, a part of `RemoteLogMetadata`. While one is open, its partition takes no FINISHED first copy."""
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
-        """Every one that was ever recorded of this partition, by number, decided or not."""
+        """Return every divergence recorded for this partition, decided or not, by number."""
         ...
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        """Whether a source continues what is remote, of which `highest_copied` is under this leader epoch: that is the
-        epoch's `highest_offset_for_epoch`, and no divergence waits for a decision. One read. False says nothing yet:
-        `divergences` and the segments do.
+        """Return whether a source, in which `highest_copied` has this leader epoch, continues what is remote.
+
+        It does if `highest_copied` is the epoch's `highest_offset_for_epoch` and no divergence awaits a decision. One
+        read. False alone does not prove a divergence: compare `divergences` and the segments then.
         """
         ...
 
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:
-        """Record it, with an event, or what it adds to the one that is open. Repeating a call is harmless.
+        """Record a divergence, with an event, or extend the open one. Idempotent.
 
         Args:
+            partition: the partition.
+            seen: what differs.
             history: `newest_history` when it was seen.
 
         Returns:
-            The one that is open now; None, and records nothing, if somebody decided since, or somebody else owns the
-            topic.
+            The divergence that is open now. None, and nothing is recorded, if a decision was recorded since or another
+            owner has the topic.
         """
         ...
 
@@ -85,20 +88,24 @@ class Divergences(Protocol):
         reason: str,
         author: str,
     ) -> Divergence:
-        """Decide about an open divergence, with an event: from `from_offset` (inclusive) on the archive follows the
-        source. Nothing is deleted. Repeating a call is harmless.
+        """Decide about an open divergence, with an event: the archive follows the source. Idempotent; deletes nothing.
 
-        `highest_copied_offset` becomes the offset before, whatever is remote above it. If it lies below already, what
-        is between is recorded as skipped. What was copied from the source before the divergence was noticed begins the
-        new history. The partition's history of leader epochs becomes the source's from there on
+        `highest_copied_offset` becomes `from_offset` - 1, even if segments above it are remote. If it is lower already,
+        the offsets between are recorded as skipped. Segments that were copied from the source before the divergence was
+        detected begin the new history. From `from_offset` on the partition's leader epochs become the source's
         (`leader_epochs.followed`).
 
         Args:
-            source_epochs: the source's, up to its high watermark.
+            partition: the partition.
+            number: of the divergence.
+            from_offset: first offset (inclusive) of the source that is followed.
+            source_epochs: the source's leader epochs up to its high watermark (exclusive).
+            reason: why, in the words of the person who decides.
+            author: who decides.
 
         Raises:
-            StateConflictError: it is not open, was decided otherwise, or what was copied since begins at another
-                offset; or the platform does not own the topic.
+            StateConflictError: the divergence is not open or was decided otherwise, the segments copied since begin at
+                another offset, or the platform does not own the topic.
         """
         ...
 
@@ -114,13 +121,15 @@ class RemoteLogMetadata(Divergences, Protocol):
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
     ) -> int | None:
-        """Record a new attempt in COPY_SEGMENT_STARTED; returns `highest_copied_offset` of the same moment. Repeating
-        the same call is harmless.
+        """Record a new attempt in COPY_SEGMENT_STARTED. Idempotent for equal arguments.
+
+        Returns:
+            `highest_copied_offset` as of the same transaction.
 
         Raises:
-            IllegalTransitionError: another state, or an id that is known with other values, was deleted, or is
-                marked for deletion by an audit.
-            LeaseLostError: the fence is not the newest, or was given back.
+            IllegalTransitionError: `metadata` has another state, or its id is stored with other values, was deleted, or
+                is marked for deletion by an orphan removal.
+            LeaseLostError: the fence is not the newest one, or its lease was released.
         """
         ...
 
@@ -132,18 +141,20 @@ class RemoteLogMetadata(Divergences, Protocol):
         fence: Fence,
         supersedes: RemoteLogSegmentId | None = None,
     ) -> RemoteLogSegmentMetadata:
-        """Compare-and-set of the state; returns the new metadata. Repeating a change that was made is harmless.
+        """Compare and set the state; return the new metadata. Idempotent: repeating a stored change has no effect.
 
-        FINISHED appears in ascending offset order: its end must lie above `highest_copied_offset`. Its start may lie
-        below (after a leader change the new leader's segment that holds the next offset is copied whole). A partition
-        stopped by a FAILED verdict takes no FINISHED but one that `supersedes` that segment: a new copy of exactly its
-        offsets and leader epochs, which sends it to DELETE_SEGMENT_STARTED in the same transaction, with an event. That
-        others follow it does not matter then.
+        Segments become FINISHED in ascending order of end offsets: the end must be above `highest_copied_offset`. The
+        start may be at or below it (after a leader change the new leader's segment that holds the next offset is copied
+        whole). In a partition that a FAILED verdict stopped, only a copy that `supersedes` the failed segment becomes
+        FINISHED. It must have exactly its offsets and leader epochs; the failed segment becomes DELETE_SEGMENT_STARTED
+        in the same transaction, with an event. The order of end offsets is not checked then.
 
         Raises:
-            UnknownSegmentError, IllegalTransitionError, LeaseLostError
-            StateConflictError: another state than `expected`; a segment that a broker began; a FINISHED out of order or
-                in a stopped partition; or `supersedes` names a segment that is not FINISHED and FAILED, or has other
+            UnknownSegmentError: there is no such segment, or none that `supersedes` names.
+            IllegalTransitionError: `expected` may not become the new state.
+            LeaseLostError: the fence is not the newest one, or its lease was released.
+            StateConflictError: the state is not `expected`; a broker began the segment; FINISHED is out of order or the
+                partition is stopped; or `supersedes` names a segment that is not FINISHED and FAILED, or that has other
                 offsets or leader epochs.
         """
         ...
@@ -156,30 +167,32 @@ class RemoteLogMetadata(Divergences, Protocol):
         event_timestamp_ms: int,
         fence: Fence,
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """Many segments of the fence's partition at once to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED.
+        """Advance segments of the fence's partition to DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED. Idempotent.
 
-        Compare-and-set: each must be in the state in which it is given, or in `state` already. One that is not stays
-        as it is and is missing from the answer; so is one that is given as FINISHED and was superseded, and one that a
-        broker began. Returns the others as they were given, in that order, but in `state`. One transaction; a statement
-        is about hundreds of segments.
+        Compare and set, in one transaction with hundreds of segments per statement: each segment must be in the state
+        that it is passed with, or already in `state`. A segment in another state is left unchanged and out of the
+        result. So are segments that are passed as FINISHED and were superseded, and segments that a broker began.
+
+        Returns:
+            The advanced segments in the order of `segments`, in `state` and with `event_timestamp_ms`.
 
         Raises:
-            IllegalTransitionError: `state` is neither of the two, or not the next one for a segment as it is given.
-            LeaseLostError
+            IllegalTransitionError: `state` is neither of the two, or may not follow the state of a passed segment.
+            LeaseLostError: the fence is not the newest one, or its lease was released.
         """
         ...
 
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
-        """Remove segments that became tombstones longer ago than `older_than_ms`, by the database's clock, oldest first
-        and at most so many, in one transaction; returns how many.
+        """Remove at most `at_most` tombstones, oldest first, in one transaction; return their number.
 
-        Those stay whose id a copy might still begin again, and ours of topics that the platform does not own. Answers
-        of all queries but `segment` and `segments_of_run` are the same before and after.
+        A tombstone is removed if it is older than `older_than_ms` by the database's clock. Tombstones stay whose id a
+        copy might still try to begin again, and the platform's own in topics that it does not own. Only `segment` and
+        `segments_of_run` return different results afterwards.
         """
         ...
 
     def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
-        """Log start and merged leader epochs; the defaults for a partition of which nothing was stored yet."""
+        """Return log start and merged leader epochs; the defaults for a partition without stored state."""
         ...
 
     def raise_log_start(
@@ -192,14 +205,17 @@ class RemoteLogMetadata(Divergences, Protocol):
         fence: Fence | None = None,
         history: int | None = None,
     ) -> int:
-        """Raise our log start, with an event; a lower or equal offset changes nothing. Returns what holds now.
+        """Raise the log start offset of the archive, with an event; a lower or equal offset changes nothing.
 
-        With a fence only its holder may. `history` is the newest one by which the offset was decided, None where a
-        person names the offset: the end of a segment that a decision has left since says nothing about the records
-        that are followed now.
+        With a fence only its holder may raise it. `history` is the newest history when the offset was decided; None if
+        a person named the offset. If a later decision has left that history, the end of one of its segments does not
+        apply to the records that are followed now.
+
+        Returns:
+            The log start offset that holds afterwards.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: the fence is not the newest one, or its lease was released.
             HistoryChangedError: a newer history than `history` is followed; nothing was raised.
         """
         ...
@@ -207,50 +223,51 @@ class RemoteLogMetadata(Divergences, Protocol):
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
-        """Complete the partition's history by what a leader's epoch cache says; see `leader_epochs.merged`.
+        """Merge a leader's epoch cache into the partition's leader epochs; return every contradiction found.
 
-        A segment that becomes FINISHED completes it by its own epochs, in the same transaction. A change of the history
-        that contradicts what was known leaves an event. Returns every contradiction that was met.
+        See `leader_epochs.merged`. A segment that becomes FINISHED merges its own epochs in the same transaction. A
+        change that contradicts the stored epochs records an event.
         """
         ...
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
-        """This attempt, tombstones included."""
+        """Return the segment with this id, in any state including tombstones; None if there is none."""
         ...
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
-        """Segments in any state but DELETE_SEGMENT_FINISHED, by start offset.
+        """Return segments in any state but DELETE_SEGMENT_FINISHED, by start offset.
 
-        Of those with one start offset the one that answers lookups comes first, then other FINISHED ones by falling
-        end offset, then the rest by time of arrival.
+        Among segments with the same start offset FINISHED ones come first, by descending end offset (so the one that
+        lookups return is the first), then the others by time of arrival.
         """
         ...
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        """Partitions with at least one segment that is not a tombstone, by topic and partition."""
+        """Return partitions with at least one segment that is not a tombstone, by topic and partition."""
         ...
 
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
-        """The FINISHED segment that holds `offset` under `leader_epoch`; a gap answers None.
+        """Return the FINISHED segment that holds `offset` under `leader_epoch`; None in a gap.
 
-        Of several the one that was FINISHED last, which is the one with the highest end offset.
+        Among several it is the one that became FINISHED last, which has the highest end offset.
         """
         ...
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
-        """Highest offset (inclusive) ever FINISHED under this epoch; nothing lowers it."""
+        """Return the highest offset (inclusive) that was ever FINISHED under this epoch; it is never lowered."""
         ...
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
-        """Highest end offset (inclusive) ever FINISHED, whatever its epoch. Deletions do not lower it; `follow_source`
-        does, to -1 where all of the source is followed.
+        """Return the highest end offset (inclusive) that was ever FINISHED under any epoch; None if there was none.
+
+        Deletions do not lower it. `follow_source` does, to -1 if the source is followed from offset 0.
         """
         ...
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
-        """Every decision about this partition, by offset."""
+        """Return every decision to skip offsets of this partition, by offset."""
         ...
 
     def skip_offsets(
@@ -262,79 +279,86 @@ class RemoteLogMetadata(Divergences, Protocol):
         author: str,
         may_be_first: bool = False,
     ) -> SkippedOffsets:
-        """Record that the archive goes on without these offsets, with an event. They must be the next ones: the first
-        is the lowest offset above `highest_copied_offset` that no decision covers. Or a hole below it: no FINISHED
-        segment holds any of them, and no decision covers one. Repeating a call is harmless.
-        `may_be_first`: nothing may have been copied yet; the archive then begins behind them.
+        """Record the decision to continue without these offsets, with an event. Idempotent.
 
-        It needs no lease: whoever copies takes what the source has, decision or not.
+        They must be the next ones, beginning at the lowest offset above `highest_copied_offset` that no decision
+        covers; or a hole below that, of which no FINISHED segment and no decision holds any offset. With
+        `may_be_first` nothing has to be copied yet; the archive then begins after these offsets.
+
+        No lease is needed: a copy takes what the source has, whether or not its offsets may be skipped.
 
         Raises:
             StateConflictError: other offsets are next, some are copied or decided about, nothing was ever copied
-                (unless it may be so), or the platform does not own the topic.
+                (without `may_be_first`), or the platform does not own the topic.
         """
         ...
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
-        """FINISHED bytes listed under this epoch. O(1): a counter, no scan (KIP-852)."""
+        """Return the FINISHED bytes listed under this epoch. O(1): reads a counter, scans nothing (KIP-852)."""
         ...
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
-        """FINISHED sizes from the counters, of one partition or of all."""
+        """Return FINISHED sizes from the counters, of one partition or of all."""
         ...
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
-        """Why nothing more may be copied here (a segment with a FAILED verdict, a recorded stop), or None."""
+        """Return why nothing more may be copied here (a FAILED segment, a recorded stop); None if it may."""
         ...
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """KIP-1105: whether answers for this partition are complete. False while the schema is not at head, and for a
-        topic of brokers while not all that they wrote to their metadata topic is read: `MetadataIngestion.unread`.
+        """Return whether the metadata of this partition is complete (KIP-1105).
+
+        It is not while the schema is not at head. In a topic that brokers tier it is not until all that they wrote to
+        their metadata topic is read: see `MetadataIngestion.unread`.
         """
         ...
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
-        """Store a verdict beside the state, by rules that are not known here; a later verification may
-        replace it. A FAILED one stops the partition until it is superseded. The times of a segment's verdicts ascend.
+        """Store a verdict that rules unknown to the store led to; a later verification may replace it.
+
+        A FAILED verdict stops the partition until the segment is superseded. The times of a segment's verdicts ascend.
 
         Raises:
-            UnknownSegmentError
+            UnknownSegmentError: there is no such segment.
         """
         ...
 
     def record_verification(self, verification: Verification) -> RecordedVerdict | None:
-        """Store in one transaction what a verification found: broken rules, cleared rules, and the verdict that follows
-        from all rules that are broken then, whoever found it: FAILED by a critical rule, else PASSED, or none where the
-        verification has no `before`. Of two verifications the failed one counts: a verification clears nothing that was
-        found since it began (`values.conclude`). Repeating a call is harmless.
+        """Store the results of a verification and the verdict that follows, in one transaction. Idempotent.
 
-        Returns what holds now; None, and stores nothing, of what is not FINISHED (any more): it has nobody who reads
-        it, and what is being deleted lost its objects by right.
+        The verdict follows from all rules that are broken afterwards, including those that other verifications found:
+        FAILED by a critical rule, otherwise PASSED; none if the verification has no `before`. Between two concurrent
+        verifications the failed one counts: a verification clears no failure recorded after it began
+        (`values.conclude`).
+
+        Returns:
+            The verdict and the broken rules that hold now. None, and nothing is stored, if the segment is not FINISHED
+            (any more): no reader uses it, and a segment that is being deleted is expected to lose its objects.
         """
         ...
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
-        """Of FINISHED segments: PASSED of longer ago than `older_than_ms`, by the database's clock, becomes EXPIRED,
-        the oldest first and at most so many, in one statement; returns how many.
+        """Change PASSED verdicts of FINISHED segments to EXPIRED, at most `at_most`; return their number.
 
-        The time of the verdict stays what it was. A verdict that is recorded meanwhile is not touched.
+        Applies to verdicts older than `older_than_ms` by the database's clock, oldest first, in one statement. The time
+        of the verdict stays unchanged. A verdict that is recorded meanwhile is not changed.
         """
         ...
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
-        """FINISHED segments by verdict, each verdict once, in the order of `Verdict`. Read from an index."""
+        """Return totals of FINISHED segments for every verdict, in the order of `Verdict`. Read from an index."""
         ...
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
-        """The last result of each rule, by rule."""
+        """Return the last result of each rule about this segment, by rule."""
         ...
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
-        """Segments whose attempt began under a lease of this run, tombstones included, by arrival."""
+        """Return segments whose copy began under a lease of this run, tombstones included, by arrival."""
         ...
 
     def unverified_segments(self) -> Sequence[SegmentRow]:
-        """FINISHED segments of ours without a verdict, whichever run copied them, by arrival."""
+        """Return the platform's FINISHED segments without a verdict, of all runs, by arrival."""
         ...
 
 
@@ -342,21 +366,23 @@ class TopicRegistry(Protocol):
     """Who may copy and expire each topic of one cluster."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
-        """NONE for a topic that nobody registered."""
+        """Return the topic's owner; NONE for a topic that is not registered."""
         ...
 
     def recorded_name(self, topic_id: Uuid) -> str | None:
-        """The name that the topic had when it was recorded first, whatever is left of it; None if it never was."""
+        """Return the name that the topic was first recorded with, even if no segment is left; None if it never was."""
         ...
 
     def names_in_use(self) -> Mapping[Uuid, str]:
-        """Names of all topics that may have one: with a segment that is not a tombstone, or with an owner unless a
-        recorded deletion says that it is gone. Two ids with one name are an older topic and a newer one.
+        """Return the names of all topics that may still exist, by topic id.
+
+        Those have a segment that is not a tombstone, or an owner and no recorded deletion. Two ids with the same name
+        are a topic that was deleted and a newer one.
         """
         ...
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
-        """Compare-and-set, with an event. Repeating a change that was made is harmless.
+        """Compare and set the owner, with an event. Idempotent.
 
         Raises:
             StateConflictError: the owner is not the expected one.
@@ -386,31 +412,31 @@ class RemoteLogSizes(Protocol):
     """
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
-        """From the counters, by topic and partition.
+        """Return sizes by state from the counters, by topic and partition.
 
-        A partition whose segments have all gone is there, with no state: its size is known to be 0.
+        A partition whose segments are all deleted is included without any state: its size is known to be 0.
         """
         ...
 
     def topic_names(self) -> Mapping[Uuid, str]:
-        """Every topic that the platform has dealt with."""
+        """Return the names of all topics in the database, by topic id."""
         ...
 
     def delete_lags(self) -> Sequence[PartitionLag]:
-        """Segments whose delete has begun, or that the newest expiration plan may delete and has not, by partition.
+        """Return, by partition, segments whose deletion has begun or that the newest expiration plan may still delete.
 
-        A plan that waits for an approval deletes nothing and counts for nothing.
+        A plan that waits for an approval may delete nothing and does not count.
         """
         ...
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
-        """At most `ranges` ranges that hold every segment of now once; none without segments.
+        """Return at most `ranges` key ranges that hold each current segment once; none without segments.
 
         Raises:
-            ValueError: fewer than one range.
+            ValueError: `ranges` is below 1.
         """
         ...
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
-        """Segments of the range that are not tombstones, in pages. Each page is a transaction of its own."""
+        """Yield the segments of the range that are not tombstones, in pages. Each page is a transaction of its own."""
         ...

@@ -1,9 +1,9 @@
-"""Segments that failed the quality gate: kept, not served, until a new copy takes their place.
+"""Segments that failed the quality check: kept, not served, until a new copy replaces them.
 
-A new copy needs the source to have exactly these offsets still. Where it has not, the records are lost to the archive,
-and the partition goes on by decision alone.
+A new copy is only possible while the source still has a segment of exactly these offsets. Otherwise the records are
+lost to the archive, and the partition continues only after a decision.
 
-Here are the values, the contract of their store, the report and the metrics.
+This module holds the values, the contract of their store, the report and the metrics.
 """
 
 from collections import Counter
@@ -29,13 +29,13 @@ class FailedCopy:
     Attributes:
         verdict_detail: the rules that it breaks, for a person.
         broken_rules: ids of the critical rules that it broke when they were last applied, ascending.
-        superseded: copies of exactly its offsets that failed and were superseded within `MEMORY_MS`, by the database's
-            clock, tombstones included. What was sound for longer, and then failed, begins anew.
-        given_up: somebody decided that the archive goes on without it. It stops nothing.
-        was_left: another history is followed from an offset at or below its end (`model.histories`), so no source has
-            it as it was. It stops nothing, and nothing is decided about it: the offsets from there on are those of the
-            other history.
-        lost_because: why no source can replace it, as the last plan found; None if it found none, or never looked.
+        superseded: number of copies of exactly its offsets that failed and were superseded within the last
+            `MEMORY_MS`, by the database's clock, tombstones included.
+        given_up: whether a person decided to continue without it; then it stops nothing.
+        was_left: whether another history is followed from an offset at or below its end (`model.histories`), so that no
+            source has the same records. It stops nothing and needs no decision, because the offsets from there on
+            belong to the other history.
+        lost_because: why no source can replace it, according to the last plan; None if it found no such reason.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -59,7 +59,7 @@ class FailedCopy:
 class Loss:
     """A failed segment that no new copy replaces: its offsets (inclusive), and why, for a person.
 
-    `in_source`: the source has it as it was, but what was copied again failed again.
+    `in_source` means that the source still has the segment, but its new copy failed again.
     """
 
     segment_id: RemoteLogSegmentId
@@ -72,7 +72,7 @@ class Loss:
 
 
 def by_partition(copies: Iterable[FailedCopy]) -> Mapping[TopicIdPartition, Sequence[FailedCopy]]:
-    """In the order in which they come."""
+    """Group copies by partition, in their given order."""
     found: dict[TopicIdPartition, list[FailedCopy]] = {}
     for copy in copies:
         found.setdefault(copy.metadata.topic_id_partition, []).append(copy)
@@ -80,35 +80,38 @@ def by_partition(copies: Iterable[FailedCopy]) -> Mapping[TopicIdPartition, Sequ
 
 
 class FailedCopies(Protocol):
-    """Of one cluster."""
+    """Store of one cluster's failed segments."""
 
     def all(self) -> Sequence[FailedCopy]:
-        """Every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
+        """Return every FINISHED segment that failed, given up or not, by topic, partition and start offset."""
         ...
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
-        """How many segments of each partition are FINISHED, failed and break this rule, without those that were given
-        up. Partitions without any are left out.
+        """Count, by partition, FINISHED failed segments that break this rule and were not given up.
+
+        Partitions without any are left out.
         """
         ...
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
-        """Record which failed segments of the partition no source can replace, and why; of the others, that nothing
-        says so any more. What somebody gave up, and what has not failed, stays as it is.
+        """Store which failed segments of the partition no source can replace, and why; clear the reason of the others.
 
-        The stop of the partition tells it from then on. An event says which loss is new. Repeating a call is harmless.
+        Segments that were given up or have not failed stay as they are. The reason for which the partition is stopped
+        includes the loss from then on. Each new loss is an event. Idempotent.
         """
         ...
 
     def give_up(self, segment_id: RemoteLogSegmentId, *, reason: str, author: str) -> Sequence[SkippedOffsets]:
-        """Record that the archive goes on without what a failed segment holds, with an event: its offsets join those
-        that were skipped, and it stops its partition no longer. It stays as it is, FINISHED and not served; a verdict
-        PASSED takes the decision about the segment back.
+        """Record the decision to continue without the records of a failed segment, with an event. Idempotent.
 
-        Returns the decisions that were recorded: none for offsets that one covers already. Repeating it is harmless.
+        Its offsets count as skipped, and it no longer stops its partition. The segment stays FINISHED and is not
+        served; a later verdict PASSED revokes the decision about the segment.
+
+        Returns:
+            The recorded decisions; none for offsets that an earlier decision covers.
 
         Raises:
-            UnknownSegmentError
+            UnknownSegmentError: there is no such segment.
             StateConflictError: it is not FINISHED or has not failed, a decision left its history, or the platform does
                 not own the topic.
         """
@@ -129,7 +132,7 @@ def failed_copy_document(copy: FailedCopy) -> Document:
 
 
 def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
-    """No table if nothing failed."""
+    """Return a table of the failed segments, if there are any."""
     names = TopicNames(copy.metadata.topic_id_partition for copy in copies)
     rows = tuple(
         (
@@ -146,28 +149,28 @@ def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
 
 def _next_step(copy: FailedCopy) -> str:
     if copy.was_left:
-        return "of a history that a decision left: nothing waits for it, no source has it; it stays until it expires"
+        return "of a history that a decision left: it stops nothing, no source has it; it stays until it expires"
     if copy.given_up:
         return "given up by decision; it stays until it expires"
     if copy.lost_because is not None:
         return f"lost: {copy.lost_because}; see ./tiering skip"
-    return "the next run copies it anew, if the source has it as it was"
+    return "the next run copies it again, if the source still has the same segment"
 
 
 FAILED_SEGMENTS: Final = Metric(
     "tiering_failed_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "FINISHED remote log segments that failed the quality gate, but for those that somebody gave up and "
-    "those of a history that a decision left: not served, and their partitions are stopped until new copies take their "
-    "place.",
+    "FINISHED remote log segments that failed the quality gate, except those that were given up and those of a "
+    "history that a decision left: they are not served, and their partitions are stopped until new copies replace "
+    "them.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",
     MetricKind.GAUGE,
     ("topic", "decided"),
-    "Offsets of failed segments that no source can replace, as the last plan of a copy found (`no`), and of those that "
-    "somebody decided to go on without (`yes`).",
+    "Offsets of failed segments that no source can replace, as the last copy plan found (`no`), and of failed segments "
+    "that were given up by decision (`yes`).",
 )
 
 FAILED_COPY_METRICS: Final = (FAILED_SEGMENTS, LOST_OFFSETS)
@@ -176,7 +179,7 @@ FAILED_COPY_METRICS: Final = (FAILED_SEGMENTS, LOST_OFFSETS)
 def publish_failed_copies(
     recorder: "PrometheusRecorder", copies: Iterable[FailedCopy], topics: Iterable[str] = ()
 ) -> None:
-    """`topics` are all that may have one: those without are shown as 0."""
+    """Set the metrics of failed segments; each of `topics` without failed segments is set to 0."""
     known = set(topics)
     failed: Counter[str] = Counter(dict.fromkeys(known, 0))
     lost: Counter[tuple[str, ...]] = Counter({(topic, decided): 0 for topic in known for decided in ("no", "yes")})

@@ -1,12 +1,12 @@
-"""What was read of `__remote_log_metadata`, and how far: brokers' segments beside our own.
+"""Contract of the ingestion of `__remote_log_metadata`: the records that were applied, and the positions.
 
 Every partition of that topic has a position, the offset (exclusive) below which everything was applied. A page of
-records and the position behind it are one transaction, so a record is applied exactly once whatever dies in between.
+records and the position after it are one transaction, so each record is applied exactly once even if a process dies.
 
-Segments have an origin. What a broker began is the broker's, for ever: the platform counts, verifies and audits it, and
-neither copies over it nor deletes it. What the platform began stays the platform's when the brokers tell of it; their
-word about it is kept beside ours, and a difference is a finding. From the moment on that the topic's owner is BROKER, a
-deletion by the broker is a deletion of our row.
+Segments have an origin. A segment that a broker began stays the broker's: the platform counts, verifies and audits it,
+and neither copies over it nor deletes it. A segment that the platform began stays the platform's when brokers write
+records about it. Their state of it is stored next to the platform's, and a difference is a finding. Once the topic's
+owner is BROKER, a deletion by the broker deletes the platform's row as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ from include.tiering.model.segments import (
 )
 
 LOST: Final = "lost records: "
-"""How the reason begins for which a metadata partition stays stopped until it is read again."""
+"""Prefix of a reason for which a metadata partition stays stopped until it is read again."""
 
 
 class RecordOutcome(StrEnum):
-    """What a record did. All but APPLIED changed nothing, as in a broker, which goes on; so does the ingest."""
+    """Effect of a record. All but APPLIED change nothing; as in a broker, ingestion continues after them."""
 
     APPLIED = "applied"
     UNKNOWN_SEGMENT = "unknown-segment"
@@ -38,15 +38,13 @@ class RecordOutcome(StrEnum):
 
     @property
     def is_finding(self) -> bool:
-        """Whether it is written down as an event. Updates of what is not known are ordinary where a topic's beginning
-        was deleted.
-        """
+        """Whether an event is recorded. Updates of unknown segments are normal if the topic's beginning was deleted."""
         return self in (RecordOutcome.ILLEGAL_TRANSITION, RecordOutcome.UNUSABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicIdentity:
-    """Which topic was read: one that was created again, or has more partitions, is another."""
+    """Identity of the topic that was read. It changes if the topic is created again or gets more partitions."""
 
     topic_id: Uuid
     partition_count: int
@@ -54,14 +52,15 @@ class MetadataTopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class IngestPosition:
-    """How far one metadata partition was read. All by what the cluster said when it was last asked.
+    """How far one metadata partition was read, compared with its bounds when the cluster was last read.
 
     Attributes:
+        metadata_partition: number of the partition.
         next_offset: everything below was applied.
-        end_offset: exclusive.
-        bounds_read_at_ms: when the cluster was asked, by the database's clock.
-        stopped: why nothing behind `next_offset` is applied; None: nothing stands in the way.
-        rereading_to: read again from the beginning up to here (exclusive) before it is complete; None: it is.
+        end_offset: end of the partition, exclusive.
+        bounds_read_at_ms: when the bounds were read, by the database's clock.
+        stopped: why nothing from `next_offset` on is applied; None if it is not stopped.
+        rereading_to: offset (exclusive) up to which the partition is read again; None if it is not read again.
     """
 
     metadata_partition: int
@@ -73,29 +72,30 @@ class IngestPosition:
 
     @property
     def lag_records(self) -> int:
-        """Offsets that are not applied yet; a few may hold no record."""
+        """Number of offsets that are not applied yet; a few of them may hold no record."""
         return max(0, self.end_offset - self.next_offset)
 
     @property
     def is_lost(self) -> bool:
-        """Stopped because records were lost: only reading again helps."""
+        """Whether it is stopped because records were lost; then the topic has to be read again."""
         return self.stopped is not None and self.stopped.startswith(LOST)
 
     @property
     def is_complete(self) -> bool:
+        """Whether everything up to `end_offset` is applied."""
         return self.lag_records == 0 and self.stopped is None and self.rereading_to is None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRemoval:
-    """The brokers forget all that they know of a partition (DELETE_PARTITION_FINISHED)."""
+    """Brokers remove all metadata of a partition (DELETE_PARTITION_FINISHED)."""
 
     topic_id_partition: TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True)
 class UnusableRecord:
-    """A record that brokers take and that means nothing here; `message` says why."""
+    """A record that brokers accept and the platform cannot use; `message` says why."""
 
     message: str
 
@@ -108,9 +108,10 @@ class IngestPage:
     """Records of one metadata partition, ascending.
 
     Attributes:
-        from_offset: where the stored position must stand.
-        next_offset: where it stands afterwards; what has no event in between changes nothing.
-        events: (offset, what the record says).
+        metadata_partition: number of the partition.
+        from_offset: the stored position must equal it.
+        next_offset: the position afterwards; offsets between without an event change nothing.
+        events: (offset, decoded record).
     """
 
     metadata_partition: int
@@ -121,9 +122,9 @@ class IngestPage:
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """What a page did. `findings` are sentences for a person, each of them an event, too.
+    """Result of a page. `findings` are sentences for a person; each is also recorded as an event.
 
-    `stopped`: why the page ended early; its position then stands before the record that stopped it.
+    `stopped` is why the page ended early; the position is then that of the record that stopped it.
     """
 
     next_offset: int
@@ -134,7 +135,7 @@ class PageResult:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """What brokers know of one partition by the records that were applied, whoever began its segments."""
+    """A broker's metadata cache of one partition, as the applied records make it, for segments of any origin."""
 
     topic_id_partition: TopicIdPartition
     cache: BrokerCacheState
@@ -142,12 +143,13 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSize:
-    """A partition's RemoteLogSizeBytes as its leader has it, by the state that brokers know each segment in.
+    """A partition's RemoteLogSizeBytes as its leader reports it, from the state that brokers have of each segment.
 
     Attributes:
-        size_bytes: FINISHED and DELETE_STARTED, as newer brokers count.
-        all_states_bytes: everything that a broker knows, as older ones count.
-        segments: that a broker knows, its RemoteLogMetadataCount.
+        topic_id_partition: the partition.
+        size_bytes: bytes of FINISHED and DELETE_STARTED segments, as newer brokers count.
+        all_states_bytes: bytes of segments in every state, as older brokers count.
+        segments: number of segments in every state, the broker's RemoteLogMetadataCount.
     """
 
     topic_id_partition: TopicIdPartition
@@ -163,75 +165,82 @@ class MetadataIngestion(Protocol):
     """
 
     def topic(self) -> MetadataTopicIdentity | None:
-        """The topic that was read so far; None if none was."""
+        """Return the topic that was read so far; None if none was."""
         ...
 
     def positions(self) -> Sequence[IngestPosition]:
-        """By metadata partition. Empty if none was ever looked at."""
+        """Return positions by metadata partition; empty if none was ever read."""
         ...
 
     def record_bounds(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]
     ) -> Sequence[IngestPosition]:
-        """Record what the cluster says now, and return every position. A partition that is looked at for the first time
-        begins at its `begin`. One whose beginning lies above its position, or whose end below, lost records that were
-        not read: it is stopped until it is read again, with an event. Repeating the call is harmless.
+        """Record the current bounds and return every position. Idempotent.
+
+        A new partition starts at its `begin`. If the beginning of a partition lies above its position, or its end
+        below, records were lost before they were read: it is stopped until it is read again, with an event.
 
         Raises:
-            MetadataTopicReplacedError: another topic than before, or another number of partitions. Every position is
-                stopped then.
+            MetadataTopicReplacedError: another topic than before, or another number of partitions; every position was
+                stopped.
         """
         ...
 
     def apply(self, page: IngestPage) -> PageResult:
-        """Apply the page as a broker's cache would, and move the position, in one transaction. A record over which
-        brokers stop ends the page before it: what came earlier is applied, and the position says why it stopped.
+        """Apply the page as a broker's cache would, and move the position, in one transaction.
+
+        At a record that stops a broker's cache the page ends: earlier records are applied, and the position stores why
+        it stopped.
 
         Raises:
-            StateConflictError: the position stands elsewhere (somebody else reads, or the page was applied before), or
-                the partition lost records.
+            StateConflictError: the position is not `from_offset` (another process reads, or the page was applied
+                before), or the partition lost records.
         """
         ...
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
-        """Write down why nothing is applied from the record at `at_offset` on, with an event if it is news. The next
-        page that is applied there clears it.
+        """Store why nothing is applied from the record at `at_offset` on, with an event if the reason is new.
+
+        The next page that is applied there clears it.
         """
         ...
 
     def read_again(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds], *, author: str
     ) -> Sequence[IngestPosition]:
-        """Put every position back to the topic's beginning of now, with an event. Brokers' word about each segment is
-        taken anew; until the end of now is reached, no partition is ready. Segments of brokers that no record told of
-        by then are removed by `apply`, and named. Rows of the platform stay as they are.
+        """Reset every position to the topic's current beginning, with an event.
+
+        The states that brokers recorded of segments are read again; until the current end is reached, no partition is
+        ready. Then `apply` removes brokers' segments that no record named, and reports them. The platform's rows stay
+        as they are.
         """
         ...
 
     def take_over(self, *, author: str) -> Sequence[str]:
-        """Give topics with a live segment of a broker's to the owner BROKER, unless they are being handed over, and
-        bring our rows of topics of that owner to the state that brokers gave them. Each is an event; returns them as
-        sentences. Repeating the call is harmless.
+        """Set the owner BROKER for topics with a live segment of a broker, unless a handover of them is under way.
 
-        To be called when everything was read: the beginning of a topic tells of what is long deleted.
+        Also advance the platform's segments of topics with that owner to the states that brokers gave them. Each change
+        is an event; returns them as sentences. Idempotent. Call it only when everything was read: the beginning of a
+        topic holds records of segments that were deleted long ago.
         """
         ...
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
-        """Every partition with segments about which answers are not complete, with why, by topic and partition. Only
-        of topics of the owner BROKER, once anything was read: their metadata partition was not read to the end that the
-        cluster last named. Mostly none, which is cheap to say.
+        """Return the partitions whose metadata is not complete, with the reason, by topic and partition.
+
+        Only topics of the owner BROKER count, once anything was read: their metadata partition was not read up to its
+        last recorded end. Cheap if there are none, which is the usual case.
         """
         ...
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
-        """Empty for a partition that no record told of."""
+        """Return the brokers' view of a partition; empty if no record named it."""
         ...
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """Of every partition of which brokers know a segment, by topic and partition. Looks at each segment."""
+        """Return sizes of every partition that brokers have segments of, by topic and partition. Reads each segment."""
         ...
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
-        """How many records did what since the topic was read from its beginning, by metadata partition."""
+        """Count records by outcome since the topic was read from its beginning, by metadata partition."""
         ...

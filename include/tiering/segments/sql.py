@@ -1,28 +1,30 @@
-"""Remote log segments in SQL: attempts, their states, lookups, deletions in groups, tombstones; and with what is stored
-of partitions, divergences and verdicts all of `RemoteLogMetadata`.
+"""Remote log segments in SQL: attempts, states, lookups, deletions in groups, and tombstones.
 
-Each call is one transaction. What changes a segment stands behind its partition's fence (`sql_changes`), but tombstones
-are changed by nobody.
+`SqlRemoteLogMetadata` adds partitions, divergences and verdicts from their modules; together they are
+`RemoteLogMetadata`.
 
-Lookups have the meaning of Kafka's own metadata cache. A segment answers for [start, end] of each of its leader epochs,
-both inclusive, while it is FINISHED. Segments overlap after a leader change (the new leader's segment that holds the
-next offset is copied whole) and when a longer copy covers shorter ones: the one that was FINISHED last answers, and as
-FINISHED ends ascend, that is the one with the highest end. Kafka forgets what was covered; here it answers again once
-the covering copy is deleted.
+Each call is one transaction. Changes of a segment require its partition's fence (`sql_changes`); tombstones never
+change.
 
-| step of forgetting tombstones           | a crash after it leaves                      |
+Lookups work as in Kafka's own metadata cache. While a segment is FINISHED, lookups return it for [start, end] of each
+of its leader epochs, both inclusive. Segments overlap after a leader change (the new leader's segment that holds the
+next offset is copied whole) and when a longer copy covers shorter ones. Then the segment that became FINISHED last is
+returned; as FINISHED ends ascend, it has the highest end. Kafka forgets covered segments; here they are returned again
+once the covering copy is deleted.
+
+| step of removing tombstones             | a crash after it leaves                      |
 |-----------------------------------------|----------------------------------------------|
-| page chosen: the oldest that may go     | nothing                                      |
-| results, epochs, rows of it deleted     | nothing: the transaction is rolled back      |
-| committed                               | the rest, for the next call                  |
+| page of the oldest tombstones chosen    | nothing                                      |
+| their results, epochs and rows deleted  | nothing: the transaction is rolled back      |
+| committed                               | the other tombstones, for the next call      |
 
-Counters, the log start and the history of leader epochs are kept apart from segments: forgetting a tombstone changes
-none of them. It stays while
+Counters, the log start and the history of leader epochs are stored apart from segments, so removing a tombstone changes
+none of them. A tombstone stays while
 
-- it is ours and its topic is not the platform's: whoever publishes or took over may still have to say that it was
-  deleted;
-- a copy may work on its partition since before it was deleted: the attempt may be that copy's own, and an id is never
-  begun again. A lease that ran out longer ago than tombstones are kept does not count.
+- it is the platform's and the platform does not own its topic: a publication or a broker that took the topic over may
+  still need to record its deletion;
+- a copy of its partition may be running that began before the deletion: the tombstone may be that copy's own attempt,
+  and an id is never begun again. A lease that expired before the tombstones' retention period does not count.
 """
 
 from collections import defaultdict
@@ -128,7 +130,8 @@ class SqlSegments(ClusterStore):
         log_crc32c: int | None = None,
         source_fingerprint: str | None = None,
     ) -> int | None:
-        # What a power failure may take back here names no object that anybody relies on.
+        """Implement `RemoteLogMetadata.add_segment`."""
+        # A power failure may lose this row, but not after an object of it is relied on: FINISHED is durable.
         with writing(self._engine, durable=False) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             changes.add(metadata, fence, log_crc32c, source_fingerprint)
@@ -142,6 +145,7 @@ class SqlSegments(ClusterStore):
         fence: Fence,
         supersedes: RemoteLogSegmentId | None = None,
     ) -> RemoteLogSegmentMetadata:
+        """Implement `RemoteLogMetadata.update_segment`."""
         with writing(self._engine) as connection:
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             return changes.change_state(update, expected, fence, supersedes)
@@ -154,6 +158,7 @@ class SqlSegments(ClusterStore):
         event_timestamp_ms: int,
         fence: Fence,
     ) -> Sequence[RemoteLogSegmentMetadata]:
+        """Implement `RemoteLogMetadata.advance_deletion`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             for segment in segments:
@@ -166,9 +171,13 @@ class SqlSegments(ClusterStore):
             hold_fence(connection, cluster_id, fence)
             lock_partition(connection, cluster_id, fence.topic_id_partition)
             found = _found(connection, cluster_id, segments)
-            there = [one for one in segments if _is_as_given(one, found.get(one.remote_log_segment_id), state)]
-            changing = [one for one in there if found[one.remote_log_segment_id].state is not state]
-            advanced = [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in changing]
+            matching = [
+                segment
+                for segment in segments
+                if _may_advance(segment, found.get(segment.remote_log_segment_id), state)
+            ]
+            changing = [segment for segment in matching if found[segment.remote_log_segment_id].state is not state]
+            advanced = [replace(segment, state=state, event_timestamp_ms=event_timestamp_ms) for segment in changing]
             if changing:
                 values = {
                     "state": int(state),
@@ -179,11 +188,12 @@ class SqlSegments(ClusterStore):
                 _write_deletions(connection, cluster_id, changing, values)
                 count_out(connection, cluster_id, *changing)
                 count_in(connection, cluster_id, *advanced)
-                if any(found[one.remote_log_segment_id].verdict is Verdict.FAILED for one in changing):
+                if any(found[segment.remote_log_segment_id].verdict is Verdict.FAILED for segment in changing):
                     refresh_stop(connection, cluster_id, fence.topic_id_partition)
-            return [replace(one, state=state, event_timestamp_ms=event_timestamp_ms) for one in there]
+            return [replace(segment, state=state, event_timestamp_ms=event_timestamp_ms) for segment in matching]
 
     def forget_tombstones(self, older_than_ms: int, *, at_most: int) -> int:
+        """Implement `RemoteLogMetadata.forget_tombstones`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             deleted_before_ms = self._now_ms(connection) - older_than_ms
@@ -218,10 +228,12 @@ class SqlSegments(ClusterStore):
             return len(page)
 
     def segment(self, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
+        """Implement `RemoteLogMetadata.segment`."""
         with reading(self._engine) as connection:
             return find_segment(connection, self._cluster_id, segment_id)
 
     def list_segments(self, partition: TopicIdPartition, leader_epoch: int | None = None) -> Sequence[SegmentRow]:
+        """Implement `RemoteLogMetadata.list_segments`."""
         query, key = _OF_PARTITION, key_of(self._cluster_id, partition)
         if leader_epoch is not None:
             query, key = _OF_PARTITION_AND_EPOCH, key | {"of_epoch": leader_epoch}
@@ -229,8 +241,8 @@ class SqlSegments(ClusterStore):
             return [segment_row_of(row) for row in connection.execute(query, key)]
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        # From the counters, which tombstones are not in: a look at every segment would take seconds where there are
-        # millions.
+        """Implement `RemoteLogMetadata.partitions`."""
+        # The counters do not include tombstones; reading every segment would take seconds with millions of them.
         with reading(self._engine) as connection:
             found = connection.execute(_PARTITIONS, {"of_cluster": self._cluster_id})
             return [partition_from(row.topic_id, row.partition, row.name) for row in found]
@@ -238,17 +250,20 @@ class SqlSegments(ClusterStore):
     def segment_for_offset(
         self, partition: TopicIdPartition, leader_epoch: int, offset: int
     ) -> RemoteLogSegmentMetadata | None:
+        """Implement `RemoteLogMetadata.segment_for_offset`."""
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "at_offset": offset}
         with reading(self._engine) as connection:
             row = connection.execute(_FOR_OFFSET, key).one_or_none()
             return None if row is None else metadata_of(row)
 
     def segments_of_run(self, run_id: str) -> Sequence[SegmentRow]:
+        """Implement `RemoteLogMetadata.segments_of_run`."""
         query = WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, segments.c.run_id == run_id)
         with reading(self._engine) as connection:
             return [segment_row_of(row) for row in connection.execute(query.order_by(segments.c.segment_key))]
 
     def unverified_segments(self) -> Sequence[SegmentRow]:
+        """Implement `RemoteLogMetadata.unverified_segments`."""
         query = (
             WITH_TOPIC.where(segments.c.cluster_id == self._cluster_id, _FINISHED)
             .where(segments.c.verdict == str(Verdict.NONE), segments.c.origin == str(SegmentOrigin.PLATFORM))
@@ -259,7 +274,7 @@ class SqlSegments(ClusterStore):
 
 
 class SqlRemoteLogMetadata(SqlSegments, SqlPartitionState, SqlDivergences, SqlVerdicts):
-    """`RemoteLogMetadata` of one cluster over the platform's database: each part is a store of its own."""
+    """`RemoteLogMetadata` of one cluster over the platform's database, made of one store for each part."""
 
 
 class _Found(NamedTuple):
@@ -269,9 +284,10 @@ class _Found(NamedTuple):
     is_ours: bool
 
 
-def _is_as_given(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
-    """Whether it is where it was given, or there already: but the deletion that a new copy began is another one, and
-    what a broker began is the broker's.
+def _may_advance(segment: RemoteLogSegmentMetadata, found: _Found | None, target: RemoteLogSegmentState) -> bool:
+    """Return whether the stored segment is in its passed state, or in the target state already.
+
+    Not if a new copy superseded it after it was read as FINISHED, or if a broker began it.
     """
     if found is None or not found.is_ours or found.state not in (segment.state, target):
         return False
@@ -301,7 +317,7 @@ def _write_deletions(
         by_state[segment.state].append(segment)
     for state, of_state in by_state.items():
         for group in _groups(of_state):
-            ids = [str(one.remote_log_segment_id.id) for one in group]
+            ids = [str(segment.remote_log_segment_id.id) for segment in group]
             partition = group[0].topic_id_partition
             key = key_of(cluster_id, partition) | {"of_segments": ids, "of_state": int(state)}
             if connection.execute(_ADVANCE, key | values).rowcount != len(ids):

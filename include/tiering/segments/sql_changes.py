@@ -1,6 +1,6 @@
-"""Changes of single remote log segments: new attempts, states, new copies in the place of failed ones.
+"""Changes of single remote log segments: new attempts, states, and new copies that replace failed ones.
 
-Each runs in one transaction of the caller, behind the partition's fence.
+Each change runs in one transaction of the caller and requires the partition's fence.
 
 | step of a change                        | a crash after it leaves                      |
 |-----------------------------------------|----------------------------------------------|
@@ -11,10 +11,10 @@ Each runs in one transaction of the caller, behind the partition's fence.
 FINISHED ends ascend per partition, until a person decides to follow another history: see `sql_divergences`. No gap and
 no second history appears by itself.
 
-A copy that takes the place of a failed one has exactly its offsets, which were FINISHED in their order before, and is
-of its history. Both states change in the transaction that makes the new copy FINISHED, behind the lock of the
-partition's row, which a verdict and an expiration take too. Whoever comes first has decided: a segment that passed
-meanwhile, or whose deletion began, is superseded by nobody.
+A copy that replaces a failed segment has exactly its offsets, which were FINISHED in order before, and belongs to its
+history. Both states change in the transaction that makes the new copy FINISHED, under the lock of the partition's row,
+which a verdict and an expiration take, too. The first of them wins: a segment that passed meanwhile, or whose deletion
+began, is not superseded.
 """
 
 from dataclasses import replace
@@ -89,7 +89,7 @@ class SegmentChanges:
         log_crc32c: int | None,
         source_fingerprint: str | None,
     ) -> None:
-        """See `RemoteLogMetadata.add_segment`."""
+        """Implement `RemoteLogMetadata.add_segment`."""
         segment_id = metadata.remote_log_segment_id
         require_same_partition(segment_id, fence)
         if not is_legal_transition(None, metadata.state):
@@ -130,7 +130,7 @@ class SegmentChanges:
         fence: Fence,
         supersedes: RemoteLogSegmentId | None,
     ) -> RemoteLogSegmentMetadata:
-        """See `RemoteLogMetadata.update_segment`."""
+        """Implement `RemoteLogMetadata.update_segment`."""
         segment_id = change.remote_log_segment_id
         require_same_partition(segment_id, fence)
         if not expected.may_become(change.state):
@@ -171,7 +171,7 @@ class SegmentChanges:
     def _finish(
         self, known: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence
     ) -> RemoteLogSegmentMetadata:
-        """What becomes the newest of the history that is followed says leader epochs of it."""
+        """Make the segment the newest of the followed history, and merge its leader epochs into that history."""
         written = self._write(known, change, fence)
         learn_leader_epochs(
             self._connection,
@@ -186,8 +186,9 @@ class SegmentChanges:
     def _take_place(
         self, old: SegmentRow, new: SegmentRow, change: RemoteLogSegmentMetadataUpdate, fence: Fence, author: str
     ) -> RemoteLogSegmentMetadata:
-        """FINISHED, of the old one's history, which said its leader epochs. Where the archive ends stays as it is: by a
-        decision to follow another history it may lie below what is replaced.
+        """Make the new copy FINISHED in the old segment's history, whose leader epochs were merged before.
+
+        The end of the archive stays unchanged: after a decision to follow another history it may be below this segment.
         """
         partition = old.metadata.topic_id_partition
         highest = highest_finished_offset(self._connection, self._cluster_id, partition)
@@ -217,7 +218,7 @@ class SegmentChanges:
         before, after = known.metadata, known.metadata.with_update(change)
         segment_id = change.remote_log_segment_id
         if known.origin is not SegmentOrigin.PLATFORM:
-            raise StateConflictError(f"{segment_id} was begun by a broker, which alone changes it")
+            raise StateConflictError(f"{segment_id} was begun by a broker, and only brokers change it")
         values: dict[str, Any] = {
             "state": int(after.state),
             "broker_id": after.broker_id,
@@ -244,13 +245,14 @@ class SegmentChanges:
 
 @cache
 def _add(dialect_name: str) -> ReturningInsert[int]:
-    """No row comes back if the id is known."""
+    """Return the insert of a segment; it returns no row if the id exists."""
     statement = insert_for(dialect_name, segments).values(history=NEWEST_HISTORY)
     statement = statement.on_conflict_do_nothing(index_elements=["cluster_id", "topic_id", "partition", "segment_id"])
     return statement.returning(segments.c.segment_key)
 
 
 def require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None:
+    """Raise ValueError unless the fence is of the segment's partition."""
     if segment_id.topic_id_partition != fence.topic_id_partition:
         raise ValueError(f"a fence of {fence.topic_id_partition} does not hold for {segment_id}")
 
@@ -259,9 +261,12 @@ _SUPERSEDED_EVENT = "superseded"
 
 
 def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
-    """Raises StateConflictError unless `old` is FINISHED and FAILED, and `new` has its offsets and leader epochs.
+    """Check that `old` is FINISHED and FAILED, and that `new` has its offsets and leader epochs.
 
-    Epochs without a record are not compared: the replica that led once knows of some that no other one does.
+    Epochs without a record are not compared: a former leader may have epochs without records that no other replica has.
+
+    Raises:
+        StateConflictError: one of these conditions is not met.
     """
     before, after = old.metadata, new.metadata
     old_id, new_id = before.remote_log_segment_id, after.remote_log_segment_id
@@ -282,7 +287,7 @@ def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
 def record_superseding(
     connection: Connection, cluster_id: str, old: SegmentRow, new: SegmentRow, *, author: str, now_ms: int
 ) -> None:
-    """With both checksums of the log: where they differ the first copy was of other bytes than the source has now."""
+    """Record the event with both checksums of the log; a difference means that the source changed."""
     partition = new.metadata.topic_id_partition
     offsets = f"{new.metadata.start_offset}..{new.metadata.end_offset}"
     detail = (

@@ -1,12 +1,13 @@
 """Divergences and the decisions about them, in SQL.
 
-A record and a decision are a transaction each: owner read, partition locked, compared with what holds then, rows and
-event written. A crash before the commit leaves nothing, one after it the whole change; the same call again finds it.
+Recording a divergence and recording a decision are one transaction each: the owner is read, the partition locked, the
+stored state compared, rows and event are written. A crash before the commit leaves nothing, a crash after it the whole
+change; the same call again finds it.
 
-No lease is taken. FINISHED locks the same partition row and is refused while a divergence is open, and of a copy that
-began before a decision: what it read may be of the history that was left.
+No lease is taken. FINISHED locks the same partition row. It is refused while a divergence is open, and for a copy that
+began before a decision, because its bytes may belong to the history that was left.
 
-Whether a source continues what is remote is asked before each segment is copied: `is_continued`, in one statement.
+`is_continued` runs before each copy of a segment, so it is a single statement.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,7 @@ NEWEST_HISTORY: Final = (
     .where(in_partition(divergences), divergences.c.followed_from.is_not(None))
     .scalar_subquery()
 )
-"""The history that a copy which begins now belongs to."""
+"""The history of a copy that begins now."""
 _LOG_START: Final = select(partitions.c.log_start_offset).where(in_partition(partitions)).scalar_subquery()
 _FROM_BEFORE: Final = (
     select(segments.c.segment_key)
@@ -82,7 +83,7 @@ _OF_LEFT: Final = (
     .where(segments.c.end_offset >= _LOG_START, bindparam("of_last") >= _LOG_START)
     .limit(1)
 )
-"""Of a history that a decision has left, up to the last offset that it answers for. None of it was copied since."""
+"""Segments of a history that a decision has left, up to its last offset that is served. It gets no new copies."""
 _COPIED_SINCE: Final = select(func.min(segments.c.start_offset)).where(
     in_partition(segments), _FINISHED, _OF_HISTORY, segments.c.end_offset > bindparam("of_last")
 )
@@ -112,7 +113,7 @@ _IN_HISTORY_THERE: Final = exists().where(
     segments.c.history == _HISTORY_THERE,
     bindparam("of_epoch") == _LATEST_OF_SEGMENT,
 )
-"""Counters know no histories: what a decision left may end at the same offset, under the epoch that is asked for."""
+"""Counters do not distinguish histories: a history that was left may end at the same offset under the same epoch."""
 _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
@@ -127,11 +128,13 @@ class SqlDivergences(ClusterStore):
     """The part of `RemoteLogMetadata` about divergences: `contract.Divergences`."""
 
     def divergences(self, partition: TopicIdPartition) -> Sequence[Divergence]:
+        """Implement `Divergences.divergences`."""
         with reading(self._engine) as connection:
             return divergences_of(connection, self._cluster_id, partition)
 
     def is_continued(self, partition: TopicIdPartition, leader_epoch: int, highest_copied: int) -> bool:
-        # A divergence that nobody decided about counts, though nothing of it be remote any more.
+        """Implement `Divergences.is_continued`."""
+        # An undecided divergence counts, even if none of its offsets is remote any more.
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch, "of_last": highest_copied}
         with reading(self._engine) as connection:
             return connection.execute(_CONTINUED, key).one_or_none() is not None
@@ -139,6 +142,7 @@ class SqlDivergences(ClusterStore):
     def record_divergence(
         self, partition: TopicIdPartition, seen: SeenDivergence, *, history: int
     ) -> Divergence | None:
+        """Implement `Divergences.record_divergence`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
@@ -173,19 +177,22 @@ class SqlDivergences(ClusterStore):
         reason: str,
         author: str,
     ) -> Divergence:
+        """Implement `Divergences.follow_source`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             followed = Followed(from_offset, reason, author, self._now_ms(connection))
             owner = owner_of(connection, cluster_id, partition)
             lock_partition(connection, cluster_id, partition)
             known = divergences_of(connection, cluster_id, partition)
-            found = {one.number: one for one in known}.get(number)
+            found = {divergence.number: divergence for divergence in known}.get(number)
             if found is not None and found.followed is not None and found.followed.from_offset == from_offset:
                 return found
             if found is None or not found.is_open:
                 raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
             if owner is not TopicOwner.PLATFORM:
-                raise StateConflictError(f"{partition}: its owner is {owner}: nothing is decided about it here")
+                raise StateConflictError(
+                    f"{partition}: its owner is {owner}, so no decision about it can be recorded here"
+                )
             if found.copied_from not in (None, from_offset):
                 raise StateConflictError(
                     f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"
@@ -208,7 +215,7 @@ class SqlDivergences(ClusterStore):
 
 
 def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[Divergence]:
-    """See `Divergences.divergences`."""
+    """Read every divergence of the partition; see `Divergences.divergences`."""
     key = key_of(cluster_id, partition)
     rows = connection.execute(_OF_PARTITION, key).all()
     decided = {row.number: row.followed_from for row in rows if row.followed_from is not None}
@@ -216,7 +223,11 @@ def divergences_of(connection: Connection, cluster_id: str, partition: TopicIdPa
 
 
 def require_one_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
-    """Raises StateConflictError if a divergence is open, or a decision came since a segment of this history began."""
+    """Check that no divergence is open and that no decision was recorded since a copy of this history began.
+
+    Raises:
+        StateConflictError: one of both happened.
+    """
     found = divergences_of(connection, cluster_id, partition)
     undecided = open_divergence(found)
     if undecided is not None:
@@ -226,7 +237,7 @@ def require_one_history(connection: Connection, cluster_id: str, partition: Topi
 
 
 def require_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
-    """Hold the partition, so that no decision comes before the transaction ends.
+    """Lock the partition until the transaction ends, so that no decision is recorded, and check its newest history.
 
     Raises:
         HistoryChangedError: a newer history than this one is followed.
@@ -248,8 +259,9 @@ def add_decided(
     seen: SeenDivergence,
     followed: Followed,
 ) -> None:
-    """Store a divergence that was decided about before anything of its history was added, with an event. The caller
-    holds the partition.
+    """Store a divergence together with its decision, with an event, before segments of its history are added.
+
+    The caller has locked the partition.
     """
     values = _values(seen) | _decision(followed) | {"seen_at_ms": followed.decided_at_ms}
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
@@ -259,7 +271,7 @@ def add_decided(
 
 
 def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
-    """The next copy begins at the decision's offset, or behind what the source has not any more."""
+    """Let the next copy begin at the decision's offset: lower the end of the archive, or skip what the source lost."""
     highest = highest_finished_offset(connection, cluster_id, partition)
     if highest is not None and followed.from_offset <= highest:
         lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
@@ -271,13 +283,13 @@ def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartitio
 
 
 def lower_highest(connection: Connection, cluster_id: str, partition: TopicIdPartition, offset: int) -> None:
-    """The archive ends at this offset (inclusive), or below. The caller holds the partition."""
+    """Lower the end of the archive to this offset (inclusive). The caller has locked the partition."""
     lowered = _HIGHEST.where(size_counters.c.highest_offset > offset)
     connection.execute(lowered, key_of(cluster_id, partition) | {"highest_offset": offset})
 
 
 def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], decided: Mapping[int, int]) -> Divergence:
-    """`decided`: where each history begins that a decision began."""
+    """Return a row's divergence. `decided` is the first offset of each history that a decision began."""
     offsets = OffsetRange(row.first_offset, row.last_offset)
     seen = SeenDivergence(offsets, _epochs(row.archive_epochs), _epochs(row.source_epochs), SeenBy(row.seen_by))
     if row.followed_from is not None:
@@ -286,14 +298,14 @@ def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], deci
     key = key | {"of_first": offsets.first, "of_last": offsets.last}
     of_newest = key | {"of_history": max(decided, default=FIRST_HISTORY)}
     is_remote = connection.execute(_FROM_BEFORE, of_newest).one_or_none() is not None
-    is_remote = is_remote or _answers_still(connection, key, decided)
+    is_remote = is_remote or _still_serves(connection, key, decided)
     since = connection.execute(_COPIED_SINCE, of_newest).scalar_one()
     copied_from = None if since is None else max(since, offsets.first)
     return Divergence(row.number, seen, row.seen_at_ms, is_remote=is_remote, copied_from=copied_from)
 
 
-def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
-    """Whether a history that was left holds some of these offsets, below where later ones begin."""
+def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
+    """Return whether a history that was left still serves some of these offsets, below the start of later ones."""
     for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
         last = min(begin for number, begin in decided.items() if number > history) - 1
         of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}
@@ -303,8 +315,10 @@ def _answers_still(connection: Connection, key: dict[str, Any], decided: Mapping
 
 
 def _both(seen_divergence: SeenDivergence, other: SeenDivergence) -> SeenDivergence:
-    """As it was seen first, with what was seen later. The offset that differs first is said by whoever saw it; of the
-    same offset it counts that the store has copies from there on.
+    """Combine the divergence as first seen with a later observation.
+
+    If the store is among the observers, `seen_by` is the observer of the lower first offset; for equal offsets it is
+    the store, because it has copies from there on.
     """
     first_seen = min(seen_divergence, other, key=lambda each: (each.offsets.first, each.seen_by is not SeenBy.STORE))
     return SeenDivergence(

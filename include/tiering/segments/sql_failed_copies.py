@@ -1,12 +1,12 @@
-"""Failed segments in SQL: three columns of their rows, and the decisions about offsets that are lost.
+"""Failed segments in SQL: three columns of their rows, and the decisions about lost offsets.
 
-    step of giving one up                                      a crash after it leaves
+    step of giving up a segment                                a crash after it leaves
     owner read, partition locked, segment compared             nothing: the transaction is rolled back
     decisions, events, the segment's mark, the stop written    nothing: the transaction is rolled back
     committed                                                  the whole decision; repeating it is harmless
 
-No lease is taken. A new copy that takes the segment's place meanwhile locks the same partition row: if it came first
-there is nothing to give up, if it comes later it is taken all the same, decision or not.
+No lease is taken. A new copy that replaces the segment meanwhile locks the same partition row: if it is first, there is
+nothing to give up; if it is later, it replaces the segment in spite of the decision.
 """
 
 from collections import defaultdict
@@ -89,6 +89,7 @@ class SqlFailedCopies(ClusterStore):
     """`FailedCopies` of one cluster over the platform's database. Every call is one transaction."""
 
     def all(self) -> Sequence[FailedCopy]:
+        """Implement `FailedCopies.all`."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - MEMORY_MS
             rows = connection.execute(_ALL, {"of_cluster": self._cluster_id, "kept_since_ms": since_ms}).all()
@@ -96,11 +97,13 @@ class SqlFailedCopies(ClusterStore):
         return [_copy_of(row, broken.get((row.topic_id, row.partition, row.segment_id), [])) for row in rows]
 
     def failed_by(self, rule: str) -> Mapping[TopicIdPartition, int]:
+        """Implement `FailedCopies.failed_by`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_FAILED_BY, {"of_cluster": self._cluster_id, "of_rule": rule}).all()
         return {partition_from(row.topic_id, row.partition, row.name): row.failed for row in rows}
 
     def note_losses(self, partition: TopicIdPartition, losses: Mapping[RemoteLogSegmentId, str]) -> None:
+        """Implement `FailedCopies.note_losses`."""
         reasons = {str(segment_id.id): stored_text(why) for segment_id, why in losses.items()}
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, partition)
@@ -118,6 +121,7 @@ class SqlFailedCopies(ClusterStore):
                 refresh_stop(connection, self._cluster_id, partition)
 
     def give_up(self, segment_id: RemoteLogSegmentId, *, reason: str, author: str) -> Sequence[SkippedOffsets]:
+        """Implement `FailedCopies.give_up`."""
         partition = segment_id.topic_id_partition
         with writing(self._engine) as connection:
             owner = owner_of(connection, self._cluster_id, partition)
@@ -129,16 +133,16 @@ class SqlFailedCopies(ClusterStore):
             if row.given_up_at_ms is not None:
                 return []
             if owner is not TopicOwner.PLATFORM:
-                raise StateConflictError(f"{partition}: its owner is {owner}: nothing of it is given up here")
+                raise StateConflictError(f"{partition}: its owner is {owner}, so no segment of it can be given up here")
             state = RemoteLogSegmentState(row.state)
             if state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or row.verdict != Verdict.FAILED:
                 raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: nothing is lost with it")
             if row.was_left:
-                raise StateConflictError(f"{segment_id} is of a history that a decision left: nothing waits for it")
+                raise StateConflictError(f"{segment_id} is of a history that a decision left: it stops nothing")
             return self._give_up(connection, segment_id, row, reason, author)
 
     def _broken_rules(self, connection: Connection) -> Mapping[_Segment, Sequence[str]]:
-        """Of all failed segments, ascending."""
+        """Return the broken critical rules of all failed segments, ascending."""
         results = quality_results.c
         query = (
             select(results.topic_id, results.partition, results.segment_id, results.rule)

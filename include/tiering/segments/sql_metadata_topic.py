@@ -1,6 +1,7 @@
-"""Which metadata topic was read, how far each of its partitions, and what follows once everything was read.
+"""Positions in the metadata topic, and the changes once everything was read.
 
-What follows: whose a topic is, what brokers deleted of ours, what is told of no more.
+Those changes are: the owners of topics, the platform's segments that brokers deleted, and brokers' segments that no
+record names any more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ from include.tiering.segments.values import SegmentRow
 
 EVENT: Final = "ingest"
 INGESTER: Final = "ingest"
-_WAY_OUT: Final = "look at what happened to the topic, then ./tiering ingest --from-beginning"
+_WAY_OUT: Final = "find out what happened to the topic, then run ./tiering ingest --from-beginning"
 _OF_CLUSTER: Final = metadata_positions.c.cluster_id == bindparam("of_cluster")
 _ONE: Final = select(metadata_positions).where(
     _OF_CLUSTER, metadata_positions.c.metadata_partition == bindparam("of_number")
@@ -56,30 +57,30 @@ _TOPIC: Final = select(metadata_topics).where(metadata_topics.c.cluster_id == bi
 
 
 def topic_read(connection: Connection, cluster_id: str) -> MetadataTopicIdentity | None:
-    """None if none was read."""
+    """Return the topic that was read; None if none was."""
     row = connection.execute(_TOPIC, {"of_cluster": cluster_id}).one_or_none()
     return None if row is None else MetadataTopicIdentity(Uuid.parse(row.topic_id), row.partition_count)
 
 
 def positions_of(connection: Connection, cluster_id: str) -> list[IngestPosition]:
-    """By metadata partition."""
+    """Return all positions by metadata partition."""
     return [_position_of(row) for row in connection.execute(_ALL, {"of_cluster": cluster_id})]
 
 
 def lock_position(connection: Connection, cluster_id: str, number: int) -> IngestPosition:
-    """Lock it until the transaction ends.
+    """Lock a position until the transaction ends.
 
     Raises:
-        StateConflictError: nobody ever looked at this partition.
+        StateConflictError: this partition has no position, as it was never read.
     """
     row = connection.execute(_LOCKED, {"of_cluster": cluster_id, "of_number": number}).one_or_none()
     if row is None:
-        raise StateConflictError(f"{METADATA_TOPIC}-{number} was never looked at")
+        raise StateConflictError(f"{METADATA_TOPIC}-{number} was never read")
     return _position_of(row)
 
 
 def move_position(connection: Connection, cluster_id: str, position: IngestPosition, next_offset: int) -> None:
-    """What stood in the way of records that are applied now does so no more."""
+    """Move a position; if it advances, clear the reason for which it was stopped."""
     values: dict[str, Any] = {"next_offset": next_offset}
     if next_offset > position.next_offset:
         values["stopped"] = None
@@ -88,11 +89,12 @@ def move_position(connection: Connection, cluster_id: str, position: IngestPosit
 
 
 def end_rereading(connection: Connection, cluster_id: str, number: int) -> None:
-    """It was read again to the end."""
+    """Mark the partition as read again to the end."""
     connection.execute(_CHANGE_POSITION, {"of_cluster": cluster_id, "of_number": number, "rereading_to": None})
 
 
 def count_outcomes(connection: Connection, cluster_id: str, number: int, outcomes: Mapping[RecordOutcome, int]) -> None:
+    """Add to the counters of records by outcome."""
     statement = insert_for(connection.dialect.name, ingested_records)
     added = {"records": ingested_records.c.records + statement.excluded.records}
     key = [column.name for column in ingested_records.primary_key]
@@ -112,7 +114,7 @@ def record_bounds(
     bounds: Mapping[int, OffsetBounds],
     now_ms: int,
 ) -> str | None:
-    """See `MetadataIngestion.record_bounds`; returns why all of it was stopped, None if it was not."""
+    """Record bounds; see `MetadataIngestion.record_bounds`. Return why every position was stopped, None if none was."""
     known = topic_read(connection, cluster_id)
     if known is None:
         _store_topic(connection, cluster_id, topic)
@@ -124,7 +126,7 @@ def record_bounds(
         for position in positions_of(connection, cluster_id):
             stop_position(connection, cluster_id, position, reason, now_ms)
         return reason
-    positions = {one.metadata_partition: one for one in positions_of(connection, cluster_id)}
+    positions = {position.metadata_partition: position for position in positions_of(connection, cluster_id)}
     for number, seen in sorted(bounds.items()):
         if number not in positions:
             _begin(connection, cluster_id, number, seen, now_ms)
@@ -146,7 +148,7 @@ def _record_bounds_of(
 
 
 def stop_position(connection: Connection, cluster_id: str, position: IngestPosition, reason: str, now_ms: int) -> None:
-    """With an event if it is news."""
+    """Store why a position is stopped, with an event if the reason is new."""
     reason = stored_text(reason)
     if position.stopped == reason:
         return
@@ -162,7 +164,7 @@ def begin_again(
     bounds: Mapping[int, OffsetBounds],
     now_ms: int,
 ) -> None:
-    """Positions at the beginning of a topic, whichever was read before."""
+    """Set all positions to the beginning of a topic, and forget the topic that was read before."""
     connection.execute(delete(metadata_positions).where(metadata_positions.c.cluster_id == cluster_id))
     connection.execute(delete(ingested_records).where(ingested_records.c.cluster_id == cluster_id))
     _store_topic(connection, cluster_id, topic)
@@ -171,9 +173,9 @@ def begin_again(
 
 
 def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why what brokers recorded of a partition is not complete here, or None.
+    """Return why the brokers' records of a partition are not completely read; None if they are.
 
-    Only once anything was read: its metadata partition was not read to the end that the cluster last named.
+    Also None if nothing was ever read. Otherwise its metadata partition must be read up to its last recorded end.
     """
     topic = topic_read(connection, cluster_id)
     if topic is None:
@@ -186,14 +188,15 @@ def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPart
 def say(
     connection: Connection, cluster_id: str, subject: str, detail: str, now_ms: int, author: str = INGESTER
 ) -> None:
+    """Record an event of the ingestion."""
     record_event(connection, cluster_id, EVENT, subject, detail, author, now_ms)
 
 
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
-    """Why a metadata partition was not read to the end that the cluster last named, or None."""
+    """Return why a metadata partition is not read up to its last recorded end; None if it is."""
     position, where = positions.get(number), f"{METADATA_TOPIC}-{number}"
     if position is None:
-        return f"{where} was never looked at: ./tiering ingest"
+        return f"{where} was never read: ./tiering ingest"
     if position.stopped is not None:
         return f"{where} is stopped at offset {position.next_offset}: {position.stopped}"
     if position.rereading_to is not None:
@@ -231,7 +234,7 @@ def _begin(
     }
     connection.execute(insert(metadata_positions), values)
     if seen.begin:
-        detail = f"it begins at offset {seen.begin}: what was before is known to nobody, brokers included"
+        detail = f"it begins at offset {seen.begin}: the records before it are lost, for brokers as well"
         say(connection, cluster_id, f"{METADATA_TOPIC}-{number}", detail, now_ms)
 
 
@@ -258,7 +261,7 @@ _AT_ONCE: Final = 500
 
 
 def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author: str) -> Iterator[str]:
-    """Topics with a live segment of a broker's that we, or nobody, own."""
+    """Set the owner BROKER for topics with a live segment of a broker that the platform or no one owns."""
     live = exists(
         select(segments.c.segment_key)
         .where(_OF_BROKERS, segments.c.cluster_id == topics.c.cluster_id, segments.c.topic_id == topics.c.topic_id)
@@ -281,7 +284,7 @@ def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author
 
 
 def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, author: str) -> Iterator[str]:
-    """Our segments of topics that brokers own, in the states that brokers brought them to."""
+    """Advance the platform's segments of topics that brokers own to the states that brokers recorded."""
     query = (
         select(segments, topics.c.name)
         .join(topics, _SAME_TOPIC)
@@ -303,8 +306,9 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
 def forget_unread(
     connection: Connection, cluster_id: str, metadata_partition: int, partition_count: int, now_ms: int
 ) -> list[str]:
-    """Remove segments of brokers that no record told of since the topic was read again, of the user partitions that
-    belong to a metadata partition.
+    """Remove brokers' segments that no record named since the topic was read again.
+
+    Only user partitions that belong to `metadata_partition` are affected.
     """
     unread = (
         select(segments, topics.c.name)
@@ -323,7 +327,7 @@ def forget_unread(
         live = [row for row in gone if row.state != _TOMBSTONE]
         if live:
             count_out(connection, cluster_id, *(segment_row_of(row).metadata for row in live))
-            detail = f"{len(live)} segments of brokers are told of no more, and were removed from the metadata"
+            detail = f"{len(live)} segments of brokers are in no record any more, and were removed from the metadata"
             say(connection, cluster_id, f"{partition} ({partition.topic_id})", detail, now_ms)
             findings.append(f"{partition}: {detail}")
         for first in range(0, len(gone), _AT_ONCE):
@@ -333,7 +337,7 @@ def forget_unread(
 
 
 def forget_brokers_word(connection: Connection, cluster_id: str) -> None:
-    """What brokers said of any segment: it is read again."""
+    """Clear the states that brokers recorded of all segments, before they are read again."""
     of_brokers = and_(segments.c.cluster_id == cluster_id, segments.c.broker_state.is_not(None))
     referred = and_(segment_epochs.c.cluster_id == cluster_id, segment_epochs.c.broker_reference.is_not(None))
     connection.execute(update(segments).where(of_brokers).values(broker_state=None))
@@ -350,9 +354,9 @@ def _follow(
 ) -> None:
     before = [row.metadata for _, row in followed if row.broker_state is not None]
     after = [replace(row.metadata, state=row.broker_state) for _, row in followed if row.broker_state is not None]
-    for (key, row), one in zip(followed, after, strict=True):
-        times = {TIME_OF_STATE[state]: now_ms for state in _DELETED if row.metadata.state < state <= one.state}
-        connection.execute(_CHANGE_SEGMENT, {"of_key": key, "state": int(one.state)} | times)
+    for (key, row), advanced in zip(followed, after, strict=True):
+        times = {TIME_OF_STATE[state]: now_ms for state in _DELETED if row.metadata.state < state <= advanced.state}
+        connection.execute(_CHANGE_SEGMENT, {"of_key": key, "state": int(advanced.state)} | times)
     count_out(connection, cluster_id, *before)
     count_in(connection, cluster_id, *after)
     if any(row.verdict is Verdict.FAILED for _, row in followed):

@@ -1,12 +1,12 @@
-"""The state of partitions in SQL: log start, leader epochs, how far they are copied, sizes, and decisions to go on
-without offsets.
+"""The state of partitions in SQL: log start, leader epochs, end of the copied offsets, sizes, and skipped offsets.
 
-Recording a decision is a transaction: owner read, partition locked, compared with what is copied and decided, row and
-event written. A crash before the commit leaves nothing, one after it the decision; the same call again finds it.
+Recording a decision is one transaction: the owner is read, the partition locked, copied and decided offsets are
+compared, row and event are written. A crash before the commit leaves nothing, a crash after it the decision; the same
+call again finds it.
 
-No lease is taken. FINISHED locks the same partition row, so the comparison is with a settled end. A copy that goes on
-meanwhile may still finish offsets of the hole that it holds open: then they are there, and the decision is about
-nothing. It never makes anybody leave out what a source has, so it cannot come too early for a copy.
+No lease is taken. FINISHED locks the same partition row, so the end of the archive cannot move during the comparison. A
+copy under way may still finish offsets of the skipped range; then they are in the archive and the decision has no
+effect. A decision never makes a copy leave out offsets that the source has, so it cannot be recorded too early.
 """
 
 from collections.abc import Sequence
@@ -72,9 +72,10 @@ _HELD: Final = (
 
 
 class SqlPartitionState(ClusterStore):
-    """The part of `RemoteLogMetadata` about whole partitions, but for divergences."""
+    """The part of `RemoteLogMetadata` about whole partitions, except divergences."""
 
     def retention_state(self, partition: TopicIdPartition) -> PartitionRetentionState:
+        """Implement `RemoteLogMetadata.retention_state`."""
         with reading(self._engine) as connection:
             return retention_state_of(connection, self._cluster_id, partition)
 
@@ -88,6 +89,7 @@ class SqlPartitionState(ClusterStore):
         fence: Fence | None = None,
         history: int | None = None,
     ) -> int:
+        """Implement `RemoteLogMetadata.raise_log_start`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             if fence is not None:
@@ -107,6 +109,7 @@ class SqlPartitionState(ClusterStore):
     def merge_leader_epochs(
         self, partition: TopicIdPartition, seen: LeaderEpochs, seen_log_start: int
     ) -> Sequence[Contradiction]:
+        """Implement `RemoteLogMetadata.merge_leader_epochs`."""
         with reading(self._engine) as connection:
             known, found = learnt(connection, self._cluster_id, partition, seen, seen_log_start, is_followed=False)
         if found.history == known:
@@ -117,19 +120,23 @@ class SqlPartitionState(ClusterStore):
             )
 
     def highest_offset_for_epoch(self, partition: TopicIdPartition, leader_epoch: int) -> int | None:
+        """Implement `RemoteLogMetadata.highest_offset_for_epoch`."""
         with reading(self._engine) as connection:
             return highest_finished_offset(connection, self._cluster_id, partition, leader_epoch)
 
     def highest_copied_offset(self, partition: TopicIdPartition) -> int | None:
+        """Implement `RemoteLogMetadata.highest_copied_offset`."""
         with reading(self._engine) as connection:
             return highest_finished_offset(connection, self._cluster_id, partition)
 
     def remote_log_size(self, partition: TopicIdPartition, leader_epoch: int) -> int:
+        """Implement `RemoteLogMetadata.remote_log_size`."""
         key = key_of(self._cluster_id, partition) | {"of_epoch": leader_epoch}
         with reading(self._engine) as connection:
             return connection.execute(_FINISHED_BYTES, key).scalar_one_or_none() or 0
 
     def partition_sizes(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionSize]:
+        """Implement `RemoteLogMetadata.partition_sizes`."""
         counters = size_counters.c
         same_topic = and_(topics.c.cluster_id == counters.cluster_id, topics.c.topic_id == counters.topic_id)
         query = (
@@ -156,10 +163,12 @@ class SqlPartitionState(ClusterStore):
         return sizes
 
     def stopped_reason(self, partition: TopicIdPartition) -> str | None:
+        """Implement `RemoteLogMetadata.stopped_reason`."""
         with reading(self._engine) as connection:
             return stopped_reason_of(connection, self._cluster_id, partition)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
+        """Implement `RemoteLogMetadata.is_ready`."""
         try:
             if not is_at_head(self._engine):
                 return False
@@ -169,6 +178,7 @@ class SqlPartitionState(ClusterStore):
             return False
 
     def skipped_offsets(self, partition: TopicIdPartition) -> Sequence[SkippedOffsets]:
+        """Implement `RemoteLogMetadata.skipped_offsets`."""
         with reading(self._engine) as connection:
             return skipped_of(connection, self._cluster_id, partition)
 
@@ -181,6 +191,7 @@ class SqlPartitionState(ClusterStore):
         author: str,
         may_be_first: bool = False,
     ) -> SkippedOffsets:
+        """Implement `RemoteLogMetadata.skip_offsets`."""
         cluster_id = self._cluster_id
         with writing(self._engine) as connection:
             decision = SkippedOffsets(offsets, reason, author, self._now_ms(connection))
@@ -193,13 +204,13 @@ class SqlPartitionState(ClusterStore):
                 if before.offsets == offsets:
                     return before
             if owner is not TopicOwner.PLATFORM:
-                raise StateConflictError(f"{partition}: its owner is {owner}: nothing of it is skipped here")
+                raise StateConflictError(f"{partition}: its owner is {owner}, so no offsets of it can be skipped here")
             highest = highest_finished_offset(connection, cluster_id, partition)
             if highest is None and may_be_first:
                 highest = offsets.first - 1
             if highest is None:
                 raise StateConflictError(
-                    f"{partition}: nothing of it was ever copied: a first copy begins where the source does"
+                    f"{partition}: nothing of it was ever copied, and a first copy begins where the source begins"
                 )
             missing = not_skipped(highest + 1, offsets.last, known)
             if offsets.last <= highest:
@@ -215,9 +226,9 @@ class SqlPartitionState(ClusterStore):
 
 
 def not_ready_reason(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why answers about a partition are not complete, or None.
+    """Return why the metadata of a partition is not complete; None if it is.
 
-    Only of topics of the owner BROKER; see `why_not_read`.
+    Only topics of the owner BROKER can be incomplete; see `why_not_read`.
     """
     owner = connection.execute(_OWNER, {"of_cluster": cluster_id, "of_topic": str(partition.topic_id)}).scalar()
     return why_not_read(connection, cluster_id, partition) if owner == TopicOwner.BROKER else None
@@ -230,7 +241,7 @@ def _require_hole(
     offsets: OffsetRange,
     known: list[SkippedOffsets],
 ) -> None:
-    """Raises StateConflictError if a FINISHED segment holds some of the offsets, or a decision covers some."""
+    """Raise StateConflictError if a FINISHED segment or a decision holds some of the offsets."""
     key = key_of(cluster_id, partition) | {"of_first": offsets.first, "of_last": offsets.last}
     held = connection.execute(_HELD, key).one_or_none()
     if held is not None:
@@ -243,4 +254,4 @@ def _require_hole(
 
 def _where(highest: int, known: list[SkippedOffsets]) -> str:
     copied = f"offsets up to {highest} are copied"
-    return f"{copied}, {', '.join(str(one.offsets) for one in known)} are skipped" if known else copied
+    return f"{copied}, {', '.join(str(decision.offsets) for decision in known)} are skipped" if known else copied

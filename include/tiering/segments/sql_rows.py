@@ -1,11 +1,11 @@
-"""Rows of remote log segments and of their partitions in SQL, for transactions of several stores.
+"""Rows of remote log segments and of their partitions in SQL, for the transactions of several stores.
 
-Segments: rows made values and values made rows, and all of a cluster in pages. Pages of plain columns are for jobs that
-split a scan among many tasks. No value is made of a row: a million of them are read in seconds. A page is an interval
-of keys, so it is found by the primary key, sorts nothing, and its size bounds the memory of the reader.
+**Segments**: conversion between rows and values, and all segments of a cluster in pages. Pages hold plain columns, for
+jobs that split a scan among many tasks; as no objects are made of the rows, a million rows are read in seconds. A page
+is a key interval, so it is found by the primary key, sorts nothing, and its size bounds the memory of the reader.
 
-Partitions: counters, the log start, the history of leader epochs, decisions to go on without offsets. Counters are by
-(partition, leader epoch, state), moved in the transaction of each state change (KIP-852). A segment counts once under
+**Partitions**: counters, the log start, the history of leader epochs, and skipped offsets. There is a counter for each
+(partition, leader epoch, state), updated in the transaction of each state change (KIP-852). A segment counts once under
 each of its leader epochs and once under `PARTITION_TOTAL`. Tombstones do not count.
 """
 
@@ -59,18 +59,22 @@ from include.tiering.segments.contract import KeyRange, PartitionRetentionState,
 
 
 def encode_leader_epochs(leader_epochs: LeaderEpochs) -> str:
-    """``epoch:start`` pairs with commas between them, ascending."""
+    """Return ``epoch:start`` pairs, ascending, separated by commas."""
     return ",".join(f"{epoch}:{start_offset}" for epoch, start_offset in leader_epochs)
 
 
 def decode_leader_epochs(text: str) -> LeaderEpochs:
-    """Raises ValueError for text that `encode_leader_epochs` does not write."""
+    """Parse the text of `encode_leader_epochs`.
+
+    Raises:
+        ValueError: the text is malformed.
+    """
     pairs = (entry.split(":") for entry in text.split(",")) if text else ()
     return LeaderEpochs.of((int(epoch), int(start_offset)) for epoch, start_offset in pairs)
 
 
 def metadata_of(row: Row[Any]) -> RemoteLogSegmentMetadata:
-    """From a row with the columns of `segments` and the topic's `name`."""
+    """Return the metadata of a row with the columns of `segments` and the topic's `name`."""
     partition = partition_from(row.topic_id, row.partition, row.name)
     return RemoteLogSegmentMetadata(
         remote_log_segment_id=RemoteLogSegmentId(partition, Uuid.parse(row.segment_id)),
@@ -88,6 +92,7 @@ def metadata_of(row: Row[Any]) -> RemoteLogSegmentMetadata:
 
 
 def segment_row_of(row: Row[Any]) -> SegmentRow:
+    """Return the value of a row of `WITH_TOPIC`."""
     return SegmentRow(
         metadata=metadata_of(row),
         verdict=Verdict(row.verdict),
@@ -106,7 +111,7 @@ def segment_row_of(row: Row[Any]) -> SegmentRow:
 
 
 def values_of(cluster_id: str, metadata: RemoteLogSegmentMetadata) -> dict[str, Any]:
-    """Columns of `segments` that Kafka's metadata fills."""
+    """Return the columns of `segments` that Kafka's metadata fills."""
     partition = metadata.topic_id_partition
     return {
         "cluster_id": cluster_id,
@@ -127,7 +132,7 @@ def values_of(cluster_id: str, metadata: RemoteLogSegmentMetadata) -> dict[str, 
 
 
 def epoch_values_of(cluster_id: str, segment_key: int, metadata: RemoteLogSegmentMetadata) -> list[dict[str, Any]]:
-    """Rows of `segment_epochs` of one segment."""
+    """Return the rows of `segment_epochs` of one segment."""
     partition = metadata.topic_id_partition
     return [
         {
@@ -145,12 +150,12 @@ def epoch_values_of(cluster_id: str, segment_key: int, metadata: RemoteLogSegmen
 
 _SAME_TOPIC: Final = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
 WITH_TOPIC: Final = select(segments, topics.c.name).join(topics, _SAME_TOPIC)
-"""Rows of which `segment_row_of` makes values."""
+"""Rows for `segment_row_of`."""
 _ONE: Final = WITH_TOPIC.where(in_partition(segments), segments.c.segment_id == bindparam("of_segment"))
 
 
 def find_segment(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> SegmentRow | None:
-    """One attempt in any state."""
+    """Return the segment in any state; None if there is none."""
     key = key_of(cluster_id, segment_id.topic_id_partition)
     row = connection.execute(_ONE, key | {"of_segment": str(segment_id.id)}).one_or_none()
     return None if row is None else segment_row_of(row)
@@ -170,7 +175,7 @@ _PAGE: Final = select(
 
 
 def split_segments(engine: Engine, cluster_id: str, ranges: int) -> Sequence[KeyRange]:
-    """See `RemoteLogSizes.split`."""
+    """Implement `RemoteLogSizes.split`."""
     if ranges < 1:
         raise ValueError(f"a scan has at least one range, not {ranges}")
     bounds = select(func.min(segments.c.segment_key), func.max(segments.c.segment_key))
@@ -182,16 +187,16 @@ def split_segments(engine: Engine, cluster_id: str, ranges: int) -> Sequence[Key
 def export_segments(
     engine: Engine, cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
 ) -> Iterator[Sequence[SizeRow]]:
-    """See `RemoteLogSizes.export`."""
+    """Implement `RemoteLogSizes.export`."""
     return pages_of(engine, _PAGE, cluster_id, key_range, page_keys=page_keys)
 
 
 def pages_of(
     engine: Engine, columns: Select[Any], cluster_id: str, key_range: KeyRange, *, page_keys: int = PAGE_KEYS
 ) -> Iterator[Sequence[Any]]:
-    """Rows of `columns`, a query over segments, in pages, each a transaction of its own.
+    """Yield the rows of `columns`, a query over segments, in pages, each a transaction of its own.
 
-    Rows of a page are in no particular order; an empty page is left out.
+    Rows of a page are in no particular order; empty pages are left out.
     """
     page = columns.where(
         segments.c.segment_key.between(bindparam("first_key"), bindparam("last_key")),
@@ -227,7 +232,7 @@ _HIGHEST_FINISHED: Final = select(size_counters.c.highest_offset).where(
 
 @dataclass(slots=True)
 class _Counted:
-    """What segments of one partition in one state add up to, under one leader epoch or in all."""
+    """Sums over segments of one partition in one state, under one leader epoch or in total."""
 
     size_bytes: int = 0
     segments: int = 0
@@ -235,7 +240,7 @@ class _Counted:
 
 
 def count_in(connection: Connection, cluster_id: str, *segments: RemoteLogSegmentMetadata) -> None:
-    """Count segments of one partition under their states."""
+    """Add segments of one partition to the counters of their states."""
     rows = [
         {
             "cluster_id": cluster_id,
@@ -272,7 +277,7 @@ def _add(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
 
 
 def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegmentMetadata) -> None:
-    """Take segments of one partition away from their states; the highest offsets stay."""
+    """Subtract segments of one partition from the counters of their states; the highest offsets stay."""
     key = key_of(cluster_id, segments[0].topic_id_partition)
     rows = [
         key
@@ -290,7 +295,7 @@ def count_out(connection: Connection, cluster_id: str, *segments: RemoteLogSegme
 def highest_finished_offset(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, leader_epoch: int = PARTITION_TOTAL
 ) -> int | None:
-    """Highest end offset (inclusive) ever FINISHED under the epoch; by default under any."""
+    """Return the highest end offset (inclusive) that was ever FINISHED under the epoch; by default under any."""
     key = key_of(cluster_id, partition) | {"of_epoch": leader_epoch}
     return connection.execute(_HIGHEST_FINISHED, key).scalar_one_or_none()
 
@@ -298,7 +303,7 @@ def highest_finished_offset(
 def _added_up(
     segments: Iterable[RemoteLogSegmentMetadata],
 ) -> dict[tuple[int, RemoteLogSegmentState], _Counted]:
-    """By leader epoch and state, in the order in which rows of counters are locked."""
+    """Return sums by leader epoch and state, in the order in which rows of counters are locked."""
     sums: dict[tuple[int, RemoteLogSegmentState], _Counted] = {}
     for segment in segments:
         for leader_epoch, highest_offset in _epochs_with_total(segment):
@@ -311,7 +316,7 @@ def _added_up(
 
 
 def _epochs_with_total(segment: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int | None]]:
-    """(leader epoch, last offset inclusive), the partition's total first; None for an epoch without a record."""
+    """Yield (leader epoch, last offset inclusive), the partition's total first; None for an epoch without a record."""
     yield PARTITION_TOTAL, segment.end_offset
     for epoch, start_offset in segment.segment_leader_epochs:
         end_offset = segment.end_offset_of_epoch(epoch)
@@ -319,15 +324,17 @@ def _epochs_with_total(segment: RemoteLogSegmentMetadata) -> Iterator[tuple[int,
 
 
 _OBSERVER: Final = "what brokers and segments say"
-_TRUTH: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
+_RETENTION_STATE: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(
+    in_partition(partitions)
+)
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
 _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_partition(divergences))
-"""From where on somebody has decided which leader epochs hold; None: nobody has."""
+"""First offset (inclusive) of any decision to follow another history; None without a decision."""
 
 
 def retention_state_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionRetentionState:
-    """The defaults for a partition that nobody dealt with."""
-    row = connection.execute(_TRUTH, key_of(cluster_id, partition)).one_or_none()
+    """Return the stored state of a partition; the defaults if there is none."""
+    row = connection.execute(_RETENTION_STATE, key_of(cluster_id, partition)).one_or_none()
     return PartitionRetentionState() if row is None else PartitionRetentionState(row[0], decode_leader_epochs(row[1]))
 
 
@@ -341,12 +348,10 @@ def learn_leader_epochs(
     *,
     is_followed: bool = True,
 ) -> Sequence[Contradiction]:
-    """Complete the history of leader epochs, with an event where it is contradicted. Mostly nothing is new:
-    then one row is read and none is locked.
+    """Merge leader epochs into a partition's history, with an event if they contradict it; return contradictions.
 
-    Args:
-        is_followed: whether it is certain that what says it is of the history that is followed, as of a segment that
-            becomes FINISHED.
+    Usually nothing is new: then one row is read and none is locked. `is_followed` says that `seen` certainly belongs to
+    the followed history, as the epochs of a segment that becomes FINISHED do.
     """
     known, found = learnt(connection, cluster_id, partition, seen, seen_log_start, is_followed=is_followed)
     if found.history == known:
@@ -371,11 +376,12 @@ def learnt(
     *,
     is_followed: bool,
 ) -> tuple[LeaderEpochs, MergedHistory]:
-    """What is known, and what it becomes.
+    """Return the stored leader epochs, and the history after `seen` is merged into them.
 
-    Behind a decision a source that is not as late as what is known is an old leader's directory: what it says from the
-    first decision's offset on is known already, or of a history that was left. A segment says what nobody else may
-    know: the store's copies of a history that is followed, where the source has lost its beginning.
+    After a decision, a source whose newest epoch is not later than the stored one may be an old leader's directory: its
+    epochs from the first decision's offset on are either stored already or belong to a history that was left, so they
+    are ignored. The epochs of a segment always count (`is_followed`): the segment may be a copy from the store of a
+    followed history whose beginning the source has lost.
     """
     known = retention_state_of(connection, cluster_id, partition).leader_epochs
     found = merged(known, seen, seen_log_start)
@@ -390,7 +396,7 @@ def learnt(
 def follow_leader_epochs(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, source: LeaderEpochs, from_offset: int
 ) -> None:
-    """Go on with the source's leader epochs from the offset (inclusive) on. The caller holds the partition."""
+    """Follow the source's leader epochs from the offset (inclusive) on. The caller has locked the partition."""
     known = retention_state_of(connection, cluster_id, partition).leader_epochs
     _store(connection, cluster_id, partition, followed(known, source, from_offset))
 
@@ -412,7 +418,7 @@ _OWNER: Final = (
 
 
 def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> list[SkippedOffsets]:
-    """Every decision to go on without offsets, by offset."""
+    """Return every decision to skip offsets, by offset."""
     return [
         SkippedOffsets(OffsetRange(row.first_offset, row.last_offset), row.reason, row.author, row.recorded_at_ms)
         for row in connection.execute(_SKIPPED, key_of(cluster_id, partition))
@@ -420,7 +426,7 @@ def skipped_of(connection: Connection, cluster_id: str, partition: TopicIdPartit
 
 
 def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> TopicOwner:
-    """Locked against a change until the transaction ends; ask before the partition is locked."""
+    """Return the owner, locked against changes until the transaction ends. Call it before locking the partition."""
     key = key_of(cluster_id, partition)
     owner = connection.execute(_OWNER, {name: key[name] for name in ("of_cluster", "of_topic")}).scalar_one_or_none()
     return TopicOwner(owner or TopicOwner.NONE)
@@ -429,7 +435,7 @@ def owner_of(connection: Connection, cluster_id: str, partition: TopicIdPartitio
 def store_decision(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, decision: SkippedOffsets
 ) -> SkippedOffsets:
-    """The decision as it is kept. No other one may begin at its first offset."""
+    """Store a decision and return it as stored. No other decision may begin at its first offset."""
     decision = replace(decision, reason=stored_text(decision.reason), author=stored_text(decision.author))
     values = {
         "cluster_id": cluster_id,

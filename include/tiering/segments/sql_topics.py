@@ -42,20 +42,24 @@ class SqlTopicRegistry(ClusterStore):
     """`TopicRegistry` of one cluster over the platform's database."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner:
+        """Implement `TopicRegistry.owner`."""
         with reading(self._engine) as connection:
             owner = connection.execute(_OWNER, self._key_of(topic_id)).scalar_one_or_none()
         return TopicOwner.NONE if owner is None else TopicOwner(owner)
 
     def recorded_name(self, topic_id: Uuid) -> str | None:
+        """Implement `TopicRegistry.recorded_name`."""
         with reading(self._engine) as connection:
             return connection.execute(_NAME, self._key_of(topic_id)).scalar_one_or_none()
 
     def names_in_use(self) -> Mapping[Uuid, str]:
+        """Implement `TopicRegistry.names_in_use`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_NAMES_IN_USE, {"of_cluster": self._cluster_id}).all()
         return {Uuid.parse(row.topic_id): row.name for row in rows}
 
     def set_owner(self, topic_id: Uuid, name: str, owner: TopicOwner, *, expected: TopicOwner, author: str) -> None:
+        """Implement `TopicRegistry.set_owner`."""
         key = self._key_of(topic_id)
         with writing(self._engine) as connection:
             ensure_topic(connection, self._cluster_id, topic_id, name)
@@ -86,11 +90,13 @@ class SqlTopicDeletions(ClusterStore):
     """`TopicDeletions` of one cluster over the platform's database. Every call is one transaction."""
 
     def all(self) -> Mapping[Uuid, TopicDeletion]:
+        """Implement `TopicDeletions.all`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_DELETED, {"of_cluster": self._cluster_id}).all()
         return {Uuid.parse(topic_id): TopicDeletion(name, seen, evidence) for topic_id, name, seen, evidence in rows}
 
     def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
+        """Implement `TopicDeletions.record`."""
         with writing(self._engine) as connection:
             ensure_topic(connection, self._cluster_id, topic_id, topic)
             known = self._locked(connection, topic_id)
@@ -102,6 +108,7 @@ class SqlTopicDeletions(ClusterStore):
             return found
 
     def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
+        """Implement `TopicDeletions.withdraw`."""
         with writing(self._engine) as connection:
             known = self._locked(connection, topic_id)
             if known is not None:

@@ -1,6 +1,6 @@
 """Verdicts in SQL: verifications, the results of each rule, and when a partition is stopped.
 
-A verification is recorded with the verdict that follows, behind the lock of the partition's row:
+A verification is recorded with the verdict that follows, under the lock of the partition's row:
 
 | step                                          | a crash after it leaves               |
 |-----------------------------------------------|---------------------------------------|
@@ -9,12 +9,12 @@ A verification is recorded with the verdict that follows, behind the lock of the
 | written                                       | back                                  |
 | committed                                     | all of it; repeating is harmless      |
 
-Two verifications of one segment are recorded one after the other: the second one reads what the first one wrote. The
-last result of a rule about a segment replaces the one before.
+Two verifications of the same segment are recorded one after the other: the second reads what the first wrote. The last
+result of a rule for a segment replaces the previous one.
 
-A partition is stopped exactly while a FINISHED segment of it has the verdict failed and was not given up. A segment of
-which a decision left something, because another history is followed from an offset at or below its end, stops nothing:
-no source has it any more, and what is followed does not wait for it (`model.histories`).
+A partition is stopped exactly while a FINISHED segment of it has the verdict FAILED and was not given up. A segment of
+a history that a decision left, because another history is followed from an offset at or below its end, stops nothing:
+no source has it any more, and the followed history does not depend on it (`model.histories`).
 """
 
 from collections.abc import Sequence
@@ -63,6 +63,7 @@ class SqlVerdicts(ClusterStore):
     """The part of `RemoteLogMetadata` about verdicts and the results of rules."""
 
     def record_verdict(self, segment_id: RemoteLogSegmentId, verdict: Verdict, *, detail: str = "") -> None:
+        """Implement `RemoteLogMetadata.record_verdict`."""
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, segment_id.topic_id_partition)
             known = find_segment(connection, self._cluster_id, segment_id)
@@ -72,6 +73,7 @@ class SqlVerdicts(ClusterStore):
             store_verdict(connection, self._cluster_id, known, verdict, detail, at_ms=at_ms)
 
     def record_verification(self, verification: Verification) -> RecordedVerdict | None:
+        """Implement `RemoteLogMetadata.record_verification`."""
         with writing(self._engine) as connection:
             lock_partition(connection, self._cluster_id, verification.segment_id.topic_id_partition)
             known = find_segment(connection, self._cluster_id, verification.segment_id)
@@ -93,8 +95,9 @@ class SqlVerdicts(ClusterStore):
             return RecordedVerdict(conclusion.verdict or known.verdict, conclusion.broken)
 
     def expire_verdicts(self, older_than_ms: int, *, at_most: int) -> int:
-        # Nothing stops or starts by it, so no partition is locked. The rows that are chosen are: one that is being
-        # verified in another transaction is passed over, and read again after waiting for it.
+        """Implement `RemoteLogMetadata.expire_verdicts`."""
+        # An expired verdict stops no partition, so no partition is locked, only the chosen rows. A row that another
+        # transaction verifies at the same time is skipped; the update checks the conditions again.
         with writing(self._engine) as connection:
             has_expired = (
                 segments.c.cluster_id == self._cluster_id,
@@ -109,7 +112,7 @@ class SqlVerdicts(ClusterStore):
                 .limit(at_most)
                 .with_for_update(skip_locked=True)
                 .cte("chosen")
-                # Chosen once: PostgreSQL would choose again for every row, and take others each time.
+                # Evaluated once: PostgreSQL would evaluate it for every row, and choose other rows each time.
                 .prefix_with("MATERIALIZED", dialect="postgresql")
             )
             statement = update(segments).where(segments.c.segment_key.in_(select(chosen.c.segment_key)), *has_expired)
@@ -117,6 +120,7 @@ class SqlVerdicts(ClusterStore):
             return len(connection.execute(expired).all())
 
     def verdict_totals(self) -> Sequence[VerdictTotal]:
+        """Implement `RemoteLogMetadata.verdict_totals`."""
         query = (
             select(
                 segments.c.verdict,
@@ -138,6 +142,7 @@ class SqlVerdicts(ClusterStore):
         return totals
 
     def quality_results(self, segment_id: RemoteLogSegmentId) -> Sequence[QualityResult]:
+        """Implement `RemoteLogMetadata.quality_results`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_SEGMENT, _key_of(self._cluster_id, segment_id)).all()
         return [_result_of(segment_id, row) for row in rows]
@@ -153,7 +158,7 @@ def store_verdict(
     at_ms: int,
     is_deep: bool = False,
 ) -> None:
-    """With the stop of the partition, which the caller has locked. `known` is the row as it is stored."""
+    """Store a verdict and refresh the partition's stop. The caller has locked the partition; `known` is the row."""
     partition = known.metadata.topic_id_partition
     verdict_columns = {
         "verdict": verdict,
@@ -184,7 +189,7 @@ _UNRESOLVED: Final = _OF_SEGMENT.where(quality_results.c.passed.is_(False))
 def store_results(
     connection: Connection, cluster_id: str, results: Sequence[QualityResult], recorded_at_ms: int
 ) -> None:
-    """Of a segment that is known, whose partition the caller has locked."""
+    """Store results of an existing segment, whose partition the caller has locked."""
     for result in results:
         partition = result.segment_id.topic_id_partition
         values = {
@@ -204,7 +209,7 @@ def store_results(
 def unresolved_of(
     connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId
 ) -> Sequence[tuple[QualityResult, int]]:
-    """Results that did not pass, by rule, with the time of their recording."""
+    """Return the segment's failed results, by rule, each with the time of its recording."""
     rows = connection.execute(_UNRESOLVED, _key_of(cluster_id, segment_id))
     return [(_result_of(segment_id, row), row.recorded_at_ms) for row in rows]
 
@@ -218,18 +223,18 @@ def _result_of(segment_id: RemoteLogSegmentId, row: Row[Any]) -> QualityResult:
 
 
 NOTHING_LOST: Final = MappingProxyType({"lost_because": None, "given_up_at_ms": None})
-"""Columns of a segment that passed: what was found and decided about it as a failed one is over."""
+"""Columns of a segment that passed: findings and decisions from when it was failed are cleared."""
 
 WAS_LEFT: Final = exists().where(
     and_(*(divergences.c[name] == segments.c[name] for name in ("cluster_id", "topic_id", "partition"))),
     divergences.c.number > segments.c.history,
     divergences.c.followed_from <= segments.c.end_offset,
 )
-"""Whether a decision left the segment, or the end of it. False where nobody decided: NULL is at or below nothing."""
+"""Whether a decision left the segment or its end. False for an open divergence: a comparison with NULL is not true."""
 
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Write the reason anew: the first such segment. The caller has locked the partition."""
+    """Store why the partition is stopped: its first such segment, if any. The caller has locked the partition."""
     failed = (
         select(segments)
         .where(of_partition(segments, cluster_id, partition))

@@ -1,12 +1,13 @@
-"""Whether the store has the copies that the metadata describe: every object, the right lengths and checksums.
+"""Check that the store has the copies that the metadata describe: every object, with the right lengths and checksums.
 
-- `WholeCopy` asks it of one segment. A log that was compressed or encrypted on its way is read back.
-- `StoreWitness` asks for another segment of the store before one that is missing is taken for lost. A segment of which
-  every object is there was damaged, not lost: the store shows that it is ours. If one is missing, or has no bytes, the
-  marker is read, and a segment that passed is looked for, of the same partition where there is one. It proves something
-  if it is whole: every object, the log in its full length, the manifest of this segment. Else the store is in doubt: a
-  mirror that is under way has some objects of everything. Where nothing has passed, there is nobody to ask.
-- `prove_place` asks it of segments of every partition before the place of a store changes.
+- `WholeCopy` checks one segment. A log that was compressed or encrypted on its way is read back.
+- `StoreWitness` checks another segment (the witness) before a missing segment counts as lost. A segment with all of its
+  objects may be damaged, but it is not lost, and it shows that the store is the right one. If an object is missing or
+  empty, the marker is read, and a segment that passed verification is read, of the same partition if there is one. If
+  that witness is whole (every object, the log in its full length, its own manifest), the store is the right one and the
+  segment is lost. Otherwise the store is in doubt: a mirror that is being filled has some objects of every segment.
+  Without any segment that passed there is no witness, and the segment counts as lost.
+- `prove_place` checks segments of every partition before the location of a store changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,7 +49,7 @@ class Suspicion(StrEnum):
 
 
 def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> Suspicion | None:
-    """What a manifest says of its segment, beside what the row says: id, offsets, size and leader epochs."""
+    """Return why a manifest does not match the row in id, offsets, size or leader epochs; None if it does."""
     try:
         described = parse_manifest(manifest).metadata
     except FormatError:
@@ -59,7 +60,7 @@ def manifest_suspicion(metadata: RemoteLogSegmentMetadata, manifest: bytes) -> S
 
 
 def explains_length(manifest: bytes | None, log_bytes: int, stored_bytes: int) -> bool:
-    """Whether the manifest says that a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
+    """Return whether, by the manifest, a log of `log_bytes` is compressed or encrypted to `stored_bytes`."""
     if manifest is None:
         return False
     try:
@@ -83,16 +84,16 @@ def _identity(metadata: RemoteLogSegmentMetadata) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
-    """Asks the store. What has to be read back for it is charged to the fetch quota."""
+    """Checks copies in the store. Bytes that have to be read back are charged to the fetch quota."""
 
     storage: RemoteStorage
     quotas: Quotas
 
     def fault(self, row: SegmentRow) -> str | None:
-        """Why this is no whole and right copy, in words that follow its name; None if it is one.
+        """Return why this is not a whole and correct copy, as a text that follows its name; None if it is one.
 
-        The log must have the length and the CRC-32C that were read from the source; of the other objects the manifest
-        says the length. A log that was compressed or encrypted on its way is read back.
+        The log must have the length and the CRC-32C that were read from the source; the indexes must have the length
+        that the manifest gives. A log that was compressed or encrypted on its way is read back.
 
         Raises:
             RemoteStorageError: retriable ones only.
@@ -105,16 +106,16 @@ class WholeCopy:
             return f"cannot be read: {error}"
 
     def is_in_parts(self, row: SegmentRow) -> bool:
-        """Whether an object of it is certainly not there. What is there and cannot be read is no part of anything less.
+        """Return whether a required object is missing. An object that exists and cannot be read is not missing.
 
         Raises:
-            RemoteStorageError: the store cannot be asked.
+            RemoteStorageError: the store cannot be read.
         """
         found = {stored_object.kind for stored_object in self.storage.stat_log_segment(row.metadata)}
         return not self.storage.required_kinds <= found
 
     def is_there(self, row: SegmentRow) -> bool:
-        """Whether it is a whole and right copy; not if the store cannot be asked."""
+        """Return whether this is a whole and correct copy; False if the store cannot be read."""
         try:
             return self.fault(row) is None
         except RemoteStorageError:
@@ -140,7 +141,7 @@ class WholeCopy:
         expected = (row.metadata.segment_size_bytes, row.log_crc32c)
         stored = (log.size_bytes, log.crc32c)
         if stored != expected and explains_length(manifest, expected[0], log.size_bytes):
-            # Compressed or encrypted: the store's checksum is of other bytes than ours, so it is read.
+            # Compressed or encrypted: the store's checksum is of the transformed bytes, so the log is read back.
             stored = self._read_back(row)
         if stored == expected:
             return None
@@ -155,8 +156,9 @@ class WholeCopy:
 
 
 class StoreWitness:
-    """Asks for each partition's witness once in its life: make another one for another run. `storage` is opened when it
-    is needed.
+    """Doubts about missing segments. Each partition's witness is read once: create a new instance for each run.
+
+    `storage` is called when it is needed.
     """
 
     def __init__(self, metadata: RemoteLogMetadata, storage: Callable[[], RemoteStorage]) -> None:
@@ -165,11 +167,11 @@ class StoreWitness:
         self._answers: dict[TopicIdPartition, str | None] = {}
 
     def doubt(self, segment: RemoteLogSegmentMetadata) -> str | None:
-        """Why a FINISHED segment may not be taken for lost; None if it may, or is not missing.
+        """Return why a FINISHED segment may not count as lost; None if it may, or is not missing.
 
         Raises:
             RemoteStorageError: the store did not answer.
-            ForeignStoreError: its marker is another one.
+            ForeignStoreError: its marker is another database's.
         """
         if not self._absent(self._reader(segment).objects()):
             return None
@@ -180,14 +182,18 @@ class StoreWitness:
         return self._answers[partition]
 
     def doubt_or_error(self, segment: RemoteLogSegmentMetadata) -> str | None:
-        """As `doubt`; what keeps the store from being asked is one, too."""
+        """Return `doubt`; an error of the store counts as doubt as well."""
         try:
             return self.doubt(segment)
         except RemoteStorageError as error:
-            return f"the store could not be asked whether it is the right one: {error}"
+            return f"it could not be checked whether the store is the right one: {error}"
 
     def require(self, segment: RemoteLogSegmentMetadata) -> None:
-        """Raises StoreInDoubtError, and what `doubt` raises."""
+        """Check that the segment may count as lost, or is not missing.
+
+        Raises:
+            StoreInDoubtError: it may not; and what `doubt` raises.
+        """
         doubt = self.doubt(segment)
         if doubt is not None:
             raise StoreInDoubtError(doubt)
@@ -205,9 +211,9 @@ class StoreWitness:
         )
 
     def _witness(self, missing: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata | None:
-        """The one that passed last in the same partition, else in the first other one that has any."""
+        """Return the segment that passed last in the same partition, else in the first other partition with any."""
         partition = missing.topic_id_partition
-        others = (one for one in self._metadata.partitions() if one != partition)
+        others = (other for other in self._metadata.partitions() if other != partition)
         for place in chain((partition,), others):
             rows = self._metadata.list_segments(place)
             found = _last_passed(row for row in rows if row.metadata != missing)
@@ -216,7 +222,7 @@ class StoreWitness:
         return None
 
     def _fault(self, witness: RemoteLogSegmentMetadata) -> str | None:
-        """What is wrong with the objects of a segment that passed. Its manifest alone is read."""
+        """Return what is wrong with the objects of a segment that passed. Only its manifest is read."""
         reader = self._reader(witness)
         stored = reader.objects()
         if absent := self._absent(stored):
@@ -244,14 +250,14 @@ def _last_passed(rows: Iterable[SegmentRow]) -> RemoteLogSegmentMetadata | None:
 
 
 ALL_OF: Final = 200
-"""So many segments are looked at in all, each one if there are no more."""
+"""Number of segments that are checked in all; every segment if there are no more."""
 _EACH: Final = 2
 _NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceProof:
-    """What was found. `missing` says of some segments what is not right; `wrong` is the number of all of them."""
+    """Result of a check. `missing` describes the faults of some segments; `wrong` is the number of all faulty ones."""
 
     segments: int
     partitions: int
@@ -265,14 +271,17 @@ class PlaceProof:
 
 
 def prove_place(storage: RemoteStorage, metadata: RemoteLogMetadata, *, read_back: bool = True) -> PlaceProof:
-    """Check FINISHED segments of every partition, the oldest and the newest always, evenly between them. What failed
-    its verification is left out.
+    """Check FINISHED segments of every partition: the oldest, the newest, and some evenly spaced between them.
+
+    Segments that failed verification are left out.
 
     Args:
-        read_back: where the store keeps no checksums, objects are read for them; else lengths have to do there.
+        storage: the store at its new location.
+        metadata: the segments that it should have.
+        read_back: whether to read objects of a store that keeps no checksums; if not, only lengths are compared.
 
     Raises:
-        RemoteStorageUnavailableError: the store cannot be asked.
+        RemoteStorageUnavailableError: the store does not answer.
     """
     by_partition = [
         [
@@ -300,7 +309,7 @@ def _some(rows: Sequence[SegmentRow], total: int) -> list[SegmentRow]:
 
 def _faults(storage: RemoteStorage, rows: Iterable[SegmentRow], *, read_back: bool) -> Iterator[tuple[SegmentRow, str]]:
     for row in rows:
-        stored = {one.kind: one for one in _objects(storage, row.metadata, read_back=read_back)}
+        stored = {found.kind: found for found in _objects(storage, row.metadata, read_back=read_back)}
         lacking = sorted(storage.required_kinds - stored.keys())
         if lacking:
             yield row, f"{', '.join(lacking)} not there"
@@ -332,5 +341,5 @@ def _objects(storage: RemoteStorage, metadata: RemoteLogSegmentMetadata, *, read
 
 
 def _is_transformed(storage: RemoteStorage, row: SegmentRow, stored_bytes: int) -> bool:
-    """A transformed log may have the length of the plain one by chance."""
+    """Return whether the log is transformed: by chance it may have the length of the plain log."""
     return explains_length(storage.fetch_manifest(row.metadata), row.metadata.segment_size_bytes, stored_bytes)

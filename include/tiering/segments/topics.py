@@ -1,17 +1,20 @@
-"""Topics with remote segments: deleted or created again, which of them a name means now, and who owns them.
+"""Topics with remote segments: whether they were deleted or created again, which topic a name means, and their owners.
 
-What the cluster says now of a topic: there, deleted, tiered by the broker, name taken. An archive outlives its topic. A
-deletion is believed from a positive answer alone, never from absence: what nobody mentions may be on a disk that is not
-mounted. It is recorded when it is first seen, with who said so and when, because the metadata log forgets it with its
-next snapshot. What follows is a setting: nothing, or all remote segments go after so many days, with an approval. Until
-they go, an answer that the topic is there takes the record back; without any answer they stay.
+**Deletions.** A topic exists, is deleted, is tiered by the broker, or its name belongs to another topic. An archive
+outlives its topic. Only positive evidence counts as a deletion, never absence: a topic that no metadata mentions may be
+on a disk that is not mounted. A deletion is recorded when it is first seen, with the evidence and the time, because the
+metadata log loses it with its next snapshot. A setting decides what follows: nothing, or all remote segments are
+deleted after a number of days, with an approval. Until then, if the cluster has the topic again, the record is
+withdrawn; if the cluster cannot be read, the segments stay.
 
-A name is a label: what is set on it is about the topic that has it now. Where two topics of our own metadata share one,
-it is *taken* for each of which the cluster does not say now that it has it, whatever keeps the answer away.
+**Names.** A name is only a label: what is configured for it applies to the topic that has it now. If two topics of the
+platform's metadata share a name, it is *taken* for each topic that the cluster does not currently confirm as its
+holder, for whatever reason the confirmation is missing.
 
-An owner, as far as a scan can tell, is taken over when the topic is asked for, and left alone once a broker tiers it.
+**Owners.** A topic without an owner becomes the platform's when it is requested and a scan finds eligible segments; it
+is left to the broker once the broker tiers it.
 
-Nothing here touches a segment.
+Nothing in this module changes a segment.
 """
 
 from collections import Counter, defaultdict
@@ -32,9 +35,9 @@ from include.tiering.units import format_utc
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """`seen_at_ms` is a time of the database: when the deletion was first recorded, not when it happened.
+    """A recorded deletion. `seen_at_ms` is when it was first recorded, by the database's clock, not when it happened.
 
-    `evidence` says in words what showed it.
+    `evidence` describes what showed it.
     """
 
     topic: str
@@ -43,18 +46,18 @@ class TopicDeletion:
 
 
 class TopicDeletions(Protocol):
-    """Deletions of one cluster's topics, by topic id: a topic of the same name is another one."""
+    """Deletions of one cluster's topics, by topic id: a newer topic of the same name is a different topic."""
 
     def all(self) -> Mapping[Uuid, TopicDeletion]:
-        """Every one that holds."""
+        """Return every recorded deletion that was not withdrawn."""
         ...
 
     def record(self, topic_id: Uuid, topic: str, *, evidence: str, author: str) -> TopicDeletion:
-        """Record a deletion, with an event. The first record stays: repeating it is harmless."""
+        """Record a deletion, with an event. Idempotent: the first record stays."""
         ...
 
     def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
-        """Forget a deletion that turned out wrong, with an event. Harmless if none is recorded."""
+        """Remove a recorded deletion that was wrong, with an event. Without a record, do nothing."""
         ...
 
 
@@ -64,14 +67,15 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class TopicLifecycleState:
-    """One topic id, as far as anybody can say.
+    """What is known of one topic id.
 
     Attributes:
-        is_broker_tiered: `remote.storage.enable` is seen true: its broker copies and expires it.
-        name_taken_because: why what is set on its name is not about this one: another topic has the name now, or
-            several of ours have had it and the cluster does not say now that it is this one's. Empty if it is.
-        deletion_due: it was deleted, and its remote segments go.
-        kept_because: it was deleted, and its remote segments stay for now; empty if neither.
+        is_broker_tiered: whether `remote.storage.enable` is seen true: then its broker copies and expires it.
+        name_taken_because: why the configuration of its name does not apply to this topic: another topic has the name
+            now, or several topics of the database have had it and the cluster does not confirm that this one has it.
+            Empty if it applies.
+        deletion_due: whether it was deleted and its remote segments are to be deleted.
+        kept_because: why the remote segments of a deleted topic stay for now; empty otherwise.
     """
 
     is_broker_tiered: bool = False
@@ -89,14 +93,14 @@ UNKNOWN_LIFECYCLE_STATE: Final = TopicLifecycleState()
 
 @dataclass(frozen=True, slots=True)
 class TopicWatch:
-    """Asks about topics of one cluster. Metadata of another cluster, or none, says nothing."""
+    """Reads the states of one cluster's topics. Metadata of another cluster, or unreadable metadata, proves nothing."""
 
     cluster_id: str
     cluster_metadata: ClusterMetadata
     deletions: TopicDeletions
 
     def record(self, partitions: Iterable[TopicIdPartition], *, author: str) -> None:
-        """Record deletions that were positively seen; take back those of topics that are there."""
+        """Record deletions with positive evidence; withdraw those of topics that exist."""
         if not self._can_answer():
             return
         recorded = self.deletions.all()
@@ -106,7 +110,7 @@ class TopicWatch:
             if not answered:
                 continue
             if is_there and topic_id in recorded:
-                _log.warning("topic %s (%s) was recorded as deleted, and is there", topic, topic_id)
+                _log.warning("topic %s (%s) was recorded as deleted, but exists", topic, topic_id)
                 self.deletions.withdraw(topic_id, evidence="the cluster's metadata has the topic", author=author)
             elif not is_there and topic_id not in recorded:
                 evidence = self.cluster_metadata.removal_evidence(topic_id)
@@ -122,14 +126,15 @@ class TopicWatch:
         now_ms: int,
         needs_answer: bool = True,
     ) -> Mapping[Uuid, TopicLifecycleState]:
-        """What holds of the topics of `partitions`, by topic id. Changes nothing.
+        """Return the states of the topics of `partitions`, by topic id. Changes nothing.
 
         Args:
-            names_in_use: names of all topics of the database that may have one, `TopicRegistry.names_in_use`, whatever
-                is asked about: a topic is not alone with its name because the other one is not in this plan.
-            expire_after_days: None keeps what was archived of deleted topics.
+            partitions: whose topics are meant.
+            names_in_use: `TopicRegistry.names_in_use`, all topics of the database: another topic of the same name
+                counts even if it is not among `partitions`.
+            expire_after_days: after how many days the segments of a deleted topic are due; None keeps them.
             now_ms: the database's clock.
-            needs_answer: whether a deletion is due only if the cluster can be asked about it now.
+            needs_answer: whether a deletion is due only if the cluster's metadata can be read now.
         """
         can_answer, recorded = self._can_answer(), self.deletions.all()
         names = _names(partitions)
@@ -154,7 +159,7 @@ class TopicWatch:
         return lifecycle_states
 
     def doubtful_names(self, names_in_use: Mapping[Uuid, str]) -> frozenset[str]:
-        """Names of more than one topic of which the cluster does not say now which of them has it."""
+        """Return names of several topics for which the cluster does not currently show which topic has the name."""
         shared = {name: holders for name, holders in _by_name(names_in_use).items() if len(holders) > 1}
         if not shared:
             return frozenset()
@@ -167,11 +172,11 @@ class TopicWatch:
         return self._metadata_of(holders[0], name)[2] is not None
 
     def _metadata_of(self, topic_id: Uuid, topic: str) -> tuple[bool, TopicMetadata | None, TopicMetadata | None]:
-        """Whether there is an answer about one topic; what has its id, and what has its name now."""
+        """Return whether the topic could be read, the topic with this id, and the topic with this name."""
         try:
             return True, self.cluster_metadata.topic(topic_id), self.cluster_metadata.topic_named(topic)
         except ClusterMetadataError as error:
-            _log.info("topic %s cannot be asked about: %s", topic, error)
+            _log.info("metadata of topic %s cannot be read: %s", topic, error)
             return False, None, None
 
     def _can_answer(self) -> bool:
@@ -179,7 +184,7 @@ class TopicWatch:
             self.cluster_metadata.refresh()
             return self.cluster_metadata.cluster_id() == self.cluster_id
         except ClusterMetadataError as error:
-            _log.info("cluster metadata cannot be asked: %s", error)
+            _log.info("cluster metadata cannot be read: %s", error)
             return False
 
 
@@ -187,8 +192,9 @@ def _kept_because(deletion: TopicDeletion, due_ms: int, now_ms: int, *, can_answ
     if is_there:
         return "the cluster's metadata has the topic again"
     if now_ms < due_ms:
-        return f"seen {format_utc(deletion.seen_at_ms)}; its segments go after {format_utc(due_ms)}, with an approval"
-    return "" if can_answer else "no metadata of the cluster can be asked whether that still holds"
+        seen, due = format_utc(deletion.seen_at_ms), format_utc(due_ms)
+        return f"seen {seen}; its segments are deleted after {due}, with an approval"
+    return "" if can_answer else "the cluster's metadata cannot be read, so the deletion is not confirmed"
 
 
 def _names(partitions: Iterable[TopicIdPartition]) -> dict[Uuid, str]:
@@ -196,7 +202,7 @@ def _names(partitions: Iterable[TopicIdPartition]) -> dict[Uuid, str]:
 
 
 def _by_name(names: Mapping[Uuid, str]) -> dict[str, list[Uuid]]:
-    """Topic ids by the name that they have, or had, in order."""
+    """Return topic ids, ascending, by the name that they have or had."""
     holders: dict[str, list[Uuid]] = defaultdict(list)
     for topic_id in sorted(names):
         holders[names[topic_id]].append(topic_id)
@@ -204,7 +210,10 @@ def _by_name(names: Mapping[Uuid, str]) -> dict[str, list[Uuid]]:
 
 
 def _name_taken_because(topic_id: Uuid, named: TopicMetadata | None, holders: Sequence[Uuid]) -> str:
-    """Empty if the name is this topic's: the cluster says so now, or says nothing and no other topic ever had it."""
+    """Return why another topic may have the name.
+
+    Empty if the cluster shows that this topic has it, or shows no holder and no other topic ever had it.
+    """
     if named is not None:
         return "" if named.topic_id == topic_id else f"the cluster gives the name to topic id {named.topic_id} now"
     others = ", ".join(str(holder) for holder in holders if holder != topic_id)
@@ -217,12 +226,12 @@ _DELETION_AUTHOR: Final = "expiration"
 
 
 class TopicLifecycle:
-    """Asks the cluster and the database about topics and their names.
+    """Reads topics and their names from the cluster and the database.
 
     Args:
-        cluster_metadata: what the cluster says of topics; opened by the call that asks it.
-        expire_after_days: of `tiering.on.topic.delete` as it holds now; None keeps what was archived of deleted topics.
-        now_ms: the database's clock.
+        cluster_metadata: opens the cluster's metadata; called when it is needed.
+        expire_after_days: returns the days of `tiering.on.topic.delete`; None keeps segments of deleted topics.
+        now_ms: reads the database's clock.
     """
 
     def __init__(
@@ -251,13 +260,13 @@ class TopicLifecycle:
         return TopicWatch(self._cluster_id, self._cluster_metadata(), self._deletions)
 
     def note_deletions(self) -> None:
-        """Record which topics with remote segments the cluster has deleted, as far as that can be seen now."""
+        """Record which topics with remote segments the cluster has deleted, as far as there is evidence now."""
         self._watch.record(self._metadata.partitions(), author=_DELETION_AUTHOR)
 
     def lifecycle_states(
         self, partitions: Iterable[TopicIdPartition], now_ms: int, *, needs_answer: bool = True
     ) -> Mapping[Uuid, TopicLifecycleState]:
-        """What holds of the topics of `partitions` now, by topic id; arguments as `TopicWatch.lifecycle_states`."""
+        """Return the current states of the topics of `partitions`, by topic id; see `TopicWatch.lifecycle_states`."""
         return self._watch.lifecycle_states(
             partitions,
             names_in_use=self._registry.names_in_use(),
@@ -267,14 +276,13 @@ class TopicLifecycle:
         )
 
     def name_taken_because(self, partition: TopicIdPartition) -> str:
-        """Why the topic's name does not mean this topic now, or may not; empty if it does. See
-        `TopicLifecycleState`.
-        """
+        """Return why another topic has, or may have, the topic's name; see `TopicLifecycleState`."""
         return self.lifecycle_states([partition], self._now_ms())[partition.topic_id].name_taken_because
 
     def retentions_of_copies(self, report: ScanReport) -> dict[str, TopicRetention]:
-        """What is set on topics, by name, as far as it may keep a first copy from beginning at the log start: without
-        names of several topics while the cluster does not say which of them has it now.
+        """Return the retention of topics, by name, that may make a first copy begin above the log start.
+
+        Names of several topics are left out while the cluster does not show which topic has the name.
         """
         retentions = self._topic_retentions()
         if not retentions:
@@ -284,7 +292,7 @@ class TopicLifecycle:
         return {name: retention for name, retention in retentions.items() if name not in doubtful}
 
     def shared_names(self) -> frozenset[str]:
-        """Names that more than one topic of the database has, or had."""
+        """Return names that more than one topic of the database has or had."""
         counted = Counter(self._registry.names_in_use().values())
         return frozenset(name for name, topics in counted.items() if topics > 1)
 
@@ -293,17 +301,17 @@ _OWNER_AUTHOR: Final = "plan"
 
 
 class Owners(Protocol):
-    """The part of `TopicRegistry` that tells whose a topic is."""
+    """The part of `TopicRegistry` that returns owners."""
 
     def owner(self, topic_id: Uuid) -> TopicOwner: ...
 
 
 @dataclass(frozen=True, slots=True)
 class SeenOwners:
-    """What the registry says, but for topics of which the cluster says now that brokers tier them: those are theirs,
-    though no plan has looked since and recorded it. Metadata of another cluster, or none, says nothing.
+    """Owners of the registry, corrected by the cluster's current metadata.
 
-    For whoever removes what the registry alone would call ours.
+    A topic that brokers tier now belongs to the broker, even if no plan has recorded that yet. Metadata of another
+    cluster, or unreadable metadata, corrects nothing. For deletions that the registry alone would allow.
     """
 
     registry: Owners
@@ -326,10 +334,10 @@ class SeenOwners:
 
 
 def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
-    """The owner that follows from `owner` and from what the replica shows.
+    """Return the owner that follows from the recorded `owner` and from the replica.
 
-    `remote.storage.enable` seen true outside of a handover makes the broker the owner; a topic without an owner and
-    with something eligible becomes ours, because the caller scans the topics that were asked for and no others.
+    If `remote.storage.enable` is true outside a handover, the broker becomes the owner. A topic without an owner that
+    has an eligible segment becomes the platform's, because the caller scans requested topics only.
     """
     if replica.owner_is_broker and owner in (TopicOwner.NONE, TopicOwner.PLATFORM):
         return TopicOwner.BROKER
@@ -339,7 +347,7 @@ def owner_seen(replica: Replica, owner: TopicOwner) -> TopicOwner:
 
 
 def register_owners(report: ScanReport, registry: TopicRegistry) -> None:
-    """Record the owner of every scanned topic whose owner changes by what the scan shows."""
+    """Record the owner of every scanned topic whose owner changes according to the scan."""
     for replica in report.replicas:
         if not replica.chosen:
             continue

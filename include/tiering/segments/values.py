@@ -1,16 +1,16 @@
-"""What is known of a segment, a partition and a rule about a segment; and what follows from a verification.
+"""Stored values of a segment, a partition and a rule's result; and the conclusion from a verification.
 
 `conclude` decides, without I/O, inside the store's transaction, from a verification and the stored results of others:
 
-    result of a rule, in the store       the verification says      afterwards
-    anything                             it is broken               broken, as of now
-    broken                               nothing (it is not asked)  broken
+    stored result of a rule              the verification found     result afterwards
+    any                                  it is broken               broken, with the present time
+    broken                               nothing (not evaluated)    broken
     broken when the verification began   it holds                   passed
     broken, a warning                    it holds                   passed
-    broken by a verdict that came since  it holds                   broken: the failed one of two verifications counts
+    broken by a later verdict            it holds                   broken: the failed one of two verifications counts
 
-A verdict and the results that came with it have one time, and the times of a segment's verdicts ascend: what came since
-is what was recorded later than the verdict that was seen before the verification began. No clock is asked.
+A verdict and its results have the same time, and the times of a segment's verdicts ascend. A *later verdict* is one
+recorded after the verdict that the row had before the verification began. No clock is read.
 """
 
 from collections.abc import Iterable
@@ -33,15 +33,19 @@ CRITICAL: Final = "critical"
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """A segment with what this platform knows beyond Kafka's metadata.
+    """A segment with what this platform stores beyond Kafka's metadata.
 
-    `source_fingerprint` is opaque text: equal texts mean the same source bytes. `finished_at_ms` and `verdict_at_ms`
-    are times of the database: None if it never was FINISHED, whatever its state is now, or has no verdict.
-    `deep_passed_at_ms` is the time of the last verdict PASSED by a verification that read every byte, None if there was
-    none since it failed. `superseded_by` is the new copy of the same offsets that took its place,
-    `delete_started_at_ms` when its deletion began, by the database's clock; of a broker's segment the times of its
-    states are the broker's own, none of them in the future. `broker_state` is what the brokers' metadata topic says of
-    it, None if it does not (yet). `history` is 0, or the number of the divergence behind whose decision it was copied.
+    Attributes:
+        source_fingerprint: opaque text: equal texts mean the same source bytes.
+        finished_at_ms: by the database's clock; None if the segment was never FINISHED, even if it is deleted now.
+        verdict_at_ms: by the database's clock; None without a verdict.
+        deep_passed_at_ms: time of the last verdict PASSED by a verification that read every byte; None if there was
+            none since the segment last failed.
+        superseded_by: the new copy of the same offsets that replaced it.
+        delete_started_at_ms: when its deletion began, by the database's clock. In a broker's segment the times of its
+            states are the broker's own, none of them in the future.
+        broker_state: its state in the brokers' metadata topic; None if that has no record of it (yet).
+        history: 0, or the number of the divergence after whose decision it was copied.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -61,7 +65,7 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRetentionState:
-    """Log start and leader epochs of a partition's remote log as the platform stored them, whatever its broker forgets.
+    """Log start and leader epochs of a partition's remote log, as stored by the platform; brokers may have lost them.
 
     Nothing below `log_start_offset` is served; it only rises. `leader_epochs` is the history merged over time.
     """
@@ -72,7 +76,7 @@ class PartitionRetentionState:
 
 @dataclass(frozen=True, slots=True)
 class QualityResult:
-    """What one rule said about one segment. `level` is the rule's severity, `message` for a person."""
+    """Result of one rule for one segment. `level` is the rule's severity, `message` is for a person."""
 
     segment_id: RemoteLogSegmentId
     rule: str
@@ -82,17 +86,17 @@ class QualityResult:
 
     @property
     def fails(self) -> bool:
-        """Whether the segment fails by it."""
+        """Whether this result fails the segment."""
         return not self.passed and self.level == CRITICAL
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What one verification of a segment found.
+    """Findings of one verification of a segment.
 
-    `broken` are the rules that did not pass. Any other rule holds, known to this code or not, but those whose ids are
-    in `unevaluated`. `before` is the segment's row as it was read before the verification began; without one the
-    verification clears no rule. `is_deep`: it read every byte.
+    `broken` are the rules that did not pass. All other rules count as passed, also rules that this version does not
+    have, except those in `unevaluated`. `before` is the segment's row as read before the verification began; without it
+    the verification clears no rule. `is_deep` means that it read every byte.
     """
 
     segment_id: RemoteLogSegmentId
@@ -102,7 +106,7 @@ class Verification:
     is_deep: bool = False
 
     def clears(self, result: QualityResult, recorded_at_ms: int) -> bool:
-        """Whether a result that did not pass, and that this verification does not repeat, is passed now."""
+        """Return whether this verification turns a stored failed result, which it did not find again, into passed."""
         if self.before is None or result.rule in self.unevaluated:
             return False
         seen_at_ms = self.before.verdict_at_ms
@@ -111,7 +115,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class RecordedVerdict:
-    """What holds of a segment after a verification: its verdict, and what it breaks, by rule."""
+    """State of a segment after a verification: its verdict, and its broken rules, by rule."""
 
     verdict: Verdict
     broken: tuple[QualityResult, ...]
@@ -119,7 +123,7 @@ class RecordedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What is to be stored, and what holds then. No verdict is stored where the verification says nothing about one."""
+    """What to store after a verification. `verdict` is None if the verification leads to none."""
 
     results: tuple[QualityResult, ...]
     verdict: Verdict | None
@@ -127,13 +131,13 @@ class Conclusion:
 
     @property
     def detail(self) -> str:
-        """Why it fails; nothing if it does not."""
+        """Why the segment fails; empty if it does not."""
         return "; ".join(f"{result.rule}: {result.message}" for result in self.broken if result.fails)
 
 
 def conclude(verification: Verification, unresolved: Iterable[tuple[QualityResult, int]]) -> Conclusion:
-    """`unresolved` are the stored results of the segment that did not pass, each with the time of its recording."""
-    repeated = {one.rule for one in verification.broken}
+    """Conclude from a verification; `unresolved` are the stored failed results, each with the time of its recording."""
+    repeated = {result.rule for result in verification.broken}
     cleared, remaining = [], list(verification.broken)
     for result, recorded_at_ms in unresolved:
         if result.rule in repeated:
@@ -142,19 +146,19 @@ def conclude(verification: Verification, unresolved: Iterable[tuple[QualityResul
             cleared.append(replace(result, passed=True, message=""))
         else:
             remaining.append(result)
-    broken = tuple(sorted(remaining, key=lambda one: one.rule))
+    broken = tuple(sorted(remaining, key=lambda result: result.rule))
     otherwise = None if verification.before is None else Verdict.PASSED
-    verdict = Verdict.FAILED if any(one.fails for one in broken) else otherwise
+    verdict = Verdict.FAILED if any(result.fails for result in broken) else otherwise
     return Conclusion((*verification.broken, *cleared), verdict, broken)
 
 
 def verdict_time_ms(known: SegmentRow, now_ms: int) -> int:
-    """The time of a verdict that is given now: above the last one's, whatever the clock says."""
+    """Return the time of a new verdict: later than the last verdict's, even if the clock was set back."""
     return now_ms if known.verdict_at_ms is None else max(now_ms, known.verdict_at_ms + 1)
 
 
 def deep_passed_at_ms(known: SegmentRow, verdict: Verdict, at_ms: int, *, is_deep: bool) -> int | None:
-    """The column of that name, once this verdict is given."""
+    """Return the new value of the column `deep_passed_at_ms` after this verdict."""
     if verdict is Verdict.FAILED:
         return None
     return at_ms if is_deep and verdict is Verdict.PASSED else known.deep_passed_at_ms

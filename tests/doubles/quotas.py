@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def ask_the_ledger_at_once(patch: "pytest.MonkeyPatch") -> None:
     """Whoever has no share has one a moment later. Else a process spares the ledger: every topic that it copies for
     the first time waits up to 0.6 s for the next round, of which a test that is not about quotas learns nothing."""
-    patch.setattr(shared_quotas, "_OUT_OF_TURN_SECONDS", 0.0)
+    patch.setattr(shared_quotas, "_EARLY_ROUND_SECONDS", 0.0)
     patch.setattr(shared_quotas, "_ROUNDS_AHEAD", 1_000_000)
 
 

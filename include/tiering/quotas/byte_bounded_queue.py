@@ -1,13 +1,13 @@
-"""A queue bounded by requests and by bytes (KIP-72's `queued.max.bytes` beside `queued.max.requests`).
+"""A queue bounded by requests and by bytes (as KIP-72 adds `queued.max.bytes` to `queued.max.requests`).
 
-Each item weighs the bytes that it will hold in memory. Its weight counts from `put` until the consumer is `done` with
-it, so the byte bound holds memory and not just waiting: releasing the weight in `get` would leave what the consumers
-hold uncounted. An item of any weight enters while less than `max_bytes` is held, so that
+The weight of an item is the number of bytes that it will hold in memory. It counts from `put` until the consumer is
+`done` with the item, so the byte bound limits memory, not only waiting items: if `get` released the weight, bytes that
+consumers hold would not be counted. An item of any weight enters while less than `max_bytes` is held, so that
 
     held bytes  <=  max_bytes - 1 + the largest weight
 
-and an item heavier than the whole bound still passes. Requests count while they wait; those being served are as many
-as there are consumers.
+and an item heavier than the whole bound still passes. A request counts as long as it waits; at most as many are being
+served as there are consumers.
 """
 
 import threading
@@ -23,11 +23,11 @@ NO_BYTE_BOUND: Final = -1
 
 T = TypeVar("T")
 Wait = Callable[[threading.Condition, float | None], bool]
-"""Waits for the condition, at most so many seconds; False if the time was over first."""
+"""Waits for the condition, at most the given seconds; returns False if the time was over first."""
 
 
 class Taken(Generic[T]):
-    """An item in the hands of its consumer. Its weight counts until `done`, or the end of its `with` block."""
+    """An item that a consumer took. Its weight counts until `done`, or the end of its `with` block."""
 
     __slots__ = ("_queue", "item", "weight_bytes")
 
@@ -37,7 +37,7 @@ class Taken(Generic[T]):
         self._queue: ByteBoundedQueue[T] | None = queue
 
     def done(self) -> None:
-        """Give the weight back; harmless the second time."""
+        """Give the weight back. Idempotent."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.release(self.weight_bytes)
@@ -52,9 +52,9 @@ class Taken(Generic[T]):
 
 
 class _Putter(Generic[T]):
-    """A thread that waits to enter; whoever makes room puts its item in for it."""
+    """A thread that waits to put; the thread that frees space appends the item for it."""
 
-    __slots__ = ("admitted", "entry", "condition")
+    __slots__ = ("admitted", "condition", "entry")
 
     def __init__(self, entry: Taken[T], condition: threading.Condition) -> None:
         self.entry = entry
@@ -65,16 +65,16 @@ class _Putter(Generic[T]):
 class ByteBoundedQueue(Generic[T]):
     """First in, first out, for any number of threads.
 
-    Those who wait to put enter in the order in which they came, whatever their weights: one who comes later finds
-    room only when nobody waits. `wait` is how threads wait, for tests.
+    Threads that wait to put are served in the order in which they came, whatever their weights: a later thread enters
+    at once only if no other waits. `wait` is how threads wait; tests replace it.
     """
 
     def __init__(
         self, max_requests: int, max_bytes: int = NO_BYTE_BOUND, *, wait: Wait = threading.Condition.wait
     ) -> None:
-        """Raises ValueError unless `max_requests` is at least 1, and `max_bytes` at least 1 or NO_BYTE_BOUND."""
+        """Raise ValueError unless `max_requests` is at least 1, and `max_bytes` at least 1 or NO_BYTE_BOUND."""
         if max_requests < 1 or (max_bytes < 1 and max_bytes != NO_BYTE_BOUND):
-            raise ValueError(f"a queue of {max_requests} requests and {max_bytes} bytes lets nothing in")
+            raise ValueError(f"a queue of {max_requests} requests and {max_bytes} bytes could hold no item")
         self._max_requests = max_requests
         self._max_bytes = float("inf") if max_bytes == NO_BYTE_BOUND else max_bytes
         self._wait = wait
@@ -88,7 +88,7 @@ class ByteBoundedQueue(Generic[T]):
 
     @property
     def held_bytes(self) -> int:
-        """Weights of what waits and of what consumers are not done with."""
+        """Weights of the items that wait and of those that consumers are not done with."""
         return self._held_bytes
 
     def __len__(self) -> int:
@@ -96,12 +96,12 @@ class ByteBoundedQueue(Generic[T]):
         return len(self._items)
 
     def put(self, item: T, weight_bytes: int, timeout: float | None = None) -> None:
-        """Append, once there is room; waits for at most `timeout` seconds, None = as long as it takes.
+        """Append an item as soon as there is space; wait for at most `timeout` seconds, without limit if it is None.
 
         Raises:
-            ValueError: a negative weight.
-            QueueFullError: no room in this time.
-            QueueClosedError: the queue was closed before there was room.
+            ValueError: the weight is negative.
+            QueueFullError: no space within this time.
+            QueueClosedError: the queue was closed before there was space.
         """
         if weight_bytes < 0:
             raise ValueError(f"an item cannot weigh {weight_bytes} bytes")
@@ -113,15 +113,15 @@ class ByteBoundedQueue(Generic[T]):
                 self._admit(entry)
             elif (timeout is not None and timeout <= 0) or not self._is_admitted_in_order(entry, timeout):
                 raise QueueFullError(
-                    f"{weight_bytes} bytes found no room behind {len(self._items)} requests, {self._held_bytes} bytes"
+                    f"no space for {weight_bytes} bytes after {len(self._items)} requests, {self._held_bytes} bytes"
                 )
 
     def get(self, timeout: float | None = None) -> Taken[T]:
-        """The oldest item, once there is one; waits for at most `timeout` seconds, None = as long as it takes.
+        """Take the oldest item as soon as there is any; wait at most `timeout` seconds, without limit if it is None.
 
         Raises:
-            QueueEmptyError: nothing came in this time.
-            QueueClosedError: closed, and everything was taken.
+            QueueEmptyError: no item came within this time.
+            QueueClosedError: the queue was closed and is empty.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -133,7 +133,7 @@ class ByteBoundedQueue(Generic[T]):
         return taken
 
     def close(self) -> None:
-        """Take nothing more; what is here may still be taken. Wakes everybody."""
+        """Accept no more items; those in the queue can still be taken. Wakes all waiting threads."""
         with self._lock:
             self._closed = True
             for putter in self._putters:
@@ -142,7 +142,7 @@ class ByteBoundedQueue(Generic[T]):
             self._arrived.notify_all()
 
     def release(self, weight_bytes: int) -> None:
-        """For `Taken.done` alone: the consumer of an item does not hold its bytes any more."""
+        """Give back the weight of an item that a consumer no longer holds; only `Taken.done` calls this."""
         with self._lock:
             self._held_bytes -= weight_bytes
             if self._putters:
@@ -165,7 +165,7 @@ class ByteBoundedQueue(Generic[T]):
             putter.condition.notify()
 
     def _is_admitted_in_order(self, entry: Taken[T], timeout: float | None) -> bool:
-        """Wait behind those who came before; False if the time was over first.
+        """Wait until the threads that came before are served; return False if the time was over first.
 
         Raises:
             QueueClosedError: the queue closed first.
@@ -178,16 +178,16 @@ class ByteBoundedQueue(Generic[T]):
             if not putter.admitted and not self._closed:
                 self._putters.remove(putter)
         if not putter.admitted and self._closed:
-            raise QueueClosedError("the queue was closed before there was room")
+            raise QueueClosedError("the queue was closed before there was space")
         return putter.admitted
 
     def _wait_for_item(self, deadline: float | None) -> None:
-        """Returns when there may be an item; raises what `get` raises."""
+        """Return when there may be an item; raise what `get` raises."""
         if self._closed:
             raise QueueClosedError("the queue was closed and is empty")
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise QueueEmptyError("nothing came in time")
+            raise QueueEmptyError("no item came in time")
         self._getters += 1
         try:
             self._wait(self._arrived, left)

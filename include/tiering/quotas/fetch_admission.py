@@ -1,9 +1,8 @@
-"""Whether a read of remote bytes may begin now, or how long its reader is asked to stay away (KIP-956).
+"""Whether a read of remote bytes may begin now, or for how long its reader should not ask again (KIP-956).
 
-A reader is never held: while the rate of one of its scopes is above the quota it gets an empty answer with the throttle
-time, and asks again. What is admitted is recorded at once, before it is read, so that readers who ask together do not
-all pass. Pacing inside of what was admitted is the limiter's work; and so is holding back what must not be sent while
-this process knows no share of a quota.
+A reader never blocks: while the rate of any of its scopes is above the quota it gets an empty answer with the throttle
+time, and asks again. Admitted bytes are recorded at once, before they are read, so that readers that ask at the same
+time do not all pass. The limiter paces the admitted bytes, and sends none while this process knows no share of a quota.
 """
 
 import threading
@@ -21,11 +20,11 @@ _MANY_SCOPES: Final = 1_000
 
 
 class FetchAdmission:
-    """The windows of one process. Thread-safe.
+    """Admits reads by the windows of one process. Thread-safe.
 
-    `share` gives the bytes a second that this process may move in a scope now: None without a limit, less than 1 while
-    it is unknown. Each reader is held to the largest throttle time of its scopes, so one that asks without pause uses
-    up the quota of its own client scope and leaves the wider ones to others.
+    `share` returns the bytes a second that this process may move in a scope now: None without a limit, less than 1
+    while it is unknown. Each reader gets the largest throttle time of its scopes, so a reader that asks without pause
+    uses up the quota of its own client scope and leaves the wider scopes to others.
     """
 
     def __init__(
@@ -43,15 +42,15 @@ class FetchAdmission:
         self._lock = threading.Lock()
         self._windows: dict[Scope, QuotaWindow] = {}
         self._recorded_at_ms: dict[Scope, int] = {}
-        self._forget_above = _MANY_SCOPES
+        self._drop_idle_above = _MANY_SCOPES
 
     def throttle_ms(self, scopes: Sequence[Scope]) -> int:
-        """Milliseconds for which whoever reads in these scopes should stay away; 0 if it may read."""
+        """Return for how many milliseconds a reader in these scopes should not ask again; 0 if it may read."""
         with self._lock:
             return self._throttle_ms(scopes, self._now_ms())
 
     def admit(self, scopes: Sequence[Scope], size_bytes: int) -> int:
-        """0, and `size_bytes` are recorded: read them. Else the throttle time, and nothing is recorded."""
+        """Record `size_bytes` and return 0 if they may be read, else record nothing and return the throttle time."""
         with self._lock:
             now_ms = self._now_ms()
             throttle_ms = self._throttle_ms(scopes, now_ms)
@@ -60,7 +59,7 @@ class FetchAdmission:
             return throttle_ms
 
     def record(self, scopes: Sequence[Scope], size_bytes: int) -> None:
-        """Count what is read without asking: the rest of what was admitted."""
+        """Record bytes that are read without admission: the rest of an admitted read."""
         with self._lock:
             self._record(scopes, size_bytes, self._now_ms())
 
@@ -74,20 +73,20 @@ class FetchAdmission:
         return self._windows[scope].throttle_ms(int(share), now_ms)
 
     def _record(self, scopes: Sequence[Scope], size_bytes: int, now_ms: int) -> None:
-        self._forget_idle(now_ms)
+        self._drop_idle(now_ms)
         for scope in scopes:
             window = self._windows.setdefault(scope, QuotaWindow(self._samples, self._sample_ms))
             window.record(size_bytes, now_ms)
             self._recorded_at_ms[scope] = now_ms
 
-    def _forget_idle(self, now_ms: int) -> None:
-        """Client names are anybody's: a window that is over holds nothing, so it need not be kept."""
-        if len(self._windows) < self._forget_above:
+    def _drop_idle(self, now_ms: int) -> None:
+        """Drop windows whose samples are all over: clients choose their names, so the number of scopes has no bound."""
+        if len(self._windows) < self._drop_idle_above:
             return
         for scope, recorded_at_ms in list(self._recorded_at_ms.items()):
             if now_ms - recorded_at_ms >= self._samples * self._sample_ms:
                 del self._windows[scope], self._recorded_at_ms[scope]
-        self._forget_above = max(_MANY_SCOPES, 2 * len(self._windows))
+        self._drop_idle_above = max(_MANY_SCOPES, 2 * len(self._windows))
 
     def _now_ms(self) -> int:
         return round(self._clock.monotonic() * 1000)

@@ -1,7 +1,7 @@
-"""Metrics of quotas: what limiters granted and held up, and what topics brought in.
+"""Metrics of quotas: bytes that limiters granted and delayed, and bytes that topics brought in.
 
-What limiters do is counted as it happens, some hundred times a second (`QuotaTally`), and read once a second. Topic
-quotas are counted where they answer (`CountedTopicQuotas`).
+Limiters count at each grant, some hundred times a second (`QuotaTally`); the counts are published once a second. Topic
+quotas are counted at each decision (`CountedTopicQuotas`).
 """
 
 import threading
@@ -36,7 +36,7 @@ _WINDOWS: Final[Mapping[QuotaKind, WindowLength]] = {**KIP_956_WINDOWS, QuotaKin
 
 @dataclass(slots=True)
 class TopicTally:
-    """Bytes of one kind and topic since the last look. Throttled ones are granted ones too."""
+    """Bytes of one kind and topic since the last `drain`. Throttled bytes are also among the granted ones."""
 
     granted_bytes: int = 0
     throttled_bytes: int = 0
@@ -46,7 +46,7 @@ class TopicTally:
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if nothing was throttled lately."""
+    """One kind of traffic now, as Kafka's metrics measure it. Throttle times are 0 if no recent grant was throttled."""
 
     bytes_per_second: float
     throttle_avg_ms: float
@@ -54,12 +54,12 @@ class KindFigures:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the windows have nothing in them any more."""
+        """Whether the windows are empty."""
         return self.bytes_per_second == self.throttle_max_ms == 0
 
 
 class QuotaTally:
-    """Thread-safe. Its windows run on the monotonic clock: a step of the wall clock leaves no trace in them."""
+    """Counts grants. Thread-safe. Its windows use the monotonic clock: steps of the wall clock have no effect."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,14 +68,14 @@ class QuotaTally:
         self.measure_over(_WINDOWS)
 
     def measure_over(self, windows: Mapping[QuotaKind, WindowLength]) -> None:
-        """Begin with empty windows, of these lengths where a kind is named."""
+        """Begin with empty windows; kinds in `windows` get that length, the others their default."""
         with self._lock:
             self._lengths = {**_WINDOWS, **windows}
             self._windows = {kind: QuotaWindow(*length) for kind, length in self._lengths.items()}
             self._throttle_times = {kind: ThrottleTimes() for kind in QuotaKind}
 
     def clear_windows(self) -> None:
-        """Rates and throttle times are 0 until something moves again; what is not drained stays."""
+        """Set rates and throttle times to 0 until the next grant; counts that were not drained stay."""
         self.measure_over(self._lengths)
 
     def granted(self, kind: QuotaKind, topic: str, size_bytes: int) -> None:
@@ -94,13 +94,13 @@ class QuotaTally:
             self._throttle_times[kind].record(seconds * 1000, self._now_ms())
 
     def drain(self) -> Mapping[tuple[QuotaKind, str], TopicTally]:
-        """What was counted since the last call."""
+        """Return and reset the counts since the last call."""
         with self._lock:
             drained, self._by_topic = self._by_topic, {}
             return drained
 
     def figures(self, kind: QuotaKind) -> KindFigures:
-        """Rate and throttle times of one kind now."""
+        """Return rate and throttle times of a kind now."""
         with self._lock:
             now_ms, times = self._now_ms(), self._throttle_times[kind]
             return KindFigures(
@@ -118,8 +118,8 @@ TOPIC_BYTES_IN: Final = Metric(
     "tiering_topic_bytes_in",
     MetricKind.COUNTER,
     ("topic", "meter"),
-    "Bytes of the `.log` of segments that asked topic quotas for admission (meter io), by what became of them: "
-    "accepted, error, throttled.",
+    "Bytes of the `.log` files of segments that topic quotas decided about (meter io), and by result: accepted, error, "
+    "throttled.",
 )
 TOPIC_RECORDS_IN: Final = Metric(
     "tiering_topic_records_in",
@@ -189,19 +189,19 @@ THROTTLED_BYTES: Final = Metric(
     "tiering_quota_throttled_bytes",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Those of them that had to wait for a quota.",
+    "Charged bytes that had to wait for a quota.",
 )
 THROTTLED_SECONDS: Final = Metric(
     "tiering_quota_throttled_seconds",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Seconds that they waited, added up over all streams.",
+    "Seconds that throttled bytes waited, summed over all streams.",
 )
 THROTTLES: Final = Metric(
     "tiering_quota_throttles",
     MetricKind.COUNTER,
     ("kind", "topic"),
-    "Grants that had to wait: seconds by grants is the average wait of all processes, over any time.",
+    "Grants that had to wait. Throttled seconds by throttles is the average wait of all processes, over any time.",
 )
 
 DELETE_CALLS: Final = Metric(
@@ -214,20 +214,20 @@ DELETE_THROTTLED_SECONDS: Final = Metric(
     "tiering_delete_throttled_seconds",
     MetricKind.COUNTER,
     ("topic",),
-    "Seconds that they waited for `tiering.delete.max.requests.per.second`.",
+    "Seconds that these requests waited for `tiering.delete.max.requests.per.second`.",
 )
 DELETE_RATE: Final = Metric(
     "tiering_delete_request_rate",
     MetricKind.GAUGE,
     (),
-    "Such requests a second, over eleven seconds; the sum of all processes.",
+    "Delete requests a second, over eleven seconds; the sum of all processes.",
     Across.SUM,
 )
 DELETE_MAX_RATE: Final = Metric(
     "tiering_delete_max_requests_per_second",
     MetricKind.GAUGE,
     (),
-    "The most of them that are in force, +Inf without a limit.",
+    "Limit in force of delete requests a second, +Inf without a limit.",
 )
 
 TOPIC_QUOTA_METRICS: Final = (TOPIC_BYTES_IN, TOPIC_RECORDS_IN)
@@ -261,12 +261,12 @@ def count_brought_in(recorder: PrometheusRecorder, topic: str, meter: str, size_
 class QuotaMetrics:
     """A `QuotaObserver` that sets the metrics of `recorder`; make one per recorder.
 
-    What limiters report is counted at once and published once a second, in a thread of its own that ends when nothing
-    has moved for a quota window: a gauge goes back to 0 although nobody reports.
+    Reports of limiters are counted at once and published once a second, by a thread that ends when no byte was granted
+    for a quota window: until then gauges go back to 0 without further reports.
 
     Attributes:
-        tally: what limiters reported; measures byte rates in the windows of KIP-956 until it is told others.
-        publisher: publishes what they reported.
+        tally: counts what limiters report; byte rates use the windows of KIP-956 unless `measure_over` changes them.
+        publisher: publishes the counts.
     """
 
     def __init__(self, recorder: PrometheusRecorder, clock: Clock) -> None:
@@ -296,7 +296,7 @@ class QuotaMetrics:
         self._recorder.set(QUOTA, limit, scope.kind.value, scope.level.value, entity)
 
     def settle(self) -> None:
-        """Publish the last of it: this process moves nothing any more, and what a live gauge shows ends with it."""
+        """Publish the last counts, with rates of 0, before this process ends."""
         self.tally.clear_windows()
         self.publisher.now()
 
@@ -327,12 +327,12 @@ class QuotaMetrics:
 
 @cache
 def process_quota_metrics() -> QuotaMetrics:
-    """The one observer of this process's limiters, over `process_recorder`."""
+    """Return the observer of this process's limiters, over `process_recorder`."""
     return QuotaMetrics(process_recorder(), SystemClock())
 
 
 class CountedTopicQuotas:
-    """`TopicQuotas` around others."""
+    """`TopicQuotas` that count the decisions of the wrapped ones."""
 
     def __init__(self, quotas: TopicQuotas, recorder: PrometheusRecorder) -> None:
         self._quotas = quotas

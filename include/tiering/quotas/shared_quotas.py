@@ -5,20 +5,20 @@ A thread of each process, `AllocationRenewer`, renews the process's entry in the
     step                        a crash after it leaves
     1 read the row              nothing
     2 reduce the own rates      nothing
-    3 store the new entry       an entry without an owner; others drop it when its heartbeat stands still
-    4 raise the own rates       the same
+    3 store the new entry       an entry without an owner; other processes drop it when its heartbeat stands still
+    4 raise the own rates       as after 3
 
-Rates fall before the ledger gives the difference to others, and rise only after it gave: the sum of what processes
-use never exceeds the sum of what the row says. A round that fails changes nothing; the rates end by themselves.
+Rates fall before the ledger gives the difference to others, and rise only after the ledger has given it: the sum of the
+rates in use never exceeds the sum of the shares in the row. A round that fails changes nothing; the rates expire.
 
-`SqlLedgerStore` holds one row per cluster; a round costs two statements. PostgreSQL: in the platform's
-database, the row locked while it is read and written. SQLite: in a file of its own beside the metadata, so that rounds
-never wait for a commit that must reach the disk; what a power cut takes from it, the next rounds write anew.
+`SqlLedgerStore` holds one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
+database and locked while it is read and written. On SQLite it is in a separate file next to the metadata, so that
+rounds never wait for a commit that must reach the disk; the next rounds write again what a power failure loses.
 
 The content of the row is JSON text, short because every process reads and writes it twice a second:
 
     {"version": 7, "quotas": {"copy/total/": 1000000},
-     "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for all there is>]}]}}
+     "workers": {"<worker id>": [<heartbeat>, <version>, {"copy/total/": [<share>, <wanted, null for no bound>]}]}}
 """
 
 import json
@@ -71,19 +71,19 @@ class LedgerStore(Protocol):
     """One ledger row, changed by one process at a time."""
 
     def exchange(self, change: LedgerRowChange) -> LedgerRow:
-        """Replace the row by what `change` returns for it, in one transaction; return the new row.
+        """Replace the row by the result of `change`, in one transaction; return the new row.
 
-        A row that `change` returns as it is need not be written. `change` is called once, while no other process
-        reads or writes the row.
+        If `change` returns the same row, it need not be written. `change` is called once, while no other process reads
+        or writes the row.
 
         Raises:
-            MetadataUnavailableError: nothing was changed, or it is not known.
+            MetadataUnavailableError: the row was not changed, or it is unknown whether it was.
         """
         ...
 
 
 class AnnouncingLedger:
-    """`QuotaLedger` over a ledger store. Who looks at the workers for longer than a lease no longer sees dead ones."""
+    """`QuotaLedger` over a ledger store. Calls of `workers` over more than a lease length drop dead workers."""
 
     def __init__(self, store: LedgerStore, clock: Clock) -> None:
         self._store = store
@@ -107,23 +107,23 @@ class AnnouncingLedger:
 _log: Final = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 0.6
-"""Two statements a round: 3.3 a second, which leaves room for rounds out of turn and for reloads."""
+"""Two statements a round: 3.3 a second, which leaves capacity for early rounds and for reloads."""
 
-_OUT_OF_TURN_SECONDS: Final = 0.2
-"""A sender that has nothing at all asks again after this long, while the statements of the last seconds allow it.
+_EARLY_ROUND_SECONDS: Final = 0.2
+"""How soon the next round follows if a sender has no share at all, unless the last rounds were too many.
 
-Three such rounds reach beyond one period: by then everybody has made room once.
+Three such rounds last longer than one period: by then every other process has reduced its share once.
 """
 
 _MEAN_SECONDS: Final = 0.55
 _ROUNDS_AHEAD: Final = 3
 
 RELOAD_SECONDS: Final = 10.0
-"""How often the quotas are compared with where they are stored: repairs a change that was stored and not announced."""
+"""How often the stored quotas are read: this puts a change in force that was stored and not announced."""
 
 
 class AllocationRenewer:
-    """Runs from `start` to `close`. `stored_quotas` reads the quotas from where they are stored for good."""
+    """Renews the entry of this process from `start` to `close`. `stored_quotas` reads the quotas from the configs."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class AllocationRenewer:
         self._thread.start()
 
     def close(self) -> None:
-        """Give the shares back; if the ledger is away, others take them when they see this process silent."""
+        """Give the shares back; if the ledger is unreachable, others take them when the heartbeat stands still."""
         self._closing.set()
         self._pacing.starved.set()
         self._thread.join()
@@ -164,10 +164,10 @@ class AllocationRenewer:
                 _log.info("the shares of %s are left to expire: %s", self._worker_id, error)
 
     def round(self) -> None:
-        """Renew the entry of this process and take the shares that the ledger row gives to it.
+        """Renew the entry of this process and use the shares that the ledger row gives to it.
 
         Raises:
-            MetadataUnavailableError
+            MetadataUnavailableError: the ledger cannot be read or changed.
         """
         began = self._clock.monotonic()
         stored = self._reloaded(began)
@@ -197,15 +197,15 @@ class AllocationRenewer:
             try:
                 self.round()
             except TieringError as error:
-                _log.warning("no news of the quotas: %s", error)
+                _log.warning("the quotas could not be renewed: %s", error)
             except Exception:  # noqa: BLE001
-                # Without this thread every sender would wait for ever, and nobody would know why.
-                _log.exception("a round with the quota ledger broke")
+                # Without this thread every sender would wait endlessly, without a message.
+                _log.exception("renewing the quota shares failed")
             self._wait(began)
 
     def _wait(self, began: float) -> None:
-        """Until the next round is due: soon if a sender has nothing and the mean rate of statements allows it."""
-        soon = max(began + _OUT_OF_TURN_SECONDS, self._allowed_at - _ROUNDS_AHEAD * _MEAN_SECONDS)
+        """Wait until the next round is due: soon if a sender has no share and the mean rate of rounds allows it."""
+        soon = max(began + _EARLY_ROUND_SECONDS, self._allowed_at - _ROUNDS_AHEAD * _MEAN_SECONDS)
         now = self._clock.monotonic()
         self._closing.wait(max(0.0, soon - now))
         rest_seconds = began + PERIOD_SECONDS - self._clock.monotonic()
@@ -221,7 +221,7 @@ class AllocationRenewer:
 
 
 class SharedQuotas:
-    """One per process. The first limiter that is asked for begins the rounds with the ledger; `close` ends them."""
+    """`Quotas` of a process. The first limiter starts the rounds with the ledger; `close` ends them."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class SharedQuotas:
         return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
 
     def share(self, scope: Scope) -> float | None:
-        """Bytes a second that this process may move in a scope now; None without a limit, 0 without news."""
+        """Bytes a second that this process may move in a scope now; None: no limit, 0: not known."""
         self._start()
         return self._pacing.share(scope)
 
@@ -300,7 +300,7 @@ def ledger_row_to_text(row: LedgerRow) -> str:
 
 
 def ledger_row_from_text(text: str) -> LedgerRow:
-    """The reverse. Raises RemoteMetadataError for what no version of this platform wrote."""
+    """The reverse. Raises RemoteMetadataError for text that no version of this platform wrote."""
     try:
         document = json.loads(text)
         quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}
@@ -328,7 +328,7 @@ def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocatio
 
 
 PATIENCE_MS: Final = 500
-"""A round that takes longer has failed: the shares of the last one are nearly over."""
+"""A round that takes longer counts as failed: the shares of the round before have nearly expired."""
 
 _READ: Final = select(quota_ledger.c.content).where(quota_ledger.c.cluster_id == bindparam("cluster")).with_for_update()
 _WRITE: Final = (
@@ -363,11 +363,11 @@ class SqlLedgerStore:
 
 
 def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> Engine:
-    """The engine of the ledger that belongs to this metadata database; impatient by default, as rounds have to be.
+    """The engine of the ledger that belongs to this metadata database; with the short limits that rounds need.
 
     Raises:
-        SettingError: as `open_engine`.
-        MetadataUnavailableError: the file of a SQLite ledger cannot be made.
+        SettingError: as for `open_engine`.
+        MetadataUnavailableError: the file of a SQLite ledger cannot be created.
     """
     url = make_url(metadata_url)
     if url.get_backend_name() != "sqlite":
@@ -379,12 +379,12 @@ def open_ledger_engine(metadata_url: str, clock: Clock, *, patience_ms: int = PA
 
 
 def _make_table(ledger_url: str, clock: Clock) -> None:
-    """With patience: many processes may begin at once. Whoever finds the table does not write."""
+    """Create the table if it is absent, with long waits for the lock: many processes may start at the same time."""
     engine = open_engine(ledger_url, clock=clock, durable=False)
     try:
         with reading(engine) as connection:
-            is_there = inspect(connection).has_table(quota_ledger.name)
-        if not is_there:
+            exists = inspect(connection).has_table(quota_ledger.name)
+        if not exists:
             with writing(engine) as connection:
                 quota_ledger.create(connection, checkfirst=True)
     finally:

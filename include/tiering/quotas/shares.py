@@ -1,32 +1,31 @@
-"""Shares of quotas: the rule by which processes divide a quota, and the pace of one process within its shares.
+"""Shares of quotas: the rule by which processes divide a quota, and the pacing of a process within its shares.
 
-Nothing here reads or writes a database: `shared_quotas` does. The rule and the liveness are pure, with time as an
+This module reads and writes no database; `shared_quotas` does. The rule and the liveness are pure, with time as an
 argument; the pacing waits in threads, by the clock that it is given.
 
-**The rule.** Every process that sends holds, for each scope with a quota, a share of it. The rule that keeps their sum
-right needs no clock and no leader: an entry is only ever changed by its owner, in one transaction on the whole ledger
-row, and
+**The rule.** Every process that sends holds a share of the quota of each scope. The rule that bounds the sum of shares
+needs no clock and no leader: an entry is only changed by its owner, in one transaction on the whole ledger row, and
 
-* shrinking to the fair share is always allowed,
-* growing takes only what no live entry holds.
+* a share may always shrink to the fair share,
+* a share grows only by what no live entry holds.
 
-So the sum of shares never grows beyond the quota, whatever the order of rounds; when a quota falls, it falls with every
-round until it fits. Shares follow demand (max-min fairness): who wants less than an equal part gets what it wants, the
-others divide the rest equally. How much a process asks for next follows from what it used of its share (`DemandMeter`).
+So the sum of shares never exceeds the quota, whatever the order of rounds; after a quota was lowered, the sum falls
+with every round until it fits. Shares follow demand (max-min fairness): a process that wants less than an equal part
+gets what it wants, and the others divide the rest equally. How much a process asks for next follows from what it used
+of its share (`DemandMeter`).
 
-**Liveness.** Which processes have fallen silent is decided by one observer's own monotonic clock (`Liveness`). No clock
-is compared with another: an entry whose heartbeat has not moved between two looks that lie further apart than the lease
-has lost its owner, because that owner would have stopped sending by itself when its lease ran out. Steps of wall
-clocks, of the database server's clock too, change nothing.
+**Liveness.** Each observer decides by its own monotonic clock which processes are dead (`Liveness`); no clock is
+compared with another. If a heartbeat has not changed for longer than the lease, the owner of the entry is dead or has
+stopped sending, because its lease has run out. Steps of wall clocks, including the database server's, have no effect.
 
-**`Pacer`** spreads bytes of one rate inside the second, without a clock. A byte at the rate r takes 1/r seconds. The
-pacer keeps the moment at which the next byte may leave; each grant moves it on by the time that its bytes take. A
-sender that was held up may catch up by `CATCH_UP_SECONDS`, no more: what a longer silence did not use is lost. So any T
-seconds carry at most r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), the first included.
+**`Pacer`** spreads the bytes of a rate over time, without a clock. A byte at the rate r takes 1/r seconds. The pacer
+stores the time at which the next byte may leave; each grant adds the time that its bytes take. A sender that was
+delayed may catch up by at most `CATCH_UP_SECONDS`; what it did not use before is lost. So any T seconds carry at most
+r x (T + CATCH_UP_SECONDS + SLICE_SECONDS), including the first.
 
-**`ProcessPacing`** has this process's shares of all scopes. `AllocationRenewer` sets rates and
-when they end; limiters take bytes. A grant needs every one of its scopes, and rates that are still valid: without news
-from the ledger nothing is granted, limited or not, because a quota may have been set meanwhile.
+**`ProcessPacing`** holds this process's shares of all scopes. `AllocationRenewer` sets the rates and the time at which
+they expire; limiters take bytes. A grant needs all of its scopes, and rates that have not expired: without a successful
+round with the ledger no byte is granted, limited or not, because a quota may have been set meanwhile.
 
 **`ScopedLimiter`** is the `ByteLimiter` of one stream: it waits until all scopes of the stream grant.
 """
@@ -43,26 +42,26 @@ from include.tiering.quotas.contract import GoOn, QuotaObserver, QuotasInForce, 
 UNLIMITED_DEMAND: Final = float("inf")
 
 _FULL_USE: Final = 0.98
-"""A share of which this part was used holds its owner up."""
+"""If this part of a share was used, the share is taken to have limited its owner."""
 
 _SPARE: Final = 0.10
 _MOST_SPARE_OF_QUOTA: Final = 0.002
-"""Room above what a slow sender uses: enough to see it grow, too little to keep from the busy ones."""
+"""The margin above what a slow sender uses: enough to detect growth, too little to deprive busy senders."""
 
 
 @dataclass(slots=True)
 class DemandMeter:
-    """The use of one scope by one process between two rounds of the ledger."""
+    """The use of a scope by a process between two rounds with the ledger."""
 
     used_bytes: int = 0
     waiting: int = 0
     _last_rate: float = 0.0
 
     def wanted(self, seconds: float, share: float, quota: float) -> float:
-        """Bytes a second to ask for, 0 if idle, `UNLIMITED_DEMAND` if the share held the sender up; begins a new period.
+        """Bytes a second to ask for, 0 if idle, `UNLIMITED_DEMAND` if the share was the limit; begins a new period.
 
-        `seconds` is the length of the period that ends now, `share` what was held in it, `quota` that of the scope.
-        A sender may pause between two segments: the faster one of the last two periods counts.
+        `seconds` is the length of the period that ends now, `share` the share held in it, `quota` that of the scope.
+        The faster of the last two periods counts, because a sender may pause between two segments.
         """
         rate = self.used_bytes / seconds if seconds > 0 else 0.0
         usual_rate, self._last_rate, self.used_bytes = max(rate, self._last_rate), rate, 0
@@ -72,7 +71,7 @@ class DemandMeter:
 
 
 FILL: Final = 0.995
-"""The part of a quota that is given out. The rest is room for what no limiter sees: bursts of socket buffers."""
+"""The part of a quota that is given out. The rest covers what no limiter sees: bursts of socket buffers."""
 
 
 NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
@@ -80,7 +79,7 @@ NO_QUOTAS: Final = QuotasInForce(0, MappingProxyType({}))
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a process holds of one scope and what it asked for last, both in bytes a second."""
+    """The share of a scope that a process holds, and what it asked for last, both in bytes a second."""
 
     share: float
     wanted: float
@@ -88,7 +87,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEntry:
-    """One process. `heartbeat` grows with every round: an entry whose heartbeat stands still has lost its owner."""
+    """The entry of a process. `heartbeat` grows with every round: if it stands still, the process is dead."""
 
     heartbeat: int = 0
     version: int = 0
@@ -97,13 +96,13 @@ class WorkerEntry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """Everything that the ledger stores."""
+    """The content of the ledger."""
 
     quotas: QuotasInForce = NO_QUOTAS
     workers: Mapping[str, WorkerEntry] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_quotas(self, quotas: QuotasInForce) -> "LedgerRow":
-        """The newer of the two versions is in force; of equal ones the given."""
+        """The row with the newer version of quotas; of equal versions the given one."""
         return replace(self, quotas=quotas) if quotas.version >= self.quotas.version else self
 
     def heartbeats(self) -> dict[str, int]:
@@ -120,9 +119,9 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
 
     `heartbeat` is higher than in any round of this process before, also if its entry was dropped meanwhile.
 
-    Scopes without a quota get no entry: nothing limits them. A process that has not taken the quotas' version yet may
-    be sending in any scope, so it counts as one that wants all there is: the first to hear of a new quota does not take
-    all of it.
+    Scopes without a quota get no entry: they have no limit. A process that does not use this version of the quotas yet
+    may be sending in any scope, so it counts with an unlimited demand: the first process that reads a new quota does
+    not take all of it.
     """
     before = row.workers.get(worker_id, WorkerEntry())
     others = [entry for name, entry in row.workers.items() if name != worker_id]
@@ -132,15 +131,15 @@ def renewed(row: LedgerRow, worker_id: str, wanted: Mapping[Scope, float], heart
         if quota is not None:
             held = before.allocations[scope].share if scope in before.allocations else 0.0
             rivals = [entry.allocations[scope] for entry in others if scope in entry.allocations]
-            late = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
-            rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(late)
+            stale = [entry for entry in others if scope not in entry.allocations and entry.version < row.quotas.version]
+            rivals += [Allocation(0.0, UNLIMITED_DEMAND)] * len(stale)
             allocations[scope] = Allocation(_share(quota * FILL, held, demand, rivals), demand)
     entry = WorkerEntry(heartbeat, row.quotas.version, allocations)
     return replace(row, workers={**row.workers, worker_id: entry})
 
 
 def fair_part(total: float, demand: float, other_demands: Collection[float]) -> float:
-    """What max-min fairness gives to one of several demands; all of it to the only one."""
+    """What max-min fairness gives to one of several demands; the total if no other demand exists."""
     left, claims = total, sorted((*other_demands, demand))
     for index, claim in enumerate(claims):
         equal_part = left / (len(claims) - index)
@@ -159,10 +158,10 @@ def _share(total: float, held: float, demand: float, rivals: Collection[Allocati
 
 
 LEASE_SECONDS: Final = 1.0
-"""How long a process may use its shares after the beginning of the round in which it got them."""
+"""How long a process may use its shares, counted from the beginning of the round in which it got them."""
 
 SILENT_SECONDS: Final = 1.1
-"""After this long without a heartbeat an entry is dropped; the difference allows for clocks of different speeds."""
+"""After this time without a heartbeat an entry is dropped; the difference allows for clocks of different speeds."""
 
 
 class Liveness:
@@ -172,7 +171,7 @@ class Liveness:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def silent(self, heartbeats: Mapping[str, int], now: float) -> frozenset[str]:
-        """Names whose heartbeat has stood still for longer than `SILENT_SECONDS`. An entry seen first is alive."""
+        """Names whose heartbeat has not changed for longer than `SILENT_SECONDS`; new names are alive."""
         self._seen = {
             name: seen if (seen := self._seen.get(name)) is not None and seen[0] == heartbeat else (heartbeat, now)
             for name, heartbeat in heartbeats.items()
@@ -181,15 +180,15 @@ class Liveness:
 
 
 SLICE_SECONDS: Final = 0.010
-"""A grant is at most this much of the rate, so that a change of the rate bites at once."""
+"""A grant is at most this much of the rate, so that a change of the rate takes effect at once."""
 
 CATCH_UP_SECONDS: Final = 0.030
-"""About a late wake-up, or an answer and the head of the next request: the pauses that every upload has."""
+"""About a late wake-up, or a response and the header of the next request: pauses that every upload has."""
 
 
 @dataclass(slots=True)
 class Pacer:
-    """Times are seconds of one monotonic clock. A rate of 0 grants nothing."""
+    """Paces one scope. Times are seconds of one monotonic clock. At a rate of 0 no byte is granted."""
 
     bytes_per_second: float
     free_at: float
@@ -199,7 +198,7 @@ class Pacer:
         return max(0.0, self.free_at - now) if self.bytes_per_second > 0 else float("inf")
 
     def slice_bytes(self) -> int:
-        """The most that one grant may hold, at least one byte."""
+        """The largest grant, at least one byte."""
         return max(1, int(self.bytes_per_second * SLICE_SECONDS))
 
     def charge(self, size_bytes: int, now: float) -> None:
@@ -207,9 +206,9 @@ class Pacer:
         self.free_at = max(self.free_at, now - CATCH_UP_SECONDS) + size_bytes / self.bytes_per_second
 
     def change(self, bytes_per_second: float, now: float) -> None:
-        """Go on at another rate: what was granted and is not yet waited for takes its time at the new one.
+        """Continue at another rate: bytes granted ahead of time are waited for at the new rate.
 
-        That is at most the time of one slice, so neither a fall nor a rise of the rate leaves a silence or a burst.
+        That takes at most the time of a slice, so a change of the rate causes neither a long pause nor a burst.
         """
         pending_bytes = max(0.0, self.free_at - now) * self.bytes_per_second
         self.bytes_per_second = bytes_per_second
@@ -218,16 +217,16 @@ class Pacer:
 
 
 FORGET_SECONDS: Final = 30.0
-"""A scope that nobody asked for this long is no longer asked for in the ledger."""
+"""After this time without a sender, a scope is no longer requested from the ledger."""
 
 _SHORTEST_WAIT_SECONDS: Final = 0.018
-"""A wake-up costs more than a grant: what is due meanwhile is caught up with."""
+"""A wake-up costs more than a grant; bytes that become due during the wait are granted together."""
 
 _NEVER: Final = float("inf")
 
 
 class Grant(NamedTuple):
-    """Bytes that may move now, and how long a quota (or the wait for news of one) held them up."""
+    """Bytes that may move now, and how long they waited for a quota or for its value."""
 
     size_bytes: int
     waited_seconds: float
@@ -235,7 +234,7 @@ class Grant(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ScopePace:
-    """One scope in this process. `known`: the last round told its rate; without a pacer it has no limit."""
+    """A scope in this process. `known`: the last round gave its rate; without a pacer it has no limit."""
 
     asked_at: float
     known: bool = False
@@ -244,7 +243,7 @@ class ScopePace:
 
     @property
     def share(self) -> float:
-        """Bytes a second held; 0 as well if there is no limit or no news."""
+        """Bytes a second held; also 0 if there is no limit or the rate is not known."""
         return 0.0 if self.pacer is None else self.pacer.bytes_per_second
 
     @property
@@ -252,7 +251,7 @@ class ScopePace:
         return not self.known or (self.pacer is not None and self.pacer.bytes_per_second <= 0)
 
     def set(self, bytes_per_second: float | None, now: float) -> None:
-        """What the last round told: a rate, or None for no limit."""
+        """Set the rate that the last round gave, None for no limit."""
         self.known = True
         if bytes_per_second is None:
             self.pacer = None
@@ -267,7 +266,7 @@ Stream = tuple[ScopePace, ...]
 
 
 class ProcessPacing:
-    """Thread-safe. `starved` is set when a sender needs something that only a round of the ledger can give."""
+    """The shares of this process. Thread-safe. `starved` is set if a sender waits for a round with the ledger."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -278,7 +277,7 @@ class ProcessPacing:
         self.starved = threading.Event()
 
     def stream(self, scopes: Iterable[Scope]) -> Stream:
-        """To take bytes through; asked for once, because a look at three scopes by name costs more than a grant."""
+        """The scopes to take bytes from; looked up once, because three lookups by name cost more than a grant."""
         with self._changed:
             now = self._clock.monotonic()
             stream = tuple(self._pace(scope, now) for scope in scopes)
@@ -287,7 +286,7 @@ class ProcessPacing:
             return stream
 
     def take(self, stream: Stream, wanted_bytes: int, patience_seconds: float) -> Grant:
-        """Bytes granted in all scopes, as soon as there are any; none if there were none for `patience_seconds`."""
+        """Wait at most `patience_seconds` for a grant in all scopes; 0 bytes if there was none."""
         with self._changed:
             began = now = self._clock.monotonic()
             for pace in stream:
@@ -313,8 +312,8 @@ class ProcessPacing:
     def wanted(self, quotas: QuotasInForce) -> dict[Scope, float]:
         """What to ask the ledger for, by scope in use; begins a new period of measurement.
 
-        A period in which a sender had nothing of one scope tells nothing about what it needs of the others: it asks
-        for what it holds. Else it would lose one share while it waits for the other, turn by turn.
+        If a sender had no share of a scope in the period, its use of other scopes does not show its demand there: it
+        asks for what it holds. Otherwise it would lose one share while it waits for another, again and again.
         """
         with self._changed:
             now = self._clock.monotonic()
@@ -333,7 +332,7 @@ class ProcessPacing:
             }
 
     def reduce(self, shares: Mapping[Scope, float]) -> None:
-        """Bring no rate above what is given here: before the ledger lets others have the rest."""
+        """Lower rates to these shares, before the ledger gives the difference to others."""
         with self._changed:
             now = self._clock.monotonic()
             for scope, share in shares.items():
@@ -343,7 +342,7 @@ class ProcessPacing:
             self._changed.notify_all()
 
     def hold(self, rates: Mapping[Scope, float | None], valid_until: float) -> None:
-        """Replace all rates, None for no limit; they end at this monotonic second."""
+        """Replace all rates, None for no limit; they expire at this monotonic second."""
         with self._changed:
             now = self._clock.monotonic()
             for pace in (pace for scope, pace in self._paces.items() if scope not in rates):
@@ -358,7 +357,7 @@ class ProcessPacing:
         return self._paces.setdefault(scope, ScopePace(now))
 
     def _wait(self, stream: Stream, wait_seconds: float, now: float, deadline: float) -> tuple[float, float]:
-        """Until the stream may go on, or the deadline; returns the time, and how long it would still have to wait."""
+        """Wait until the stream may send, or the deadline; return the time, and how long it still has to wait."""
         for pace in stream:
             pace.meter.waiting += 1
         try:
@@ -400,11 +399,11 @@ def _held(pace: ScopePace) -> float:
 
 
 PATIENCE_SECONDS: Final = 0.25
-"""How long a wait may last before `go_on` is asked again."""
+"""How long a wait may last before `go_on` is called again."""
 
 
 class ScopedLimiter:
-    """Of one kind and topic. For one thread at a time."""
+    """The `ByteLimiter` of a kind and topic. For one thread at a time."""
 
     def __init__(
         self, pacing: ProcessPacing, scopes: tuple[Scope, ...], topic: str, go_on: GoOn, observer: QuotaObserver

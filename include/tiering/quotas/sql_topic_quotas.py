@@ -1,15 +1,15 @@
 """Topic quotas over meters in SQL, shared by all workers of all hosts.
 
-Every answer is one transaction that holds all meters of one broker: it folds the ticks that have passed by the
-database's clock, decides, and counts the segment for its topic and for the broker. So nothing is counted twice or lost
-between processes. A topic that asked for nothing for an hour keeps its counts, but no share of the total.
+Every decision is one transaction that locks all meters of a broker: it applies the ticks that have passed by the
+database's clock, decides, and counts the segment for its topic and for the broker. So no segment is counted twice or
+lost between processes. A topic without a request for an hour keeps its counts, but no share of the total.
 
 | a worker dies                                  | what it leaves                                                |
 |------------------------------------------------|---------------------------------------------------------------|
 | before `admit` is committed                    | nothing                                                       |
-| after it, before `accepted` or `failed` is     | the segment in io alone: the rates forget it within minutes   |
+| after it, before `accepted` or `failed` is     | the segment only in io; the rates decay within minutes        |
 
-Commits do not wait for the disk: a power failure may take the last marks with it.
+Commits do not wait for the disk: a power failure may lose the last counts.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -55,7 +55,7 @@ _KEY: Final = ("cluster_id", "broker_id", "kind", "topic")
 def read_meters(
     connection: Connection, cluster_id: str, broker_id: int, topics: Collection[str]
 ) -> dict[str, TopicMeters]:
-    """Of those topics that have meters, by name."""
+    """Return the meters of topics of a broker, by name; topics without meters are absent."""
     query = select(topic_meters).where(
         topic_meters.c.cluster_id == cluster_id,
         topic_meters.c.broker_id == broker_id,
@@ -66,13 +66,13 @@ def read_meters(
 
 
 def read_all_meters(connection: Connection, cluster_id: str) -> dict[tuple[int, str], TopicMeters]:
-    """By broker id and topic."""
+    """Return all meters of the cluster, by broker id and topic."""
     order = (topic_meters.c.broker_id, topic_meters.c.topic)
     return _grouped(connection, select(topic_meters).where(topic_meters.c.cluster_id == cluster_id).order_by(*order))
 
 
 def write_meters(connection: Connection, cluster_id: str, broker_id: int, by_topic: Mapping[str, TopicMeters]) -> None:
-    """Insert or replace all kinds of these topics."""
+    """Insert or replace all kinds of meters of these topics."""
     rows = [
         {"cluster_id": cluster_id, "broker_id": broker_id, "kind": kind.value, "topic": topic, **_values(meter)}
         for topic, meters in by_topic.items()
@@ -84,7 +84,7 @@ def write_meters(connection: Connection, cluster_id: str, broker_id: int, by_top
 def count_sharers(
     connection: Connection, cluster_id: str, broker_id: int, *, since_ms: int, without: Collection[str]
 ) -> int:
-    """Topics of a broker that asked for admission at or after `since_ms`, those of `without` left out."""
+    """Count the topics of a broker, other than `without`, that asked for admission at or after `since_ms`."""
     query = select(func.count()).where(
         topic_meters.c.cluster_id == cluster_id,
         topic_meters.c.broker_id == broker_id,
@@ -150,6 +150,7 @@ class SqlTopicQuotas:
         self._now_ms = now_ms
 
     def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
+        """Implement `TopicQuotas.admit`."""
         configs = self._configs.current()
         admission = Admission(broker_id, topic, size_bytes, records, metered=configs.enabled)
         if not admission.metered:
@@ -164,12 +165,15 @@ class SqlTopicQuotas:
         return admission
 
     def accepted(self, admission: Admission) -> None:
+        """Implement `TopicQuotas.accepted`."""
         self._mark(MeterKind.ACCEPTED, admission)
 
     def failed(self, admission: Admission) -> None:
+        """Implement `TopicQuotas.failed`."""
         self._mark(MeterKind.ERROR, admission)
 
     def report(self) -> TopicQuotaReport:
+        """Implement `TopicQuotas.report`."""
         configs = self._configs.current()
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
@@ -188,7 +192,7 @@ class SqlTopicQuotas:
 
     @contextmanager
     def _opened(self, broker_id: int, topic: str) -> Iterator["_OpenMeters"]:
-        """The meters of the broker and of the topic, ticked up to now; nobody else has this broker's until the end."""
+        """The meters of the broker and of the topic, with all ticks up to now; other processes wait meanwhile."""
         with writing(self._engine, durable=False) as connection:
             serialise_writers(connection, f"topic meters of broker {broker_id} of {self._cluster_id}")
             now_ms = self._now_ms(connection)
@@ -207,7 +211,7 @@ class SqlTopicQuotas:
         total = configs.total(broker_id)
         total_rate = opened.meters[ALL_TOPICS_OF_BROKER].bytes_in_per_second
         topic_rate = opened.meters[topic].bytes_in_per_second
-        # Below the total nobody is refused: what the topic's threshold is need not be known.
+        # Below the total no topic is refused, so the topic's threshold need not be computed.
         if total is None or not is_refused(total_rate, total, topic_rate, 0):
             return None
         threshold = self._threshold(opened, configs, total, broker_id, topic)
@@ -239,7 +243,7 @@ class SqlTopicQuotas:
 
 @dataclass(slots=True)
 class _OpenMeters:
-    """Within one transaction: by topic, the broker's own under the empty name."""
+    """Meters within a transaction, by topic; those of the broker have the empty name."""
 
     connection: Connection
     now_ms: int

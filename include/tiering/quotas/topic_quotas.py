@@ -1,31 +1,31 @@
-"""Topic quotas: may this topic bring in another segment now? The contract, thresholds, meters, what is configured.
+"""Topic quotas: may this topic bring in another segment now? Contract, thresholds, meters, and configs.
 
-    admit      before a segment is copied: counted as io, and as throttled if it is refused
-    accepted   it was copied
-    failed     it was not
+    admit      before a segment is copied: counts it as io, and as throttled if it is refused
+    accepted   the segment was copied
+    failed     the segment was not copied
 
-All meters are shared by all workers of all hosts. Sizes are bytes of the `.log`; records are the offsets that the plan
-says the segment spans, end - base + 1, as batches are not counted before admission.
+All workers of all hosts share the meters. Sizes are bytes of the `.log`; records are the offsets that the segment spans
+according to the plan, end - base + 1, because batches are not counted before admission.
 
 How many bytes a second each topic of a broker may bring in:
 
     total.bytes.in.per.sec.threshold    of a broker: for all of its topics together
-    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, taken out of the total
+    bytes.in.per.sec.threshold          of a topic, on each broker: explicit, part of the total
 
-Topics without one share what the explicit ones leave, equally. Nobody is refused while the total holds: thresholds
-decide who gives way when it does not.
+Topics without an explicit threshold share equally what the explicit ones leave. No topic is refused while the total is
+not exceeded; when it is, topics above their own threshold are refused.
 
-What a topic, or all topics of a broker, brought in is measured by four kinds of meters, each in bytes and records. Each
-is the one-minute meter of Kafka's brokers, as arithmetic: an exponentially weighted moving average with ticks of 5 s.
-At a tick the count since the last one becomes a rate, and the average moves towards it:
+Four kinds of meters, each in bytes and records, measure what a topic, or all topics of a broker, brought in. Each is
+the one-minute meter of Kafka's brokers, as arithmetic: an exponentially weighted moving average with ticks of 5 s. At a
+tick the count since the last tick becomes a rate, and the average moves towards it:
 
     first tick     rate  = count / 5 s                                 before it the rate is 0
     later ticks    rate += alpha x (count / 5 s - rate)                alpha = 1 - e^(-5/60)
     idle ticks     the same with count 0: rate x e^(-5/60) each
 
-Nobody has to be awake at a tick. Whoever looks at the meter next makes up for all ticks since: the first of them has
-the count, the rest are idle, so any gap costs one power of e. Ticks fall at whole multiples of 5 s after the meter was
-made; what is counted in the very millisecond of a tick belongs to the next one.
+No process has to run at a tick. The next use of the meter applies all ticks since the last use: the first of them has
+the count, the others are idle, so any gap costs one exponentiation. Ticks fall at whole multiples of 5 s after the
+meter was made; a count in the same millisecond as a tick belongs to the next tick.
 """
 
 import math
@@ -46,10 +46,10 @@ _TICK_SECONDS: Final = TICK_MS / 1000
 
 @dataclass(frozen=True, slots=True)
 class EwmaMeter:
-    """What happened, how often in all (`count`), and how often a second of late (`per_second`).
+    """Counts events: how many in all (`count`), and how many a second recently (`per_second`).
 
-    `uncounted` is the part of `count` that no tick has seen yet; `rate` is None before the first tick. `last_tick_ms`
-    is by the clock that all who mark this meter share. A meter is made with the time of its making there.
+    `uncounted` is the part of `count` after the last tick; `rate` is None before the first tick. `last_tick_ms` is by
+    the clock that all users of this meter share; a new meter has the time at which it was made.
     """
 
     last_tick_ms: int
@@ -63,9 +63,9 @@ class EwmaMeter:
         return 0.0 if self.rate is None else self.rate
 
     def at(self, now_ms: int) -> "EwmaMeter":
-        """After all ticks up to `now_ms`, inclusive.
+        """The meter after all ticks up to `now_ms`, inclusive.
 
-        A clock that stepped back is believed: the next tick is 5 s from its new time; counts and rate stay.
+        After a step back of the clock the next tick is 5 s from the new time; counts and rate stay.
         """
         if now_ms < self.last_tick_ms:
             return replace(self, last_tick_ms=now_ms)
@@ -83,7 +83,7 @@ class EwmaMeter:
         )
 
     def mark(self, events: int, now_ms: int) -> "EwmaMeter":
-        """Count `events` now. Raises ValueError if they are negative."""
+        """Count `events` now. Raises ValueError if `events` is negative."""
         if events < 0:
             raise ValueError(f"a meter cannot count {events} events")
         ticked = self.at(now_ms)
@@ -91,9 +91,9 @@ class EwmaMeter:
 
 
 class MeterKind(StrEnum):
-    """IO is all that was attempted: with nothing in flight it is the sum of the other three.
+    """IO counts all attempts: with none in progress it is the sum of the other three.
 
-    What a killed worker had in flight stays in IO alone.
+    An attempt of a killed worker stays only in IO.
     """
 
     IO = "io"
@@ -104,7 +104,7 @@ class MeterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SizedMeter:
-    """One kind, in both units. `marked_at_ms` is when it last counted something, or was made."""
+    """A kind of meter in bytes and records. `marked_at_ms` is the time of its last count, or when it was made."""
 
     bytes: EwmaMeter
     records: EwmaMeter
@@ -123,7 +123,7 @@ class SizedMeter:
 
 @dataclass(frozen=True, slots=True)
 class TopicMeters:
-    """All kinds, made and ticked together: so their rates add up as their counts do."""
+    """All kinds, made and ticked together, so that their rates add up as their counts do."""
 
     kinds: Mapping[MeterKind, SizedMeter]
 
@@ -132,19 +132,19 @@ class TopicMeters:
         return cls({kind: SizedMeter.new(now_ms) for kind in MeterKind})
 
     def at(self, now_ms: int) -> "TopicMeters":
-        """After all ticks up to `now_ms`, inclusive."""
+        """The meters after all ticks up to `now_ms`, inclusive."""
         return TopicMeters({kind: meter.at(now_ms) for kind, meter in self.kinds.items()})
 
     def mark(self, kind: MeterKind, size_bytes: int, records: int, now_ms: int) -> "TopicMeters":
-        """Count one segment in one kind; the others tick too."""
+        """Count a segment in a kind; the other kinds tick too."""
         ticked = self.at(now_ms)
         return TopicMeters({**ticked.kinds, kind: ticked.kinds[kind].mark(size_bytes, records, now_ms)})
 
     @property
     def bytes_in_per_second(self) -> float:
-        """The rate that thresholds are compared with: of all that was let in, whatever became of it since.
+        """The rate that is compared with thresholds: of all admitted segments, copied or not.
 
-        It counts at admission, so a segment weighs before it is sent; a refused one does not, so a topic that keeps
+        A segment counts from its admission, before it is sent; a refused segment does not count, so a topic that keeps
         asking still recovers.
         """
         attempted, throttled = self.kinds[MeterKind.IO].bytes, self.kinds[MeterKind.THROTTLED].bytes
@@ -153,7 +153,7 @@ class TopicMeters:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One segment that may be copied. Not `metered`: topic quotas were off when it asked, so it is not counted."""
+    """A segment that may be copied. Not `metered`: topic quotas were off at admission, so it is not counted."""
 
     broker_id: int
     topic: str
@@ -164,9 +164,9 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class TopicUsage:
-    """What one topic brings in through one broker, and what it may, in bytes a second.
+    """What a topic brings in through a broker, and its threshold in bytes a second.
 
-    `threshold` is None where the broker has no total and the topic none of its own. Not `explicit`: an equal share.
+    `threshold` is None if neither the broker has a total nor the topic a threshold. Not `explicit`: an equal share.
     """
 
     topic: str
@@ -187,7 +187,7 @@ class BrokerUsage:
 
 @dataclass(frozen=True, slots=True)
 class TopicQuotaReport:
-    """Meters and thresholds as they are now. `totals` are those set by broker id, "" for the default."""
+    """Current meters and thresholds. `totals` are by broker id, "" for the default."""
 
     enabled: bool = False
     brokers: tuple[BrokerUsage, ...] = ()
@@ -199,29 +199,29 @@ class TopicQuotas(Protocol):
     """The admission step of segments."""
 
     def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
-        """Of a topic (by name) whose segment is read from this broker's log dirs. Answer `accepted` or `failed` later.
+        """Admit a segment of a topic (by name) from this broker's log dirs; call `accepted` or `failed` afterwards.
 
         Raises:
             QuotaExceededError: the broker's total and the topic both exceed their thresholds: ask again later.
-            MetadataUnavailableError
+            MetadataUnavailableError: the meters cannot be read or changed.
         """
         ...
 
     def accepted(self, admission: Admission) -> None:
-        """It was copied. Raises MetadataUnavailableError."""
+        """Count an admitted segment that was copied. Raises MetadataUnavailableError."""
         ...
 
     def failed(self, admission: Admission) -> None:
-        """Its copy failed or was stopped. Raises MetadataUnavailableError."""
+        """Count an admitted segment whose copy failed or was stopped. Raises MetadataUnavailableError."""
         ...
 
     def report(self) -> TopicQuotaReport:
-        """Raises MetadataUnavailableError."""
+        """Return current meters and thresholds. Raises MetadataUnavailableError."""
         ...
 
 
 class NoTopicQuotas:
-    """`TopicQuotas` that admit all and count nothing."""
+    """`TopicQuotas` that admit every segment and count none."""
 
     def admit(self, broker_id: int, topic: str, *, size_bytes: int, records: int) -> Admission:
         return Admission(broker_id, topic, size_bytes, records, metered=False)
@@ -245,13 +245,13 @@ _MOST_NAMED: Final = 5
 
 
 def check_thresholds(total: int | None, explicit: Mapping[str, int]) -> None:
-    """Whether these may be in force together, on one broker: the explicit ones must fit into the total.
+    """Check that the explicit thresholds fit into the total of a broker.
 
-    Ask before a topic's threshold is raised, before a topic brings a new one, and before a total is lowered; where
-    brokers have totals of their own, once for each. Without a total any explicit ones fit.
+    Call this before a topic's threshold is added or raised, and before a total is lowered; if brokers have their own
+    totals, once for each total. Without a total any explicit thresholds fit.
 
     Raises:
-        SettingError: naming the thresholds, their sum and the total.
+        SettingError: a threshold is negative, or the thresholds exceed the total; names them, their sum and the total.
     """
     negative = {topic: value for topic, value in explicit.items() if value < 0}
     if negative:
@@ -269,12 +269,12 @@ def check_thresholds(total: int | None, explicit: Mapping[str, int]) -> None:
 
 
 def shared_threshold(total: int, explicit: Mapping[str, int], sharers: int) -> Fraction:
-    """What each of `sharers` topics without a threshold may bring in; 0 if the explicit ones left nothing."""
+    """What each of `sharers` topics without a threshold may bring in; 0 if the explicit thresholds use up the total."""
     return Fraction(max(0, total - sum(explicit.values())), max(1, sharers))
 
 
 def thresholds(total: int | None, explicit: Mapping[str, int], topics: Collection[str]) -> Mapping[str, Fraction | int]:
-    """The threshold of each of `topics`. Without a total there is nothing to share: the explicit ones alone."""
+    """The threshold of each of `topics`; without a total only of topics with an explicit threshold."""
     found: dict[str, Fraction | int] = {topic: explicit[topic] for topic in topics if topic in explicit}
     if total is not None:
         sharers = {topic for topic in topics if topic not in explicit}
@@ -288,7 +288,7 @@ def is_refused(
     topic_rate: float,
     topic_threshold: Fraction | int | None,
 ) -> bool:
-    """Only if both are exceeded; a rate that equals its threshold does not exceed it. None is never exceeded."""
+    """Whether both thresholds are exceeded. A rate equal to its threshold does not exceed it; None is no threshold."""
     return _exceeds(total_rate, total_threshold) and _exceeds(topic_rate, topic_threshold)
 
 
@@ -297,7 +297,7 @@ def _exceeds(rate: float, threshold: Fraction | int | None) -> bool:
 
 
 def _named(explicit: Mapping[str, int]) -> str:
-    """The largest ones by name, the rest as a number."""
+    """The largest thresholds with their topics, and the number of the others."""
     ordered = sorted(explicit.items(), key=lambda item: (-abs(item[1]), item[0]))
     named = [f"{topic} {value}" for topic, value in ordered[:_MOST_NAMED]]
     return ", ".join(named) + (f" and {len(ordered) - _MOST_NAMED} more" if len(ordered) > _MOST_NAMED else "")
@@ -315,13 +315,13 @@ class TopicQuotaConfigs:
     explicit: Mapping[str, int]
 
     def total(self, broker_id: int) -> int | None:
-        """Of this broker, the default if it has none of its own; None without a limit."""
+        """The total of this broker, or the default; None without a limit."""
         found = self.totals.get(str(broker_id), self.totals.get(_DEFAULT))
         return None if found == UNLIMITED else found
 
 
 class CurrentTopicQuotaConfigs(Protocol):
-    """Where the configs of now come from."""
+    """Returns the current configs of topic quotas."""
 
     def current(self) -> TopicQuotaConfigs:
         """Raises MetadataUnavailableError."""

@@ -1,26 +1,26 @@
 """Kafka's sampled statistic, the rate of a quota window and its throttle time, and recent throttle times. No clock.
 
-All to the millisecond as Kafka's brokers answer.
+All results equal those of Kafka's brokers to the millisecond.
 
-**`SampledStat`** is a ring of samples that a clock wipes one by one. A recorded value goes into the current sample;
-when that is `sample_ms` old or older, the next place of the ring becomes the current one and begins empty. The ring has
-one place more than `samples`, for the sample that overlaps the far end of the window. Before anything is measured, a
-sample without an event for `samples` x `sample_ms` is wiped, whatever it holds, and counts as begun now. So what is
-measured depends on when it was measured before, as it does in Kafka.
+**`SampledStat`** is a ring of samples that are reset in order. A recorded value goes into the current sample; when that
+is `sample_ms` old or older, the next place of the ring becomes the current sample and begins empty. The ring has
+`samples` + 1 places: the additional sample overlaps the far end of the window. Before a measurement, a sample without
+an event for `samples` x `sample_ms` is reset, whatever its content, and counts as begun now. So a result depends on the
+times of earlier measurements, as it does in Kafka.
 
-A clock that steps back does no more than Kafka lets it: the current sample goes on to be filled (its age is negative,
-so it is not old enough), its last event is the earlier time, and nothing is wiped until the clock is past the events
-by a whole window again. A step forward by the window or more wipes everything. Not for several threads at once.
+A clock that steps back has the same effect as in Kafka: the current sample continues to be filled (its age is negative,
+so it is not old enough), its last event is the earlier time, and no sample is reset until the clock is past the events
+by a whole window again. A step forward by the window or more resets all samples. Not thread-safe.
 
-**`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: the sum of the samples, over the time since the oldest of
-them began, at least one sample long. The window is not padded to its full length: ten bytes in the first millisecond
-are ten bytes a second. The wait for a quota is how much longer that time had to be for the same sum to be the quota.
-It answers and measures; it holds no rate, and its answers are not promises (pacing is the limiter's work):
+**`QuotaWindow`** is `RLMQuotaManager` of Kafka 3.9 and later: the sum of the samples, divided by the time since the
+oldest of them began, at least `sample_ms`. The window is not padded to its full length: ten bytes in the first
+millisecond are ten bytes a second. The throttle time is by how much that time would have to be longer for the rate to
+equal the quota. The window measures; it enforces no rate, and a throttle time is no guarantee (the limiter paces):
 
-* a sample is wiped one window after its last event whatever it holds, so a segment larger than quota x window is waited
-  for during one window only;
-* the wait of a window younger than one sample counts from one sample: asked again after it, there is some left;
-* where an old sample is wiped, the rest is divided by less time: the rate may jump up though nothing was sent.
+* a sample is reset one window after its last event whatever its content, so a segment larger than quota x window is
+  waited for during one window only;
+* the throttle time of a window younger than one sample counts from one sample: after it, some throttle time is left;
+* when an old sample is reset, the rest is divided by less time: the rate may rise although no byte was sent.
 
 **`ThrottleTimes`** are average and maximum as Kafka's `Avg` and `Max` measure them.
 """
@@ -33,7 +33,7 @@ from typing import Final
 
 @dataclass(slots=True)
 class Sample:
-    """What was recorded from `started_ms` on. `largest` is 0 without an event."""
+    """Events recorded from `started_ms` on. `largest` is 0 without an event."""
 
     started_ms: int
     last_event_ms: int
@@ -42,7 +42,7 @@ class Sample:
     largest: float = 0
 
     def begin(self, now_ms: int) -> None:
-        """Forget everything."""
+        """Reset the sample."""
         self.started_ms = self.last_event_ms = now_ms
         self.events = 0
         self.total = self.largest = 0
@@ -73,14 +73,14 @@ class SampledStat:
         sample.last_event_ms = now_ms
 
     def measured(self, now_ms: int) -> Sequence[Sample]:
-        """All samples, those that are over wiped; none before the first record or `age_ms`."""
+        """All samples, after those that are over were reset; none before the first `record` or `age_ms`."""
         for sample in self._ring:
             if now_ms - sample.last_event_ms >= self._expire_ms:
                 sample.begin(now_ms)
         return self._ring
 
     def age_ms(self, now_ms: int) -> int:
-        """Time since the oldest sample began, negative after a step back; a ring without a sample begins one now."""
+        """Time since the oldest sample began, negative after a step back; an empty ring begins a sample now."""
         if not self._ring:
             self._ring.append(Sample(now_ms, now_ms))
         return now_ms - min(sample.started_ms for sample in self._ring)
@@ -94,16 +94,16 @@ class SampledStat:
 
 
 INACTIVE_MS: Final = 3_600_000
-"""A window without a record for longer than this begins anew. Kafka looks every 30 s and may be that much later."""
+"""A window without a record for longer than this is reset. Kafka checks every 30 s, so it may do so later."""
 
 UNLIMITED: Final = 2**63 - 1
 """Kafka's value of a quota that limits nothing."""
 
 
 class QuotaWindow:
-    """Bytes of one kind of traffic. Times are milliseconds of any one clock; `SampledStat` says what its steps do.
+    """Bytes of one kind of traffic. Times are milliseconds of any one clock; see above for steps of the clock.
 
-    A quota is bytes a second, 1 or more; None and `UNLIMITED` are no limit.
+    A quota is in bytes a second, 1 or more; None and `UNLIMITED` stand for no limit.
     """
 
     def __init__(self, samples: int, sample_ms: int) -> None:
@@ -113,7 +113,7 @@ class QuotaWindow:
         self._last_record_ms: int | None = None
 
     def record(self, value: int, now_ms: int) -> None:
-        """Count bytes, without asking whether they are within a quota."""
+        """Count bytes, whether they are within a quota or not."""
         self._active_stat(now_ms).record(value, now_ms)
         self._last_record_ms = now_ms
 
@@ -135,7 +135,7 @@ class QuotaWindow:
         return _rounded((rate - quota) / quota * elapsed_ms)
 
     def _measure(self, now_ms: int) -> tuple[float, int]:
-        """Bytes in the window, and the time that they are divided by."""
+        """Bytes in the window, and the time by which they are divided."""
         stat = self._active_stat(now_ms)
         recorded = sum(sample.total for sample in stat.measured(now_ms))
         return recorded, max(stat.age_ms(now_ms), self._sample_ms)
@@ -156,7 +156,7 @@ def _valid(quota: int) -> int:
 
 
 def _rounded(value: float) -> int:
-    """Half up, exact at the half: what `Math.round` of Java does."""
+    """Round half up, exactly at the half, like Java's `Math.round`."""
     whole = math.floor(value)
     return whole + (value - whole >= 0.5)
 
@@ -169,19 +169,19 @@ THROTTLE_SAMPLE_MS: Final = 30_000
 class ThrottleTimes(SampledStat):
     """Throttle times of one kind of traffic, recorded when a wait begins. Times are milliseconds of any one clock.
 
-    After `SAMPLES` x `SAMPLE_MS` without a throttle there is no value, where Kafka says NaN.
+    After `samples` x `sample_ms` without a throttle the values are None; Kafka reports NaN.
     """
 
     def __init__(self, samples: int = THROTTLE_SAMPLES, sample_ms: int = THROTTLE_SAMPLE_MS) -> None:
         super().__init__(samples, sample_ms)
 
     def average_ms(self, now_ms: int) -> float | None:
-        """The mean of what the window holds, each throttle counting once."""
+        """The mean of the throttle times in the window."""
         samples = self.measured(now_ms)
         events = sum(sample.events for sample in samples)
         return sum(sample.total for sample in samples) / events if events else None
 
     def max_ms(self, now_ms: int) -> float | None:
-        """The longest of what the window holds."""
+        """The longest throttle time in the window."""
         samples = self.measured(now_ms)
         return max(sample.largest for sample in samples) if any(sample.events for sample in samples) else None

@@ -1,4 +1,4 @@
-"""Quota metrics: what limiters report, as Prometheus sees it, in one process and over several."""
+"""Metrics of quotas and of deletions."""
 
 import subprocess
 import sys
@@ -10,11 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from include.tiering.quotas.contract import QuotaKind, QuotaLevel, QuotaObserver, Scope
+from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotaObserver, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
 from include.tiering.telemetry.metrics import PrometheusRecorder, forget_ended_processes
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
+from tests.doubles.present import present
+
+# Quota metrics: what limiters report, as Prometheus sees it, in one process and over several.
 
 COPY, FETCH = QuotaKind.COPY, QuotaKind.FETCH
 ROOT = Path(__file__).parents[3]
@@ -217,3 +220,36 @@ def test_several_processes_add_up_and_the_dead_are_forgotten(tmp_path):
         for process in processes:
             process.kill()
             process.communicate()
+
+
+# Metrics of the rate at which requests delete objects.
+
+DELETE = QuotaKind.DELETE
+TOTAL = Scope(DELETE, QuotaLevel.TOTAL)
+
+
+@pytest.fixture
+def delete_metrics(registry: CollectorRegistry) -> QuotaMetrics:
+    return QuotaMetrics(PrometheusRecorder(registry), ManualClock())
+
+
+def test_requests_are_counted_as_requests(delete_metrics: QuotaMetrics, registry: CollectorRegistry) -> None:
+    for _ in range(4):
+        delete_metrics.granted(DELETE, "orders", UNITS_PER_REQUEST // 2)
+    delete_metrics.throttled(DELETE, "orders", UNITS_PER_REQUEST // 2, 0.25)
+    delete_metrics.publisher.now()
+    assert registry.get_sample_value("tiering_delete_requests_total", {"topic": "orders"}) == 2
+    assert registry.get_sample_value("tiering_delete_throttled_seconds_total", {"topic": "orders"}) == 0.25
+    assert present(registry.get_sample_value("tiering_delete_request_rate")) > 0
+    labels = {"kind": "delete", "topic": "orders"}
+    assert registry.get_sample_value("tiering_quota_granted_bytes_total", labels) is None
+
+
+@pytest.mark.parametrize(
+    ("units", "shown"), [(5 * UNITS_PER_REQUEST, 5.0), (None, float("inf")), (UNLIMITED, float("inf"))]
+)
+def test_the_rate_in_force(
+    delete_metrics: QuotaMetrics, registry: CollectorRegistry, units: int | None, shown: float
+) -> None:
+    delete_metrics.in_force(TOTAL, units)
+    assert registry.get_sample_value("tiering_delete_max_requests_per_second") == shown

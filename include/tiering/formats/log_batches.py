@@ -1,15 +1,16 @@
-"""The batches of a `.log`, each of them checked. No record is decoded.
+"""Iterate over the batches of a `.log` and check each of them. No record is decoded.
 
-- `BatchStream`: every batch, through one buffer that is filled again and again. The hot path of check passes and of log
-  recovery: one loop turn per batch, no byte is copied after the read. A batch that does not fit the buffer is
-  checksummed piece by piece.
-- `find_log_end`: where the log of a crashed or running broker ends. A broker appends while we read, and one that died
-  leaves a torn batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part ends where recovery would
-  cut: before the first batch whose length, magic, CRC-32C or offset is wrong. Source: Kafka's LogSegment.recover.
-- `check_segment`, the check pass over a rolled segment: every batch is sound and in its place, and not one byte is left
-  over. It reads the `.log` once, front to back, and derives the CRC-32C of the whole file on the way. The leader epochs
-  in the batches must agree with the partition's history (`EpochGuard`). The first rule that breaks is named with its
-  numbers and its position.
+- `BatchStream` reads every batch through one reused buffer. It is the hot path of segment checks and log recovery: one
+  loop iteration per batch, and no byte is copied after the read. A batch larger than the buffer is checksummed in
+  pieces.
+- `find_log_end` finds the end of the log of a crashed or running broker. A running broker appends during the read, and
+  a crash leaves an incomplete batch or, with `preallocate=true`, zeros up to `segment.bytes`. The valid part ends where
+  recovery would truncate: before the first batch whose length, magic, CRC-32C or offset is wrong. Source: Kafka's
+  LogSegment.recover.
+- `check_segment` checks a rolled segment: every batch is valid and at its place, and no byte follows the last one. It
+  reads the `.log` once, front to back, and computes the CRC-32C of the whole file. The leader epochs of the batches
+  must agree with the leader epochs of the partition (`EpochGuard`). The error of the first failure has its numbers and
+  its position.
 """
 
 from bisect import bisect_right
@@ -55,18 +56,22 @@ def _refuse(error: FormatError) -> None:
 
 
 class BatchStream:
-    """Iterates once, front to back, over (position in the source, header fields) of each batch.
+    """Iterate once, front to back, over (position in the source, header fields) of each batch.
 
-    It begins at `start_position`, where a batch must start. `on_wrong_crc` gets the error of a batch with another
-    CRC-32C than its header says, just before the batch is yielded; without it the error is raised.
+    A batch is yielded after its length, magic and CRC-32C were checked; the caller checks the order of offsets. Every
+    byte of the source is read once, in order.
 
-    A batch is yielded after its length, magic and CRC-32C were found right; how batches follow each other is for the
-    caller to check. Memory: `block_bytes`. Every byte of the source is read once, in order.
+    Args:
+        source: the bytes.
+        block_bytes: the size of the buffer, which is all the memory that is used.
+        start_position: where to begin; a batch must start there.
+        on_wrong_crc: called with the error of a batch whose CRC-32C does not match its header, just before the batch is
+            yielded. By default the error is raised.
 
     Raises, while iterating:
-        OldMagicError: a batch of magic 0 or 1.
-        FormatError: at the start of the first batch that is damaged or cut off, or of the bytes left over.
-        SourceError: what the source raises.
+        OldMagicError: a batch has magic 0 or 1.
+        FormatError: a batch is damaged or cut off, or bytes follow the last one; the position is their start.
+        SourceError: the source raised it.
     """
 
     def __init__(
@@ -94,9 +99,9 @@ class BatchStream:
                 yield from self._whole_batches()
 
     def records(self, position: int) -> memoryview:
-        """What the buffer holds from the records of the batch at `position` on, which was yielded last.
+        """Return the buffer from the records of the batch at `position` on, which was yielded last.
 
-        Empty if that batch is larger than the buffer: only its end is there.
+        Empty if that batch is larger than the buffer, which then holds only its end.
         """
         at = position - self._start
         return self._view[at + HEADER_SIZE : self._filled] if at >= 0 else self._view[:0]
@@ -120,7 +125,7 @@ class BatchStream:
         self._next = at
 
     def _refill(self) -> bool:
-        """Moves the incomplete batch to the front and reads on; False at the clean end."""
+        """Move the incomplete batch to the front and read more; return False at the end of the source."""
         rest = self._filled - self._next
         self._view[:rest] = self._view[self._next : self._filled]
         self._start += self._next
@@ -131,7 +136,7 @@ class BatchStream:
         return self._filled > 0
 
     def _read(self, position: int, at: int) -> int:
-        """Fills the buffer from `at` on; returns the bytes read, 0 only at the end of the source."""
+        """Fill the buffer from `at` on; return the number of bytes read, 0 only at the end of the source."""
         wanted = min(len(self._view) - at, self._source.size_bytes - position)
         if wanted <= 0:
             return 0
@@ -146,7 +151,7 @@ class BatchStream:
         return _size_bytes(HEADER.unpack_from(self._view, self._next)) > len(self._view)
 
     def _large_batch(self) -> tuple[int, Fields]:
-        """Reads the batch through the buffer, piece by piece; what follows it stays in the buffer."""
+        """Read a batch through the buffer in pieces; bytes after it stay in the buffer."""
         position = self._start + self._next
         fields: Fields = HEADER.unpack_from(self._view, self._next)
         end = position + _size_bytes(fields)
@@ -184,8 +189,8 @@ class LogEnd:
     """The valid part of a `.log`.
 
     `log_end_offset` is exclusive: the offset that the next record would get, the file's base offset if there is no
-    batch. `max_timestamp_ms` is -1 if no batch has one. `torn` says that bytes follow the valid part, `reason` why they
-    do not count.
+    batch. `max_timestamp_ms` is -1 if no batch has one. `torn` is set if bytes follow the valid part; `reason` is the
+    error in them.
     """
 
     valid_bytes: int
@@ -197,11 +202,11 @@ class LogEnd:
 
 
 def find_log_end(source: ByteSource, *, base_offset: int, block_bytes: int = DEFAULT_BLOCK_BYTES) -> LogEnd:
-    """Reads and checks every batch up to the first that is not valid.
+    """Read and check every batch up to the first that is not valid.
 
     Raises:
         OldMagicError: the file begins with magic 0 or 1.
-        SourceError: what the source raises.
+        SourceError: the source raised it.
     """
     valid_bytes, log_end_offset, max_timestamp_ms, batch_count = 0, base_offset, NO_TIMESTAMP, 0
     reason = None
@@ -223,18 +228,18 @@ def find_log_end(source: ByteSource, *, base_offset: int, block_bytes: int = DEF
 
 
 _PLAIN_ATTRIBUTES: Final = frozenset(map(int, Codec))
-"""A codec and nothing else: such a batch needs no second look."""
+"""Attributes with a codec and no flag: such a batch needs no further check."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedBatches:
-    """What the batches of one segment say. Offsets are inclusive.
+    """The result of `check_segment`. Offsets are inclusive.
 
-    An empty file has `first_offset` = its base offset and `last_offset` one less. `max_timestamp_ms` is -1 if no batch
-    has one. `first_missing_offset` is the first of the segment that no batch covers: compaction leaves such holes, or a
-    file that is gone. `crc32c` is that of the whole file. `leader_epochs` has the epochs of the batches, each from the
-    base offset of its first batch here. Markers are the control batches that end a transaction. `running_crc32c` holds
-    the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, and so on.
+    An empty file has its base offset as `first_offset`, and one less as `last_offset`. `max_timestamp_ms` is -1 if no
+    batch has one. `first_missing_offset` is the segment's first offset that no batch covers; such gaps are left by
+    compaction or by a missing file. `crc32c` covers the whole file. `leader_epochs` has the epochs of the batches, each
+    from the base offset of its first batch in the segment. Markers are control batches that end a transaction.
+    `running_crc32c` has the checksums of the file's first `RUNNING_CRC32C_STEP_BYTES`, of its first two steps, etc.
     """
 
     size_bytes: int
@@ -260,15 +265,22 @@ def check_segment(
     leader_epochs: LeaderEpochs | None,
     block_bytes: int = DEFAULT_BLOCK_BYTES,
 ) -> CheckedBatches:
-    """Reads and checks every batch of the segment [base_offset, end_offset].
+    """Read and check every batch of a segment.
 
-    Each batch: length, magic, CRC-32C, a known codec, offsets that ascend inside the segment, and the leader epoch that
-    the partition's history has for them (None: no history is known, epochs must only ascend).
+    Checked are length, magic, CRC-32C and codec of each batch, that its offsets ascend and lie in the segment, and its
+    leader epoch.
+
+    Args:
+        source: the `.log`.
+        base_offset: the segment's first offset, inclusive.
+        end_offset: the segment's last offset, inclusive.
+        leader_epochs: the leader epochs of the partition; None if unknown, then epochs must only not fall.
+        block_bytes: the size of the read buffer.
 
     Raises:
-        OldMagicError: at a batch of magic 0 or 1.
-        FormatError: at the first batch, or rest of one, that breaks a rule.
-        SourceError: what the source raises.
+        OldMagicError: a batch has magic 0 or 1.
+        FormatError: a batch, or bytes after the last one, failed a check; the position is that of the first failure.
+        SourceError: the source raised it.
     """
     checksummed = _ChecksummedSource(source)
     stream = BatchStream(checksummed, block_bytes)
@@ -325,7 +337,7 @@ def _control_type(stream: BatchStream, position: int) -> ControlType:
 
 
 class _ChecksummedSource:
-    """CRC-32C of all that was read, and of what was read up to each step, if it was read once and in order."""
+    """Compute the CRC-32C of all bytes, and up to each step, of a source that is read once and in order."""
 
     def __init__(self, inner: ByteSource) -> None:
         self._inner = inner
@@ -352,14 +364,14 @@ _NO_EPOCH: Final = -1
 
 
 class EpochGuard:
-    """Follows the batches of a segment in order.
+    """Compare the epochs of a segment's batches, in offset order, with the partition's leader epochs.
 
-    A batch of the current `epoch` whose last offset is below `end_offset` needs no call. A history that was cut at the
-    front (the log start moved up) tells of the batches before it only how high their epochs may be.
+    `enter` need not be called for a batch of the current `epoch` whose last offset is below `end_offset`. If the leader
+    epochs were truncated at the front (the log start rose), they only limit the epochs of earlier batches from above.
     """
 
     def __init__(self, history: LeaderEpochs | None) -> None:
-        """`history` None or empty: epochs must only not fall."""
+        """Without a `history` (None or empty), epochs must only not fall."""
         self.epoch = _NO_EPOCH
         self.end_offset = -1
         self._history = history.entries if history is not None else ()
@@ -368,14 +380,14 @@ class EpochGuard:
 
     @property
     def seen(self) -> LeaderEpochs:
-        """The epochs of the batches, each from its first batch on; batches without an epoch are left out."""
+        """The epochs of the batches, each from its first batch on, without batches that have no epoch."""
         return LeaderEpochs(tuple(self._seen))
 
     def enter(self, epoch: int, first_offset: int, last_offset: int, position: int) -> None:
-        """Takes the batch [first_offset, last_offset] at `position`, which the current epoch does not cover.
+        """Check the batch [first_offset, last_offset] at `position`, which the current epoch does not cover.
 
         Raises:
-            FormatError: an epoch that falls, or another than the history has for these offsets.
+            FormatError: its epoch is lower than the last one, or differs from the history at these offsets.
         """
         if epoch < self.epoch:
             raise FormatError(f"leader epoch {epoch} at offset {first_offset} follows {self.epoch}", position)
@@ -385,7 +397,7 @@ class EpochGuard:
         self.epoch, self.end_offset = epoch, end_offset
 
     def _checked_end(self, epoch: int, first_offset: int, last_offset: int, position: int) -> int:
-        """First offset (exclusive end) at which the history must be asked again."""
+        """Return the offset (exclusive) up to which batches of this epoch need no further check."""
         if not self._history:
             return MAX_OFFSET + 1
         found = bisect_right(self._start_offsets, last_offset) - 1

@@ -1,4 +1,4 @@
-"""Record batches of magic 2, and their checksum. Records stay undecoded: all that a copy must know is in the header.
+"""Record batches of magic 2, and their checksum. Records are not decoded; a copy needs only the header.
 
     at  size  field                   covered by the CRC
      0     8  base offset             no     absolute offset of the first record slot
@@ -17,11 +17,11 @@
     57     4  record count            yes    0 for the empty batch that compaction keeps
     61        records
 
-All integers are big-endian and signed, the CRC apart. Source: Kafka's DefaultRecordBatch.
+All integers are big-endian; all but the CRC are signed. Source: Kafka's DefaultRecordBatch.
 
-- `iter_headers`: a cheap walk over the headers of a `.log` that a broker may be appending to.
-- `WholeBatches`: whole batches out of consecutive bytes of a `.log`, which is what a fetch from an offset gives.
-- `extend_crc32c` and the functions after it: CRC-32C (Castagnoli), of batches and of whole remote objects.
+- `iter_headers` reads the headers of a `.log`, to which a broker may be appending.
+- `WholeBatches` collects whole batches from consecutive bytes of a `.log`, as the result of a fetch from an offset.
+- `extend_crc32c` and the functions after it compute CRC-32C (Castagnoli) of batches and of whole remote objects.
 """
 
 import struct
@@ -70,7 +70,7 @@ class Codec(IntEnum):
 
 
 class ControlType(IntEnum):
-    """What a control record says. Transactions use the first two; KRaft's own log uses the others."""
+    """The type of a control record. Transactions use ABORT and COMMIT; KRaft's metadata log uses the others."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -83,7 +83,7 @@ class ControlType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The fields as they stand in the file, in its order."""
+    """The fields in the order of the file."""
 
     base_offset: int
     batch_length: int
@@ -101,22 +101,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """The size of the whole batch, with its header."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """Inclusive. Compaction may have removed the record that had it."""
+        """The last offset, inclusive. Compaction may have removed the record with this offset."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> Codec:
-        """Raises ValueError for a number that Kafka never gave to a codec; see `check_codec`."""
+        """The codec. Raises ValueError for an unknown number; see `check_codec`."""
         return Codec(self.attributes & CODEC_MASK)
 
     @property
     def has_log_append_time(self) -> bool:
-        """`max_timestamp` is the broker's clock and holds for every record."""
+        """Whether `max_timestamp` is the broker's append time, which applies to every record."""
         return bool(self.attributes & LOG_APPEND_TIME_FLAG)
 
     @property
@@ -129,12 +129,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """`base_timestamp` is the time after which compaction may drop the batch's tombstones."""
+        """Whether `base_timestamp` is the time after which compaction may drop the batch's tombstones."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
 
 class LogBatch(NamedTuple):
-    """A batch at its place in a `.log`; `control` is None unless it is a control batch."""
+    """A batch with its position in a `.log`; `control` is None unless it is a control batch."""
 
     position: int
     header: BatchHeader
@@ -142,11 +142,11 @@ class LogBatch(NamedTuple):
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`, checked for what can be told without the records.
+    """Parse the header at `position`, with all checks that do not need the records.
 
     Raises:
-        OldMagicError: magic 0 or 1.
-        FormatError: cut off, or a length, magic, offset or count that no broker writes.
+        OldMagicError: the batch has magic 0 or 1.
+        FormatError: the header is cut off, or has a length, magic, offset or count that no broker writes.
     """
     if not 0 <= position <= len(buffer) - HEADER_SIZE:
         raise FormatError(f"a batch header has {HEADER_SIZE} bytes, {len(buffer) - position} are left", position)
@@ -157,9 +157,9 @@ def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> B
 
 
 def check_frame(magic: int, batch_length: int, position: int) -> None:
-    """Refuses what cannot be a magic 2 batch.
+    """Require magic 2 and a possible length.
 
-    A length that is too small is named first: that is how the zero tail of a preallocated file looks.
+    A too small length is reported first, because the zeros at the end of a preallocated file look like that.
 
     Raises:
         OldMagicError: magic 0 or 1.
@@ -174,10 +174,10 @@ def check_frame(magic: int, batch_length: int, position: int) -> None:
 
 
 def check_follows(header: BatchHeader, next_offset: int, position: int) -> None:
-    """The batch at `position` may stand where no offset below `next_offset` is left to come.
+    """Require that the batch at `position` has no offset below `next_offset`.
 
     Raises:
-        FormatError: an offset that goes back, an offset range or a record count that cannot be.
+        FormatError: its base offset is lower, or its offset range or record count is impossible.
     """
     if header.base_offset < next_offset:
         raise FormatError(f"base offset {header.base_offset} is below {next_offset}", position)
@@ -188,7 +188,7 @@ def check_follows(header: BatchHeader, next_offset: int, position: int) -> None:
 
 
 def check_codec(header: BatchHeader, position: int) -> None:
-    """Raises FormatError if no codec has the number in the attributes, or a control batch is compressed."""
+    """Require a known codec. Raises FormatError for an unknown one, and for a compressed control batch."""
     number = header.attributes & CODEC_MASK
     if number > Codec.ZSTD:
         raise FormatError(f"codec {number} is unknown", position + CRC_START)
@@ -197,13 +197,13 @@ def check_codec(header: BatchHeader, position: int) -> None:
 
 
 def control_type(buffer: bytes | bytearray | memoryview, position: int) -> ControlType:
-    """What the control batch says whose one, uncompressed record begins at `position`.
+    """Return the type of a control batch whose only, uncompressed record begins at `position`.
 
     The record is: length varint | attributes int8 | timestamp delta varlong | offset delta varint | key length varint |
     key (version int16, type int16) | ...
 
     Raises:
-        FormatError: no record with such a key.
+        FormatError: there is no record with such a key.
     """
     _, at = read_varint(buffer, position)
     _, at = read_varlong(buffer, at + 1)
@@ -222,17 +222,17 @@ def control_type(buffer: bytes | bytearray | memoryview, position: int) -> Contr
 
 _WINDOW_BYTES: Final = 8 * KIB
 _CONTROL_PREFIX_BYTES: Final = 128
-"""Header and key of a control batch fit in this."""
+"""Enough for header and key of a control batch."""
 
 
 def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBatch]:
-    """The batches from `start_position` (the start of a batch) on, by their headers alone: no CRC is checked.
+    """Iterate over the batches from `start_position` (the start of a batch) on, reading headers without CRC checks.
 
-    Ends silently before the first that is cut off or impossible, as a tail under a running writer may be; conclude
-    nothing beyond the last batch's end. A control batch comes with what it says.
+    The iterator ends without an error before the first batch that is cut off or impossible, because a running broker
+    may be appending it. Nothing is known about bytes after the last batch. Control batches have their type.
 
     Raises:
-        SourceError: what the source raises.
+        SourceError: the source raised it.
     """
     window = _Window(source)
     position, next_offset = start_position, 0
@@ -254,7 +254,7 @@ def iter_headers(source: ByteSource, start_position: int = 0) -> Iterator[LogBat
 
 
 class _Window:
-    """A small part of the source, moved to where the next header is."""
+    """A buffer with a small part of the source around the next header."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -263,7 +263,7 @@ class _Window:
         self._filled = 0
 
     def view(self, position: int, size_bytes: int) -> memoryview:
-        """The bytes from `position` on, at most `size_bytes`; valid until the next call."""
+        """Return at most `size_bytes` bytes from `position` on; valid until the next call."""
         at = position - self._start
         if at < 0 or at + size_bytes > self._filled:
             wanted = min(_WINDOW_BYTES, self._source.size_bytes - position)
@@ -273,12 +273,12 @@ class _Window:
 
 
 class WholeBatches:
-    """Collects batches from the first one that reaches `next_offset` on, up to `max_bytes`; the first even if larger.
+    """Collect whole batches up to `max_bytes`, from the first one that contains or follows `next_offset`.
 
-    Feed it blocks from the start of any batch at or before that one. `missing_bytes` says how many bytes on from the
-    last block it can use at most, as far as it knows by then; 0 once it is full. A new segment goes on where the last
-    one ended: `begin` it. No batch is taken that begins behind `last_offset` (inclusive), if there is one. Memory: what
-    was collected, and the part of the last block that is no whole batch yet.
+    The first batch is collected even if it is larger. The caller passes blocks to `feed`, from the start of any batch
+    at or before the first. `missing_bytes` is the maximal number of further bytes that can be used, as far as known; 0
+    when it is full. Each segment starts with `begin`. Batches that begin above `last_offset` (inclusive) are not
+    collected. Memory: the collected batches, and the incomplete batch at the end of the last block.
     """
 
     def __init__(self, next_offset: int, max_bytes: int, last_offset: int | None = None) -> None:
@@ -294,19 +294,22 @@ class WholeBatches:
         self._skip_bytes = 0
 
     def begin(self, position: int, size_bytes: int, next_offset: int) -> None:
-        """The next block is at `position`, the start of a batch, of a segment of `size_bytes`.
+        """Begin a segment.
 
-        Offsets below `next_offset` are not wanted of it.
+        Args:
+            position: the position of the next block in the segment, at the start of a batch.
+            size_bytes: the size of the segment.
+            next_offset: the first offset to collect from this segment.
         """
         self._position, self._size_bytes, self._skip_bytes = position, size_bytes, 0
         self.next_offset = max(self.next_offset, next_offset)
 
     def feed(self, block: bytes) -> None:
-        """Take the bytes that follow those of the last block.
+        """Process the bytes that follow the last block.
 
         Raises:
-            FormatError: a batch is damaged; its position is that in the segment.
-            OldMagicError
+            FormatError: a batch is damaged; the position is that in the segment.
+            OldMagicError: a batch has magic 0 or 1.
         """
         skipped_bytes = min(self._skip_bytes, len(block))
         self._skip_bytes -= skipped_bytes
@@ -318,7 +321,7 @@ class WholeBatches:
             end = at + header.size_bytes
             if header.last_offset < self.next_offset:
                 self._skip_bytes = max(0, end - len(self._pending))
-            elif self._is_behind_the_last(header.base_offset) or (
+            elif self._is_above_last_offset(header.base_offset) or (
                 self.records and len(self.records) + header.size_bytes > self._max_bytes
             ):
                 self.full = True
@@ -333,25 +336,26 @@ class WholeBatches:
 
     @property
     def missing_bytes(self) -> int:
+        """The maximal number of further bytes that can be used; 0 when it is full."""
         if self.full:
             return 0
-        room_bytes = self._max_bytes - len(self.records) - len(self._pending)
+        space_bytes = self._max_bytes - len(self.records) - len(self._pending)
         if len(self._pending) < HEADER_SIZE:
-            return max(self._skip_bytes + room_bytes, HEADER_SIZE - len(self._pending))
-        return max(room_bytes, self._header(0).size_bytes - len(self._pending))
+            return max(self._skip_bytes + space_bytes, HEADER_SIZE - len(self._pending))
+        return max(space_bytes, self._header(0).size_bytes - len(self._pending))
 
     def end(self) -> None:
-        """Nothing more comes of this segment.
+        """End the segment.
 
         Raises:
-            FormatError: it ended inside of a batch.
+            FormatError: it ended inside a batch.
         """
         if self._pending and not self.full:
             raise FormatError(f"{len(self._pending)} bytes are left over", self._position)
         self._pending.clear()
 
     def _header(self, at: int) -> BatchHeader:
-        """Raises FormatError for a batch that cannot be, or does not fit into what is left of the segment."""
+        """Parse a header. Raises FormatError if it is invalid, or if the batch does not fit into its segment."""
         position = self._position + at
         try:
             header = parse_header(self._pending, at)
@@ -376,34 +380,34 @@ class WholeBatches:
         if self._last_offset is not None and header.last_offset >= self._last_offset:
             self.next_offset, self.full = self._last_offset + 1, True
 
-    def _is_behind_the_last(self, offset: int) -> bool:
+    def _is_above_last_offset(self, offset: int) -> bool:
         return self._last_offset is not None and offset > self._last_offset
 
 
-# Coefficients are reflected: bit 31 is that of x^0.
+# Coefficients are reflected: bit 31 is the coefficient of x^0.
 _POLYNOMIAL: Final = 0x82F63B78
 _ONE: Final = 1 << 31
 _X: Final = 1 << 30
 
 
 def extend_crc32c(crc32c: int, data: bytes | memoryview) -> int:
-    """CRC-32C of what `crc32c` covers followed by `data`, which is not copied; start with 0."""
-    # google-crc32c takes no memoryview, but an array over one.
+    """Return the CRC-32C of the bytes that `crc32c` covers, followed by `data`, without copying; start with 0."""
+    # google-crc32c accepts no memoryview, but an array over it.
     return int(google_crc32c.extend(crc32c, np.frombuffer(data, dtype=np.uint8)))
 
 
 def append_crc32c(head: int, rest: int, rest_size_bytes: int) -> int:
-    """CRC-32C of two pieces of bytes from those of each; no byte is read."""
+    """Return the CRC-32C of two concatenated pieces from their own CRC-32Cs, without reading bytes."""
     return _shifted(head, rest_size_bytes) ^ rest
 
 
 def rest_crc32c(whole: int, head: int, rest_size_bytes: int) -> int:
-    """CRC-32C of the last `rest_size_bytes` from those of all bytes and of the bytes before; no byte is read."""
+    """Return the CRC-32C of the last `rest_size_bytes` from those of all bytes and of the bytes before them."""
     return whole ^ _shifted(head, rest_size_bytes)
 
 
 def _shifted(crc32c: int, zeros: int) -> int:
-    """What `crc32c` becomes when `zeros` zero bytes follow, initial and final inversion left out."""
+    """Return `crc32c` after `zeros` further zero bytes, without initial and final inversion."""
     return _product(crc32c, _power_of_x(8 * zeros))
 
 
@@ -419,7 +423,7 @@ def _power_of_x(exponent: int) -> int:
 
 
 def _product(left: int, right: int) -> int:
-    """Of two polynomials over GF(2), modulo CRC-32C's."""
+    """Return the product of two polynomials over GF(2), modulo that of CRC-32C."""
     product = 0
     for bit in range(31, -1, -1):
         if left >> bit & 1:

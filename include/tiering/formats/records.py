@@ -1,10 +1,10 @@
-"""The records inside of a batch: decompressed, counted and checked, or with all that a consumer sees of them.
+"""Decompress the records of a batch, count and check them, or decode them as a consumer does.
 
-A compressed batch has what Kafka's clients write: gzip, snappy, LZ4 or Zstandard. What comes out is bounded, whatever
-goes in: a few bytes can claim to be gigabytes. A `Decompressor` gives all of it at once and refuses what is larger than
-its buffer may grow; `PlainStream` gives larger batches in small pieces. Gzip is one member, LZ4 one frame, Zstandard
-one frame, whose window the library bounds at 128 MiB. Snappy comes in two framings: a raw block (librdkafka), or the
-stream of snappy-java (Java clients, brokers):
+Compressed batches use gzip, snappy, LZ4 or Zstandard, as Kafka's clients write them. The decompressed size is limited,
+because a few bytes can decompress to gigabytes. A `Decompressor` returns all bytes at once and refuses a batch that is
+larger than its limit; `PlainStream` returns larger batches in small pieces. Gzip is one member, LZ4 one frame,
+Zstandard one frame whose window the library limits to 128 MiB. Snappy has two framings: a raw block (librdkafka), or
+the stream of snappy-java (Java clients, brokers):
 
     at  size  field
      0     8  82 'SNAPPY' 00
@@ -16,14 +16,14 @@ A record:
 
     length varint           bytes after it
     attributes int8
-    timestamp delta varlong against the batch's base timestamp
-    offset delta varint     against its base offset
+    timestamp delta varlong relative to the batch's base timestamp
+    offset delta varint     relative to its base offset
     key                     length varint (-1: none) | bytes
     value                   length varint (-1: none) | bytes
-    headers                 count varint | of each: name length varint, name, value length varint (-1: none), value
+    headers                 count varint | each: name length varint, name, value length varint (-1: none), value
 
-`check_records`, `read_records` and `read_record_pieces` count and look at all but keys, values and headers, which take
-at least 3 bytes; `records_of` gives the contents. Source: Kafka's DefaultRecord.
+`check_records`, `read_records` and `read_record_pieces` count records and check all fields but keys, values and
+headers, which take at least 3 bytes; `records_of` returns the contents. Source: Kafka's DefaultRecord.
 """
 
 import struct
@@ -40,10 +40,10 @@ from include.tiering.model.segments import SeenRecord
 from include.tiering.units import KIB, MIB
 
 MAX_RECORDS_BYTES: Final = 64 * MIB
-"""The largest batch that is opened at once."""
+"""The largest batch, decompressed, that is held in memory at once."""
 
 MAX_STREAMED_BYTES: Final = 512 * MIB
-"""What comes out of a larger batch at most; the rest of it is not opened."""
+"""How many bytes of a larger batch are decompressed at most; the rest of it is not read."""
 
 _PIECE_BYTES: Final = 256 * KIB
 _GZIP_FED_BYTES: Final = 16 * KIB
@@ -59,7 +59,7 @@ _SNAPPY_MOST_COPIED_BYTES: Final = 64
 
 
 class Decompressor:
-    """Decompresses into one buffer, which grows up to `max_bytes` and is used again: a result lasts until the next."""
+    """Decompresses into one buffer of at most `max_bytes`, so that a result is valid until the next call."""
 
     def __init__(self, max_bytes: int = MAX_RECORDS_BYTES, max_streamed_bytes: int = MAX_STREAMED_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -67,15 +67,15 @@ class Decompressor:
         self._buffer = bytearray()
 
     def stream(self, codec: Codec, data: memoryview) -> "PlainStream":
-        """What comes out, piece by piece; for what is too large to be decompressed at once."""
+        """Return an iterator over the decompressed pieces, for batches that are too large to decompress at once."""
         return PlainStream(codec, data, self._max_streamed_bytes)
 
     def decompress(self, codec: Codec, data: memoryview) -> memoryview:
-        """All that comes out.
+        """Return all decompressed bytes.
 
         Raises:
-            BatchTooLargeError: more than `max_bytes` come out.
-            FormatError: not what this codec writes.
+            BatchTooLargeError: they are more than `max_bytes`.
+            FormatError: the data are not in the format of this codec.
         """
         match codec:
             case Codec.NONE:
@@ -134,16 +134,16 @@ class Decompressor:
 
 
 class PlainStream:
-    """What comes out of one batch, piece by piece, up to `max_bytes` of it. Iterate once.
+    """Iterate once over the decompressed pieces of a batch, up to `max_bytes`.
 
-    Memory: a piece, and the window of the codec (128 MiB at most); of snappy one block.
+    Memory: a piece, and the window of the codec (128 MiB at most); for snappy one block.
 
     Attributes:
-        size_bytes: what came out so far.
+        size_bytes: the decompressed bytes so far.
 
     Raises, while iterating:
-        BatchTooLargeError: more than `max_bytes` come out, or a snappy block is too large to be opened at once.
-        FormatError: not what this codec writes.
+        BatchTooLargeError: there are more than `max_bytes`, or a snappy block is too large to decompress at once.
+        FormatError: the data are not in the format of this codec.
     """
 
     def __init__(self, codec: Codec, data: memoryview, max_bytes: int) -> None:
@@ -178,7 +178,7 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
     fed = 0
     try:
         while not member.eof:
-            # What was not consumed is copied for each piece: it is given in small parts.
+            # Input is passed in small parts, because zlib copies the unconsumed rest for each piece.
             left = member.unconsumed_tail or data[fed : fed + _GZIP_FED_BYTES]
             fed += 0 if member.unconsumed_tail else len(left)
             piece = member.decompress(left, _PIECE_BYTES)
@@ -220,13 +220,13 @@ def _snappy_pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _snappy_size(block: bytes) -> int:
-    """What a block says that comes out of it. Its densest element is a copy of 64 bytes that takes 3."""
+    """Return the decompressed size in a block's header. The densest element of snappy stores 64 bytes in 3."""
     try:
         size_bytes = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise FormatError(f"snappy: {error}") from error
     if size_bytes * _SNAPPY_COPY_BYTES > len(block) * _SNAPPY_MOST_COPIED_BYTES:
-        raise FormatError(f"snappy: a block of {len(block)} bytes says that {size_bytes} come out")
+        raise FormatError(f"snappy: a block of {len(block)} bytes cannot contain {size_bytes} bytes")
     return size_bytes
 
 
@@ -254,19 +254,19 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 
 def _too_large(max_bytes: int) -> BatchTooLargeError:
-    return BatchTooLargeError(f"more than {max_bytes} bytes come out")
+    return BatchTooLargeError(f"more than {max_bytes} bytes after decompression")
 
 
 MIN_RECORD_BYTES: Final = 7
 MAX_RECORDS: Final = 1 << 21
-"""As many records of one batch are followed; the rest of it is not opened. Each costs about a microsecond."""
+"""How many records of one batch are read at most, because each of them takes about a microsecond."""
 
 _MIN_LENGTH: Final = MIN_RECORD_BYTES - 1
 _MAX_HEAD_BYTES: Final = 5 + 1 + 10 + 5
 
 
 class RecordsFound(NamedTuple):
-    """What the records of a batch say. Deltas are 0 without a record."""
+    """Count and deltas of the records of a batch. Deltas are 0 without a record."""
 
     records: int
     last_offset_delta: int
@@ -274,11 +274,11 @@ class RecordsFound(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A batch that was opened without a fault.
+    """The result for a batch without a fault.
 
     Attributes:
-        plain_bytes: what came out of it.
-        not_opened: why the rest of it was not opened; empty if all of it was.
+        plain_bytes: the decompressed bytes.
+        not_opened: why the rest of the batch was not read; empty if all of it was.
     """
 
     plain_bytes: int
@@ -286,17 +286,19 @@ class Opened(NamedTuple):
 
 
 def check_records(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> Opened:
-    """Open a batch whose CRC is right and compare its records with its header.
+    """Decompress a batch whose CRC is correct, and compare its records with its header.
 
-    One that is larger than the decompressor's bound is opened piece by piece, up to `MAX_STREAMED_BYTES` and
-    `MAX_RECORDS`; what was opened until then is checked.
+    A batch above the decompressor's limit is decompressed in pieces, up to `MAX_STREAMED_BYTES` and `MAX_RECORDS`, and
+    checked as far as it was read.
 
     Args:
-        payload: all that follows the header.
+        header: the header of the batch.
+        payload: all bytes after the header.
+        decompressor: the decompressor, which may be reused.
 
     Raises:
-        FormatError: it cannot be opened, or its records are not those that the header tells of: how many, their
-            offsets, the largest timestamp. The position is that in the plain records.
+        FormatError: it cannot be decompressed, or the number, the offsets or the largest timestamp of its records do
+            not match the header. The position is that in the decompressed records.
     """
     max_count = min(header.record_count, MAX_RECORDS)
     try:
@@ -329,10 +331,10 @@ def _compare(header: BatchHeader, found: RecordsFound) -> None:
 
 
 def read_records(plain: bytes, max_count: int) -> RecordsFound:
-    """Follows the records to the end, or to one more than `max_count`.
+    """Read the records to the end, or to one more than `max_count`.
 
     Raises:
-        FormatError: a record that is cut off or too short, or an offset delta that does not ascend.
+        FormatError: a record is cut off or too short, or offset deltas do not ascend.
     """
     at, records, last_offset_delta, largest = 0, 0, -1, None
     while at < len(plain) and records <= max_count:
@@ -353,10 +355,10 @@ def read_records(plain: bytes, max_count: int) -> RecordsFound:
 
 
 def read_record_pieces(pieces: Iterable[bytes], max_count: int) -> RecordsFound:
-    """The same as `read_records`, of records that come in pieces: of each no more than its first bytes is kept.
+    """Do the same as `read_records` for records in pieces, without keeping more than the first bytes of a record.
 
     Raises:
-        FormatError: as `read_records`, and what the pieces raise.
+        FormatError: as for `read_records`, or raised by the pieces.
     """
     window = _Window(pieces)
     records, last_offset_delta, largest = 0, -1, None
@@ -380,10 +382,10 @@ def read_record_pieces(pieces: Iterable[bytes], max_count: int) -> RecordsFound:
 
 
 class _Window:
-    """The part of a stream of pieces that is in memory: a piece, and what is left of the one before.
+    """The part of a stream of pieces that is in memory: a piece, and the rest of the previous one.
 
     Attributes:
-        position: of the next byte, from the beginning of the stream.
+        position: the position of the next byte in the stream.
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -393,7 +395,7 @@ class _Window:
         self.position = 0
 
     def head(self) -> bytes:
-        """The next bytes, as many as the fields before a key may take; fewer only at the end of the stream."""
+        """Return the next bytes, enough for all fields before a key; fewer only at the end of the stream."""
         while len(self._held) - self._at < _MAX_HEAD_BYTES:
             piece = next(self._pieces, None)
             if piece is None:
@@ -402,7 +404,7 @@ class _Window:
         return self._held[self._at : self._at + _MAX_HEAD_BYTES]
 
     def skip(self, count: int) -> None:
-        """Raises FormatError: there are not so many."""
+        """Skip bytes. Raises FormatError if the stream ends before."""
         begins_at, self.position = self.position, self.position + count
         self._at += count
         while self._at > len(self._held):
@@ -419,10 +421,16 @@ class _Field(NamedTuple):
 
 
 def records_of(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> Iterator[SeenRecord]:
-    """Records of a batch whose CRC is right: `payload` is all that follows its header. Not for control batches.
+    """Decode the records of a batch whose CRC is correct. Not for control batches.
+
+    Args:
+        header: the header of the batch.
+        payload: all bytes after the header.
+        decompressor: the decompressor, which may be reused.
 
     Raises:
-        FormatError: it cannot be opened, or a record is cut off; the position is that in the plain records.
+        FormatError: it cannot be decompressed, or a record is cut off; the position is that in the decompressed
+            records.
     """
     plain = bytes(decompressor.decompress(header.codec, payload))
     at = 0

@@ -1,10 +1,10 @@
-"""The values of the four records of `__remote_log_metadata`, and how they become the model of a segment.
+"""The values of the four records of `__remote_log_metadata`, and their conversion to the model of a segment.
 
-They hold what Kafka's decoder takes, which is more than the model takes: a name that no topic may have, a partition
-below 0, epochs in any order and more than once. Tagged fields that nobody knows are kept, in their order.
+The values allow everything that Kafka's decoder accepts, which is more than the model accepts: an illegal topic name, a
+negative partition, epochs in any order and repeated. Unknown tagged fields are kept, in their order.
 
-What cannot be a segment of a topic is refused where a record becomes a value of the model (`metadata_of`, `update_of`),
-not in the decoder, because brokers take it without harm.
+A record that cannot describe a segment of a topic is refused when it is converted to the model (`metadata_of`,
+`update_of`). The decoder accepts it, because it does no harm to brokers.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from include.tiering.model.segments import (
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """A partition. Bytes of `topic` that are not UTF-8 are kept as lone surrogates (`surrogateescape`)."""
+    """A partition. Bytes of `topic` that are not UTF-8 are kept as surrogates (`surrogateescape`)."""
 
     topic: str
     topic_id: Uuid
@@ -35,7 +35,7 @@ class PartitionEntry:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdEntry:
-    """One copy attempt."""
+    """The id of one copy attempt."""
 
     partition: PartitionEntry
     id: Uuid
@@ -44,7 +44,7 @@ class SegmentIdEntry:
 
 @dataclass(frozen=True, slots=True)
 class EpochEntry:
-    """From `offset` (inclusive) on, the segment's records are of this leader epoch."""
+    """The segment's records from `offset` (inclusive) on have this leader epoch."""
 
     leader_epoch: int
     offset: int
@@ -53,10 +53,10 @@ class EpochEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDescription:
-    """What is said of a segment as a whole. Offsets are inclusive.
+    """The common fields of records about a segment. Offsets are inclusive.
 
     Raises:
-        ValueError: no epoch.
+        ValueError: there is no epoch.
     """
 
     start_offset: int
@@ -81,7 +81,7 @@ class SegmentRecord(SegmentDescription):
     """Api key 0: a segment.
 
     Raises:
-        ValueError: offsets that are no range, or no epoch.
+        ValueError: the offsets are no range, or there is no epoch.
     """
 
     segment_id: SegmentIdEntry
@@ -96,14 +96,14 @@ class SegmentRecord(SegmentDescription):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSnapshotRecord(SegmentDescription):
-    """Api key 3: a segment inside a snapshot of one partition, which is why it names none. Brokers take any offsets."""
+    """Api key 3: a segment in a snapshot of one partition, without the partition. Brokers accept any offsets."""
 
     id: Uuid
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentUpdateRecord:
-    """Api key 1: the next state of a segment. `custom_metadata` replaces the former, None too."""
+    """Api key 1: the next state of a segment. `custom_metadata` replaces the previous value, even if it is None."""
 
     segment_id: SegmentIdEntry
     broker_id: int
@@ -128,7 +128,7 @@ RemoteLogRecord = SegmentRecord | SegmentUpdateRecord | PartitionDeleteRecord | 
 
 
 def segment_record(metadata: RemoteLogSegmentMetadata) -> SegmentRecord:
-    """The record that says all of this, in the state that the metadata have."""
+    """Return the record for the metadata, in their state."""
     return SegmentRecord(
         segment_id=_segment_id_entry(metadata.remote_log_segment_id),
         start_offset=metadata.start_offset,
@@ -145,7 +145,7 @@ def segment_record(metadata: RemoteLogSegmentMetadata) -> SegmentRecord:
 
 
 def update_record(update: RemoteLogSegmentMetadataUpdate) -> SegmentUpdateRecord:
-    """The record that says this."""
+    """Return the record for an update."""
     return SegmentUpdateRecord(
         _segment_id_entry(update.remote_log_segment_id),
         update.broker_id,
@@ -156,10 +156,10 @@ def update_record(update: RemoteLogSegmentMetadataUpdate) -> SegmentUpdateRecord
 
 
 def metadata_of(record: SegmentRecord) -> RemoteLogSegmentMetadata:
-    """What the record says. Of an epoch that it names twice the later entry holds, as in a broker.
+    """Return the metadata in a record. The last entry of a repeated epoch applies, as in a broker.
 
     Raises:
-        FormatError: a topic name, partition, size or epochs that no segment has.
+        FormatError: the topic name, the partition, the size or the epochs are not legal.
     """
     epochs = {entry.leader_epoch: entry.offset for entry in record.epochs}
     try:
@@ -181,10 +181,10 @@ def metadata_of(record: SegmentRecord) -> RemoteLogSegmentMetadata:
 
 
 def update_of(record: SegmentUpdateRecord) -> RemoteLogSegmentMetadataUpdate:
-    """What the record says.
+    """Return the update in a record.
 
     Raises:
-        FormatError: a topic name or partition that no segment has.
+        FormatError: the topic name or the partition is not legal.
     """
     return RemoteLogSegmentMetadataUpdate(
         remote_log_segment_id=segment_id_of(record.segment_id),
@@ -196,12 +196,12 @@ def update_of(record: SegmentUpdateRecord) -> RemoteLogSegmentMetadataUpdate:
 
 
 def segment_id_of(entry: SegmentIdEntry) -> RemoteLogSegmentId:
-    """Raises FormatError for a topic name or partition that no segment has."""
+    """Return the segment id. Raises FormatError for an illegal topic name or partition."""
     return RemoteLogSegmentId(partition_of(entry.partition), entry.id)
 
 
 def partition_of(entry: PartitionEntry) -> TopicIdPartition:
-    """Raises FormatError for a topic name or partition that no partition has."""
+    """Return the partition. Raises FormatError for an illegal topic name or partition."""
     try:
         return TopicIdPartition(entry.topic_id, entry.partition, entry.topic)
     except ValueError as error:

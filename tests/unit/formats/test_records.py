@@ -179,7 +179,7 @@ def test_a_batch_above_the_bound_is_checked_in_pieces(codec: Codec) -> None:
     with pytest.raises(FormatError):
         check_records(header, payload[:-1], Decompressor(MIB))
     opened = check_records(header, payload, Decompressor(MIB, 2 * MIB))
-    assert opened.not_opened == f"more than {2 * MIB} bytes come out"
+    assert opened.not_opened == f"more than {2 * MIB} bytes after decompression"
     assert 2 * MIB < opened.plain_bytes < 3 * MIB
 
 

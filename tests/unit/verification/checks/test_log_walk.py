@@ -137,7 +137,7 @@ def test_a_batch_that_is_not_opened_whole_is_counted_apart(bomb: bytes) -> None:
     walk = LogWalk([], Decompressor(MIB, 70 * MIB))
     walk.read(BytesSource(record_batch(0) + with_value(bomb, "base offset", 1)))
     assert (walk.unopened.count, walk.not_opened.count) == (0, 1)
-    assert walk.not_opened.first == f"batch 1 at byte {len(record_batch(0))}: more than {70 * MIB} bytes come out"
+    assert walk.not_opened.first == f"batch 1 at byte {len(record_batch(0))}: more than {70 * MIB} bytes after decompression"
 
 
 def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,15 @@
-"""How a segment file was cut into chunks, and where each stored chunk begins: the `chunkIndex` of a manifest.
+"""The `chunkIndex` of a manifest: how a segment file was cut into chunks, and where each stored chunk begins.
 
-A chunk that is neither compressed nor the last keeps its size, plus what encryption adds: such an index is `fixed`,
-four numbers. Compressed ones differ: a `variable` index holds all sizes, in base64 of one zstd frame of (big-endian)
+Uncompressed chunks, but for the last one, have a fixed stored size: the chunk size plus the overhead of encryption.
+Their index is `fixed` and has four numbers. Compressed chunks differ in size. Their index is `variable` and has all
+sizes, as base64 of one zstd frame of (big-endian)
 
     chunks    content
     0         int32 0
     1         int32 1, int32 size
     n         int32 n, int32 base, int8 width (1..4), n-1 times (size - base) in width bytes unsigned, int32 last size
 
-Base is the smallest of all but the last, width what the largest difference needs (0 needs 1).
+Base is the smallest size of all but the last chunk; width is the number of bytes of the largest difference, 1 or more.
 
 A compressed chunk is one zstd frame of known content size:
 
@@ -19,8 +20,8 @@ A compressed chunk is one zstd frame of known content size:
     ..   0..4      dictionary id
     ..   0..8      content size         little-endian; of 2 bytes: plus 256
 
-A reader sizes its buffer by the content size: one that is absent or above what may come out is refused before anything
-is decompressed.
+The reader allocates its buffer by the content size. A frame without a content size, or with one above the limit, is
+refused before it is decompressed.
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, `manifest.index`; RFC 8878, section 3.1.1.
 """
@@ -40,7 +41,7 @@ from include.tiering.units import GIB, MIB
 
 MAX_CHUNK_SIZE_BYTES: Final = GIB
 MAX_CHUNKS: Final = 2**20
-"""Of a variable index: 2 GiB in chunks of 2 KiB."""
+"""The limit for a variable index: 2 GiB in chunks of 2 KiB."""
 
 INT32_MAX: Final = 2**31 - 1
 IV_BYTES: Final = 12
@@ -55,7 +56,7 @@ _INT32: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk: `position` and `size_bytes` in the segment file, the others in the stored object."""
+    """One chunk. `position` and `size_bytes` refer to the segment file, the others to the stored object."""
 
     number: int
     position: int
@@ -66,7 +67,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class FixedChunkIndex:
-    """Every stored chunk but the last has the same size: neither chunk nor file were compressed."""
+    """The index of an uncompressed segment: every stored chunk but the last has the same size."""
 
     original_chunk_size_bytes: int
     original_file_size_bytes: int
@@ -75,8 +76,12 @@ class FixedChunkIndex:
 
     @classmethod
     def plain(cls, chunk_size_bytes: int, file_size_bytes: int, overhead_bytes: int = 0) -> "FixedChunkIndex":
-        """Of a file cut into chunks that each grow by `overhead_bytes`; a file that is an exact multiple ends in a
-        full chunk. Raises ValueError for an impossible chunk size.
+        """Return the index of a file in chunks that each grow by `overhead_bytes`.
+
+        The last chunk of a file whose size is a multiple of the chunk size is a full chunk.
+
+        Raises:
+            ValueError: the chunk size is impossible.
         """
         if not 0 < chunk_size_bytes <= MAX_CHUNK_SIZE_BYTES:
             raise ValueError(f"chunk size {chunk_size_bytes} is outside 1..{MAX_CHUNK_SIZE_BYTES}")
@@ -85,12 +90,12 @@ class FixedChunkIndex:
 
     @property
     def stored_size_bytes(self) -> int:
-        """Length of the stored object."""
+        """The size of the stored object."""
         before_last = max(0, chunk_count(self) - 1)
         return before_last * self.transformed_chunk_size_bytes + self.final_transformed_chunk_size_bytes
 
     def stored_chunks(self, first: int) -> Iterator[tuple[int, int]]:
-        """(position, size) of the stored chunks from number `first` on."""
+        """Iterate over (position, size) of the stored chunks from number `first` on."""
         last = chunk_count(self) - 1
         for number in range(first, last):
             yield number * self.transformed_chunk_size_bytes, self.transformed_chunk_size_bytes
@@ -100,7 +105,7 @@ class FixedChunkIndex:
 
 @dataclass(frozen=True, slots=True)
 class VariableChunkIndex:
-    """Stored chunks differ in size: the segment was compressed."""
+    """The index of a compressed segment: stored chunks differ in size."""
 
     original_chunk_size_bytes: int
     original_file_size_bytes: int
@@ -108,11 +113,11 @@ class VariableChunkIndex:
 
     @property
     def stored_size_bytes(self) -> int:
-        """Length of the stored object."""
+        """The size of the stored object."""
         return sum(self.stored_sizes_bytes)
 
     def stored_chunks(self, first: int) -> Iterator[tuple[int, int]]:
-        """(position, size) of the stored chunks from number `first` on."""
+        """Iterate over (position, size) of the stored chunks from number `first` on."""
         before = sum(self.stored_sizes_bytes[:first])
         sizes = self.stored_sizes_bytes[first:]
         yield from zip(accumulate(sizes, initial=before), sizes, strict=False)
@@ -126,7 +131,7 @@ def chunk_count(index: ChunkIndex) -> int:
 
 
 def chunks_over(index: ChunkIndex, first: int, last: int) -> Iterator[Chunk]:
-    """The chunks that hold bytes `first` to `last` (both inclusive, inside the file) of the segment file."""
+    """Iterate over the chunks with the bytes `first` to `last` of the segment file, both inclusive and within it."""
     number = first // index.original_chunk_size_bytes
     for stored_position, stored_size_bytes in index.stored_chunks(number):
         position = number * index.original_chunk_size_bytes
@@ -138,15 +143,16 @@ def chunks_over(index: ChunkIndex, first: int, last: int) -> Iterator[Chunk]:
 
 
 def encode_sizes(sizes_bytes: Sequence[int]) -> str:
-    """`transformedChunks` of a variable index."""
+    """Return the `transformedChunks` of a variable index."""
     return base64.b64encode(compress_frame(_packed(sizes_bytes))).decode()
 
 
 def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
-    """The inverse of `encode_sizes`. Nothing is allocated by what the text claims.
+    """Return the sizes in a text of `encode_sizes`. No memory is allocated by an unchecked count.
 
     Raises:
-        FormatError: not this encoding, not `expected_chunks` of them, more than `MAX_CHUNKS`, or a size below 1.
+        FormatError: the encoding is wrong, the count is not `expected_chunks` or above `MAX_CHUNKS`, or a size is
+            below 1.
     """
     if expected_chunks > MAX_CHUNKS:
         raise FormatError(f"{expected_chunks} chunks: at most {MAX_CHUNKS} are read")
@@ -202,15 +208,15 @@ _CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
 
 
 def compress_frame(content: bytes | memoryview) -> bytes:
-    """One frame with its content size, without checksum and dictionary."""
+    """Compress into one frame with its content size, without checksum and dictionary."""
     return bytes(cramjam.zstd.compress(content, COMPRESSION_LEVEL))
 
 
 def frame_content_size_bytes(frame: bytes | memoryview) -> int:
-    """What the frame says of itself.
+    """Return the content size in a frame's header.
 
     Raises:
-        FormatError: no zstd frame, cut off in its header, or without a content size.
+        FormatError: it is no zstd frame, its header is cut off, or it has no content size.
     """
     head = bytes(frame[:18])
     if head[:4] != _MAGIC:
@@ -228,19 +234,20 @@ def frame_content_size_bytes(frame: bytes | memoryview) -> int:
 
 
 def decompress_frame(frame: bytes | memoryview, *, most_bytes: int) -> bytes:
-    """All that the frame holds.
+    """Decompress a frame.
 
     Raises:
-        FormatError: as `content_size_bytes`, more than `most_bytes`, damaged, or other than one frame.
+        FormatError: as for `frame_content_size_bytes`; or the content is larger than `most_bytes`, the frame is
+            damaged, or there is more than one frame.
     """
     size_bytes = frame_content_size_bytes(frame)
     if size_bytes > most_bytes:
-        raise FormatError(f"a zstd frame of {size_bytes} bytes: at most {most_bytes} may come out")
+        raise FormatError(f"a zstd frame with a content of {size_bytes} bytes: at most {most_bytes} are allowed")
     content = bytearray(size_bytes)
     try:
         filled = cramjam.zstd.decompress_into(frame, content)
     except cramjam.DecompressionError as error:
         raise FormatError(f"a zstd frame that cannot be decompressed: {error}") from error
     if filled != size_bytes:
-        raise FormatError(f"a zstd frame of {filled} bytes that says {size_bytes}")
+        raise FormatError(f"a zstd frame with {filled} bytes, its header says {size_bytes}")
     return bytes(content)

@@ -1,6 +1,6 @@
-"""What the `aiven` layout says about a segment: its `.rsm-manifest` object, and the broker's custom metadata.
+"""The `.rsm-manifest` object and the custom metadata of a segment in the `aiven` layout.
 
-The manifest is compact JSON that says how to read a segment's other objects:
+The manifest is compact JSON that describes how to read the segment's other objects:
 
     {"version":"1",
      "chunkIndex":{"type":"fixed","originalChunkSize":n,"originalFileSize":n,
@@ -16,11 +16,11 @@ Written without white space, in exactly this order of members; a compressed segm
     dataKey    <key pair id>:<base64 of the data key, wrapped for that key pair>
     aad        base64 of 32 random bytes
 
-Positions and sizes of indexes are those of what is stored. `remoteLogSegmentMetadata` is for people and recovery, the
-plugin never reads it back; brokers of the 4.x line append `txnIdxEmpty` to it.
+Positions and sizes of indexes refer to the stored object. `remoteLogSegmentMetadata` serves people and recovery; the
+plugin never reads it. Brokers from 4.0 on append `txnIdxEmpty` to it.
 
-Custom metadata is what the plugin returns to the broker for a copied segment, which keeps it in the metadata topic: a
-flexible struct of Kafka with nothing but a tagged section:
+The plugin returns custom metadata to the broker for a copied segment, and the broker stores it in the metadata topic.
+It is a flexible struct of Kafka that has only tagged fields:
 
     unsigned varint    number of fields
     each field, ascending by tag:
@@ -75,9 +75,7 @@ _LONGEST_FIELD: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The `encryption` member of a manifest. The key in it is wrapped: whoever has no private key can do nothing with
-    it.
-    """
+    """The `encryption` member of a manifest. Its data key is wrapped, so it is useless without the private key."""
 
     key_pair_id: str
     wrapped_key: bytes = field(repr=False)
@@ -85,7 +83,7 @@ class Encryption:
 
     def __post_init__(self) -> None:
         if not is_key_pair_id(self.key_pair_id):
-            raise ValueError("the id of a key pair is not blank and holds no colon")
+            raise ValueError("the id of a key pair is blank, too long, or has a colon or an unprintable character")
 
     def data_key_text(self) -> str:
         return f"{self.key_pair_id}:{base64.b64encode(self.wrapped_key).decode()}"
@@ -95,7 +93,7 @@ class Encryption:
 
     @classmethod
     def parse(cls, data_key: str, aad: str) -> "Encryption":
-        """Raises FormatError: not one id, one colon and base64, or base64 that is none."""
+        """Parse the members. Raises FormatError unless `data_key` is an id, a colon and base64, and `aad` base64."""
         key_pair_id, colon, wrapped = data_key.partition(":")
         if not colon or ":" in wrapped or not is_key_pair_id(key_pair_id):
             raise FormatError("encryption.dataKey does not start with the id of a key pair")
@@ -103,7 +101,7 @@ class Encryption:
 
 
 def is_key_pair_id(text: str) -> bool:
-    """Not blank, without a colon."""
+    """Return whether a text is a legal id: not blank, not too long, printable and without a colon."""
     return bool(text.strip()) and ":" not in text and text.isprintable() and len(text) <= _LONGEST_ID
 
 
@@ -123,7 +121,7 @@ _METADATA_MEMBER: Final = "remoteLogSegmentMetadata"
 
 @dataclass(frozen=True, slots=True)
 class IndexPosition:
-    """Where one index lies inside the `.indexes` object."""
+    """The position of one index in the `.indexes` object."""
 
     position: int
     size_bytes: int
@@ -131,8 +129,10 @@ class IndexPosition:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """One manifest. `encryption` is None unless the objects are encrypted. `metadata` is None only in a manifest that
-    was read and has none; its state and custom metadata are those of the start of the copy.
+    """A manifest.
+
+    `encryption` is None unless the objects are encrypted. `metadata` is None only if a manifest that was read lacks it;
+    its state and custom metadata are those at the start of the copy.
     """
 
     chunk_index: ChunkIndex
@@ -148,12 +148,12 @@ class SegmentManifest:
 
     @property
     def stored_indexes_bytes(self) -> int:
-        """Length of the object that holds all indexes, one after another."""
+        """The size of the object with all indexes."""
         return max((index.position + index.size_bytes for index in self.indexes.values() if index), default=0)
 
 
 def index_positions(sizes_bytes: Mapping[IndexType, int | None]) -> dict[IndexType, IndexPosition | None]:
-    """Positions of indexes that are written one after the other in the order of `IndexType`; None stays None."""
+    """Return positions of indexes that are written without gaps in the order of `IndexType`; None stays None."""
     positions: dict[IndexType, IndexPosition | None] = {}
     position = 0
     for index_type in IndexType:
@@ -171,16 +171,21 @@ def build_manifest(
     encryption: Encryption | None = None,
     with_txn_index_empty: bool,
 ) -> bytes:
-    """Byte for byte as the plugin writes it. A variable index is that of a compressed segment.
+    """Return the manifest with exactly the bytes that the plugin writes.
 
-    `with_txn_index_empty`: whether the brokers that will read it write that member too.
+    Args:
+        metadata: the segment's metadata.
+        indexes: the positions of the indexes.
+        chunk_index: the chunk index; a variable one means that the segment is compressed.
+        encryption: None if the objects are not encrypted.
+        with_txn_index_empty: whether the brokers that will read the manifest write that member themselves.
     """
     document: dict[str, object] = {
         "version": "1",
         "chunkIndex": _chunk_index_document(chunk_index),
         "segmentIndexes": {
             index_type.value: None if index is None else {"position": index.position, "size": index.size_bytes}
-            for index_type, index in ((each, indexes[each]) for each in IndexType)
+            for index_type, index in ((index_type, indexes[index_type]) for index_type in IndexType)
         },
         "compression": isinstance(chunk_index, VariableChunkIndex),
     }
@@ -228,10 +233,11 @@ def _metadata_document(metadata: RemoteLogSegmentMetadata, with_txn_index_empty:
 
 
 def parse_manifest(content: bytes) -> SegmentManifest:
-    """Read any manifest of version 1, as strictly as the plugin does and no further.
+    """Parse a manifest of version 1, exactly as strictly as the plugin does.
 
     Raises:
-        FormatError: more than `MAX_MANIFEST_BYTES`, not JSON, a member missing, unknown or out of its range.
+        FormatError: it has more than `MAX_MANIFEST_BYTES`, is not JSON, or a member is missing, unknown or out of its
+            range.
     """
     document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
     known = {"version", "chunkIndex", "segmentIndexes", "compression", "encryption", _METADATA_MEMBER}
@@ -331,11 +337,11 @@ def _parse_epochs(document: JsonObject) -> Iterator[tuple[int, int]]:
 
 
 MAX_REMOTE_SIZE_BYTES: Final = 2**33
-"""More than the three objects of a segment can have."""
+"""More than the total size that the three objects of a segment can have."""
 
 
 class CustomMetadataField(IntEnum):
-    """By tag."""
+    """The fields of custom metadata, by tag."""
 
     REMOTE_SIZE = 0
     OBJECT_PREFIX = 1
@@ -343,7 +349,7 @@ class CustomMetadataField(IntEnum):
 
 
 def encode_custom_metadata(values: Mapping[CustomMetadataField, int | str]) -> bytes:
-    """Values of REMOTE_SIZE are integers, those of the others texts."""
+    """Encode custom metadata. The value of REMOTE_SIZE is an integer, the others are strings."""
     content = write_uvarint(len(values))
     for tag, value in sorted(values.items()):
         encoded = write_varlong(value) if isinstance(value, int) else _compact_string(value)

@@ -1,21 +1,21 @@
 """The small text files of a broker: checkpoints, `partition.metadata` and `meta.properties`.
 
-A checkpoint holds offsets per partition, in the root of a log directory, or leader epochs, in a partition's directory
-(`leader-epoch-checkpoint`) and in the LEADER_EPOCH object of a remote segment:
+A checkpoint in the root of a log directory has offsets by partition. The `leader-epoch-checkpoint` of a partition's
+directory, and the LEADER_EPOCH object of a remote segment, have leader epochs:
 
     0                   format version
     2                   number of entries that follow
     orders 0 1500       root of a log dir: topic, partition, offset
     orders 1 77         (leader-epoch-checkpoint: epoch, start offset, inclusive)
 
-`partition.metadata` of a partition directory says which topic it belongs to (any version from 0 on is read, the
-all-zero id is not valid):
+`partition.metadata` of a partition directory has the id of its topic (any version from 0 on is read; the all-zero id is
+not valid):
 
     version: 0
     topic_id: DhwUnU7hQAGOf7zmLzw1Gg
 
-`meta.properties` of a log directory says whose it is, as a Java properties file. Version 0 (or no version) names the
-node `broker.id`, and may lack both ids:
+`meta.properties` of a log directory names its owner, as a Java properties file. Version 0 (or no version) has
+`broker.id` instead of `node.id`, and may lack both other ids:
 
     # Fri Nov 20 10:12:44 UTC 2026
     version=1
@@ -23,7 +23,7 @@ node `broker.id`, and may lack both ids:
     directory.id=oZ7F0QwpZ6nyqzcRPvHhsg
     cluster.id=12IO-UzuQxmrizG4BTlN8w
 
-A broker replaces checkpoints by rename, so a reader sees a whole one.
+A broker replaces checkpoints by rename, so a reader always gets a complete one.
 Source: Kafka's CheckpointFile, PartitionMetadataFile, MetaProperties.
 """
 
@@ -40,15 +40,15 @@ from include.tiering.units import KIB, MIB
 MAX_CHECKPOINT_BYTES: Final = 64 * MIB
 _VERSION: Final = b"0"
 _SHOWN: Final = 80
-"""Bytes of a bad line that an error repeats."""
+"""How many bytes of a wrong line an error shows."""
 _INTEGER: Final = re.compile(rb"-?[0-9]{1,19}")
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
-    """Offset by (topic, partition).
+    """Parse a checkpoint into offsets by (topic, partition).
 
     Raises:
-        FormatError: at the line that breaks the format.
+        FormatError: a line is malformed; the position is its start.
     """
     offsets: dict[tuple[str, int], int] = {}
     for position, (topic_bytes, partition_text, offset_text) in parse_entries(data, 3):
@@ -63,16 +63,16 @@ def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
 
 
 def serialize_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """The bytes that a broker writes for these offsets by (topic, partition)."""
+    """Return the bytes that a broker writes for these offsets by (topic, partition)."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     return "\n".join([_VERSION.decode(), str(len(lines)), *lines, ""]).encode()
 
 
 def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]]:
-    """The entries as (position of the line, its fields). No byte, or a version line alone, means no entry.
+    """Return the entries as (position of the line, its fields). An empty file, or only a version line, has no entries.
 
     Raises:
-        FormatError: too large, another version, another number of entries or of fields than said.
+        FormatError: the file is too large, the version is not 0, or the number of entries or fields is wrong.
     """
     if len(data) > MAX_CHECKPOINT_BYTES:
         raise FormatError(f"a checkpoint of {len(data)} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
@@ -99,10 +99,10 @@ def parse_entries(data: bytes, field_count: int) -> list[tuple[int, list[bytes]]
 
 
 def parse_integer(text: bytes, bits: int, position: int) -> int:
-    """A decimal number in 0..2^bits-1.
+    """Parse a decimal number in 0..2^bits-1.
 
     Raises:
-        FormatError: anything else.
+        FormatError: the text is anything else.
     """
     if not _INTEGER.fullmatch(text):
         raise FormatError(f"not a number: {_shown(text)}", position)
@@ -117,7 +117,7 @@ def _shown(text: bytes) -> str:
 
 
 def parse_leader_epochs(data: bytes) -> LeaderEpochs:
-    """Raises FormatError unless it is a checkpoint whose epochs ascend."""
+    """Parse leader epochs. Raises FormatError unless the data are a checkpoint whose epochs ascend."""
     entries = [
         (parse_integer(epoch, 31, position), parse_integer(start_offset, 63, position))
         for position, (epoch, start_offset) in parse_entries(data, 2)
@@ -129,7 +129,7 @@ def parse_leader_epochs(data: bytes) -> LeaderEpochs:
 
 
 def serialize_leader_epochs(leader_epochs: LeaderEpochs) -> bytes:
-    """The bytes that a broker writes for this history."""
+    """Return the bytes that a broker writes for these leader epochs."""
     lines = ["0", str(len(leader_epochs)), *(f"{epoch} {start}" for epoch, start in leader_epochs), ""]
     return "\n".join(lines).encode()
 
@@ -139,7 +139,7 @@ _FORM: Final = re.compile(rb"version:\s*([0-9]{1,9})\s*\ntopic_id:\s*([A-Za-z0-9
 
 
 def parse_partition_metadata(data: bytes) -> Uuid:
-    """The topic id. Raises FormatError if the text has another form or the id is no Uuid or zero."""
+    """Return the topic id. Raises FormatError if the text is malformed, or the id is no Uuid or zero."""
     found = _FORM.fullmatch(data) if len(data) <= MAX_PARTITION_METADATA_BYTES else None
     if found is None:
         raise FormatError(f"{len(data)} bytes that are not the two lines version and topic_id")
@@ -153,7 +153,7 @@ def parse_partition_metadata(data: bytes) -> Uuid:
 
 
 def serialize_partition_metadata(topic_id: Uuid) -> bytes:
-    """The bytes that a broker writes: no line end behind the id."""
+    """Return the bytes that a broker writes, without a line end after the id."""
     return f"version: 0\ntopic_id: {topic_id}".encode()
 
 
@@ -165,7 +165,7 @@ _NODE_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """The owner of a log directory; None is what the file does not say."""
+    """The owner of a log directory; None for properties that the file lacks."""
 
     version: int
     cluster_id: str | None
@@ -174,7 +174,11 @@ class MetaProperties:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Raises FormatError: too large, not properties, another version than 0 and 1, or an id of another form."""
+    """Parse meta.properties.
+
+    Raises:
+        FormatError: the file is too large or no properties file, its version is neither 0 nor 1, or an id is malformed.
+    """
     properties = _parse_properties(data)
     version = properties.get("version", "0")
     if version not in ("0", "1"):

@@ -1,4 +1,4 @@
-"""Records of Kafka's metadata log (KRaft) that say what a topic is: read, and written for a topic to create.
+"""Records of Kafka's metadata log (KRaft) about topics: decoding, and encoding of the records that create a topic.
 
 Each value: frame version uvarint (1) | api key uvarint | record version uvarint | body. Bodies use the flexible
 encoding: compact strings and arrays carry length + 1 as uvarint (0 = null), uuids are 16 bytes, integers are
@@ -12,11 +12,12 @@ big-endian, and every body ends in tagged fields: count uvarint, then per field 
       5  partition change  partition int32 | topic id uuid | only tags: 0 isr, 1 leader, 2 replicas, 8 directories
       9  remove topic      topic id uuid
 
-Other keys are dropped undecoded: that log can hold credentials. Errors name positions and counts, never a value.
-A version newer than the ones above is read as the newest known and refused if a byte is left over.
+Records with other keys are dropped without decoding, because the log can hold credentials. Errors contain positions and
+counts, never a value. A newer version than the ones above is decoded like the newest known one, and refused if bytes
+are left over.
 
-`topic_batch` writes what creates a topic, as one batch of a metadata log or bootstrap file, at the versions that every
-KRaft release reads: topic 0, partition 0 (no directory ids: the broker assigns them itself).
+`topic_batch` returns the records that create a topic, as one batch of a metadata log or bootstrap file, in the versions
+that every KRaft release reads: topic 0, partition 0 (without directory ids, which the broker assigns itself).
 Source: the schemas of Kafka's metadata records, read from logs of 4.x brokers.
 """
 
@@ -51,7 +52,7 @@ _Item = TypeVar("_Item")
 
 
 class ResourceType(IntEnum):
-    """The resource types of config records that matter here."""
+    """The resource types of config records that are used here."""
 
     TOPIC = 2
     BROKER = 4
@@ -67,7 +68,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """The whole state of a partition. `directories` holds one directory id per replica, or nothing if not recorded."""
+    """The whole state of a partition. `directories` has one directory id per replica; empty if not recorded."""
 
     partition: int
     topic_id: Uuid
@@ -90,7 +91,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """What changed in a partition; None = unchanged. A leader, even the same one, raises the leader epoch by 1."""
+    """The changes of a partition; None = unchanged. A leader, even the same, raises the leader epoch by 1."""
 
     partition: int
     topic_id: Uuid
@@ -111,10 +112,10 @@ MetadataRecord = TopicRecord | PartitionRecord | ConfigRecord | PartitionChangeR
 
 
 def decode(value: bytes | memoryview) -> MetadataRecord | None:
-    """The record in `value`, or None if it is of a kind that is not needed here.
+    """Decode the record in `value`; None if it is of a kind that is not needed here.
 
     Raises:
-        FormatError: with the position inside `value`.
+        FormatError: it is malformed; the position is that in `value`.
     """
     fields = _Fields(memoryview(value))
     frame_version = fields.uvarint()
@@ -127,10 +128,10 @@ def decode(value: bytes | memoryview) -> MetadataRecord | None:
 
 
 def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview]:
-    """The record values of one whole batch, null ones left out.
+    """Iterate over the record values of a whole batch, without null values.
 
     Raises:
-        FormatError: compressed (KRaft never compresses), or a length that leads outside the batch.
+        FormatError: the batch is compressed (KRaft never compresses), or a length points outside the batch.
     """
     if header.codec != 0:
         raise FormatError(f"metadata batch is compressed with codec {header.codec}")
@@ -139,17 +140,21 @@ def record_values(batch: memoryview, header: BatchHeader) -> Iterator[memoryview
         length, body = read_varint(batch, position)
         end = body + length
         if length < 1 or end > len(batch):
-            raise FormatError(f"record length {length} leads outside its batch", position)
+            raise FormatError(f"record length {length} points outside its batch", position)
         value = _value_of_record(batch[:end], body)
         if value is not None:
             yield value
         position = end
     if position != len(batch):
-        raise FormatError(f"{len(batch) - position} bytes behind the last record", position)
+        raise FormatError(f"{len(batch) - position} bytes after the last record", position)
 
 
 def _value_of_record(record: memoryview, position: int) -> memoryview | None:
-    """Attributes int8 | timestamp delta varlong | offset delta varint | key length varint, key | value likewise"""
+    """Return the value of a record.
+
+    The record is: attributes int8 | timestamp delta varlong | offset delta varint | key length varint, key | value
+    length varint, value | ...
+    """
     _, position = read_varlong(record, position + 1)
     _, position = read_varint(record, position)
     key_length, position = read_varint(record, position)
@@ -158,12 +163,12 @@ def _value_of_record(record: memoryview, position: int) -> memoryview | None:
     if value_length < 0:
         return None
     if position + value_length > len(record):
-        raise FormatError(f"value length {value_length} leads outside its record", position)
+        raise FormatError(f"value length {value_length} points outside its record", position)
     return record[position : position + value_length]
 
 
 class _Fields:
-    """Reads fields one after the other; a length or count is believed only if that many bytes are left."""
+    """Reads fields one after the other. Lengths and counts above the remaining bytes are refused."""
 
     def __init__(self, buffer: memoryview) -> None:
         self._buffer = buffer
@@ -205,10 +210,10 @@ class _Fields:
         return self._array(self.uuid, _UUID_SIZE)
 
     def tags(self) -> Mapping[int, "_Fields"]:
-        """Tagged fields, which must end the body."""
+        """Read the tagged fields, which must end the body."""
         count = self.uvarint()
         tagged = {}
-        for _ in range(self._believable(count, 2)):
+        for _ in range(self._checked_count(count, 2)):
             tag = self.uvarint()
             tagged[tag] = _Fields(self._take(self.uvarint()))
         self.end()
@@ -217,13 +222,13 @@ class _Fields:
     def end(self) -> None:
         left = len(self._buffer) - self._position
         if left:
-            raise FormatError(f"{left} bytes behind the last field", self._position)
+            raise FormatError(f"{left} bytes after the last field", self._position)
 
     def _array(self, item: Callable[[], _Item], item_size: int) -> tuple[_Item, ...]:
         count = self.uvarint() - 1
-        return tuple(item() for _ in range(self._believable(max(count, 0), item_size)))
+        return tuple(item() for _ in range(self._checked_count(max(count, 0), item_size)))
 
-    def _believable(self, count: int, item_size: int) -> int:
+    def _checked_count(self, count: int, item_size: int) -> int:
         if count * item_size > len(self._buffer) - self._position:
             raise FormatError(f"{count} items do not fit the bytes that are left", self._position)
         return count
@@ -299,10 +304,14 @@ _CRC_POSITION: Final = CRC_START - _CRC.size
 
 
 def topic_batch(topic: str, topic_id: Uuid, leader_epochs: Mapping[int, int], *, broker_id: int, now_ms: int) -> bytes:
-    """A topic whose every partition has its one replica on `broker_id`, in sync and leading it.
+    """Return the records of a topic whose partitions have their only replica on one broker, as in-sync leader.
 
     Args:
-        leader_epochs: by partition. When the broker registers it is elected in a higher one.
+        topic: the topic's name.
+        topic_id: the topic's id.
+        leader_epochs: leader epochs by partition. When the broker registers, it is elected in a higher epoch.
+        broker_id: the broker.
+        now_ms: the timestamp of the records, in ms.
     """
     records = [_write_topic(topic, topic_id)]
     records += [
@@ -339,7 +348,7 @@ def _write_frame(api_key: int) -> Writer:
 
 
 def _write_batch(values: Sequence[bytes], now_ms: int) -> bytes:
-    """Not compressed, without a producer, at offset 0 and of leader epoch 0: who takes it in sets both."""
+    """Return an uncompressed batch without a producer; its offset and leader epoch are 0, and the reader sets them."""
     records = b"".join(_write_record(delta, value) for delta, value in enumerate(values))
     header = BatchHeader(
         base_offset=0,
@@ -362,7 +371,7 @@ def _write_batch(values: Sequence[bytes], now_ms: int) -> bytes:
 
 
 def _write_record(delta: int, value: bytes) -> bytes:
-    """Attributes int8 | timestamp delta varlong | offset delta varint | key length varint -1 | value | headers 0"""
+    """Return a record: attributes | timestamp delta 0 | offset delta | key length -1 | value | 0 headers."""
     body = b"\0" + write_varint(0) + write_varint(delta) + write_varint(-1)
     body += write_varint(len(value)) + value + write_varint(0)
     return write_varint(len(body)) + body

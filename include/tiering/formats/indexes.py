@@ -1,8 +1,8 @@
-"""The files beside a segment's `.log`: its indexes, and the snapshot of its producers. Pure.
+"""The files that belong to a segment's `.log`: its indexes, and the snapshot of its producers. Pure.
 
-An index has entries of one size back to back, perhaps with zeros after the last.
+An index has entries of a fixed size without gaps, possibly with zeros after the last one.
 
-`.index`: from an offset to the place in the `.log` where a scan for it may start.
+`.index`: maps an offset to the position in the `.log` where a scan for it may start.
 
     at  size  field
      0     4  relative offset   last offset of a batch - base offset of the segment
@@ -10,13 +10,13 @@ An index has entries of one size back to back, perhaps with zeros after the last
 
 Entries ascend in both. The first batch is never indexed, so a small segment has an index of 0 bytes.
 
-`.timeindex`: from a timestamp to the offset up to which nothing is newer.
+`.timeindex`: maps a timestamp to the offset up to which no record is newer.
 
     at  size  field
-     0     8  timestamp         the largest up to and including the offset
+     0     8  timestamp         the largest timestamp up to the offset, inclusive
      8     4  relative offset   offset - base offset of the segment
 
-Timestamps ascend strictly, offsets never fall. A rolled segment's last entry has its largest timestamp.
+Timestamps ascend strictly, offsets never decrease. A rolled segment's last entry has its largest timestamp.
 The offset and time index of an active segment are preallocated with zeros; no real entry is all zero.
 
 `.txnindex`: the aborted transactions whose ABORT marker is in this segment. Absent if there is none.
@@ -26,9 +26,9 @@ The offset and time index of an active segment are preallocated with zeros; no r
      2     8  producer id
     10     8  first offset
     18     8  last offset          that of the ABORT marker, inclusive
-    26     8  last stable offset   exclusive, as it was when the marker was written
+    26     8  last stable offset   exclusive, at the time when the marker was written
 
-Entries ascend by last offset; the data may lie in earlier segments.
+Entries ascend by last offset. The records may be in earlier segments.
 
 `<offset>.snapshot`: the state of every producer before an offset.
 
@@ -46,9 +46,9 @@ Entries ascend by last offset; the data may lie in earlier segments.
      34      4  coordinator epoch          -1 = never wrote in a transaction
      38      8  current txn first offset   -1 = no open transaction
 
-`open_transactions` starts from a snapshot and follows the batches after it, as a broker does when it loads a log: batch
-headers in, offsets out. A transactional data batch opens its producer's transaction at the batch's base offset, an
-ABORT or COMMIT marker ends it. So it is known how far a log is stable.
+`open_transactions` starts from a snapshot and applies the headers of the batches after it, as a broker does when it
+loads a log. A transactional data batch opens its producer's transaction at the batch's base offset, an ABORT or COMMIT
+marker ends it. The result determines the last stable offset.
 
 Source: Kafka's OffsetIndex, TimeIndex, TransactionIndex, AbortedTxn, ProducerStateManager.
 """
@@ -68,20 +68,20 @@ from include.tiering.units import MIB
 
 
 def read_entries(data: bytes, entry: np.dtype[np.void]) -> NDArray[np.void]:
-    """The entries, not copied. Raises FormatError if bytes are left over."""
+    """Return the entries without copying them. Raises FormatError if the last entry is incomplete."""
     check_length(len(data), entry.itemsize)
     return np.frombuffer(data, dtype=entry)
 
 
 def check_length(size_bytes: int, entry_bytes: int) -> None:
-    """Raises FormatError at the start of an incomplete entry."""
+    """Require whole entries. Raises FormatError at the start of an incomplete entry."""
     rest = size_bytes % entry_bytes
     if rest:
         raise FormatError(f"{size_bytes} bytes are not a multiple of {entry_bytes}", size_bytes - rest)
 
 
 def trimmed_length(data: bytes, entry_bytes: int) -> int:
-    """Bytes up to and including the last entry that is not all zero.
+    """Return the length up to and including the last entry that is not all zero.
 
     Raises:
         FormatError: the length is not a multiple of an entry.
@@ -92,7 +92,7 @@ def trimmed_length(data: bytes, entry_bytes: int) -> int:
 
 
 def first_not_ascending(values: NDArray[np.int64], *, low: int, high: int, strictly: bool) -> int | None:
-    """Number of the first value outside [low, high], or that does not ascend; None if all is well."""
+    """Return the index of the first value that does not ascend or is outside [low, high]; None without one."""
     bad = (values < low) | (values > high)
     bad[1:] |= values[1:] <= values[:-1] if strictly else values[1:] < values[:-1]
     return int(bad.argmax()) if bad.any() else None
@@ -111,7 +111,7 @@ class OffsetPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetIndex:
-    """`offsets` are absolute; both arrays have one item per entry."""
+    """A parsed offset index. `offsets` are absolute; both arrays have one item per entry."""
 
     base_offset: int
     offsets: NDArray[np.int64]
@@ -121,41 +121,41 @@ class OffsetIndex:
         return len(self.offsets)
 
     def lookup(self, target_offset: int) -> OffsetPosition:
-        """The greatest entry with offset <= target; the start of the segment if there is none."""
+        """Return the greatest entry with an offset <= target; the start of the segment without one."""
         found = int(np.searchsorted(self.offsets, target_offset, side="right")) - 1
         if found < 0:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(int(self.offsets[found]), int(self.positions[found]))
 
     def position_after(self, target_offset: int) -> int | None:
-        """Position of the first entry with offset > target: the batch that holds the target does not begin later.
+        """Return the position of the first entry with an offset > target; None without one.
 
-        None if there is no such entry.
+        The batch that holds the target does not begin after this position.
         """
         found = int(np.searchsorted(self.offsets, target_offset, side="right"))
         return int(self.positions[found]) if found < len(self) else None
 
 
 def trim_offset_index(data: bytes) -> bytes:
-    """Without the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
+    """Remove the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
     return data[: trimmed_length(data, OFFSET_ENTRY_BYTES)]
 
 
 def parse_offset_index(data: bytes, *, base_offset: int) -> OffsetIndex:
-    """All entries, a zero tail left out. Raises FormatError if the length is not a multiple of an entry."""
+    """Parse an index without zeros at its end. Raises FormatError if the length is not a multiple of an entry."""
     entries = read_entries(trim_offset_index(data), _OFFSET_ENTRY)
     offsets = entries["relative_offset"].astype(np.int64) + base_offset
     return OffsetIndex(base_offset, offsets, entries["position"].astype(np.int64))
 
 
 def check_offset_index(data: bytes, *, base_offset: int, end_offset: int, size_bytes: int) -> OffsetIndex:
-    """The index of a rolled segment, found fit to be served.
+    """Parse and check the index of a rolled segment.
 
-    Every offset is in [base_offset, end_offset], every position in (0, size_bytes), both ascend strictly, and no zero
-    tail is left (lookups in it would all give position 0).
+    Every offset must be in [base_offset, end_offset], every position in (0, size_bytes), and both must ascend strictly.
+    There must be no zeros at the end, because lookups in them would return position 0.
 
     Raises:
-        FormatError: at the first entry that breaks this.
+        FormatError: a check failed; the position is that of the first wrong entry.
     """
     index = parse_offset_index(data, base_offset=base_offset)
     if len(index) * OFFSET_ENTRY_BYTES != len(data):
@@ -177,7 +177,7 @@ TIME_ENTRY_BYTES: Final = _TIME_ENTRY.itemsize
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeIndex:
-    """`offsets` are absolute; both arrays have one item per entry."""
+    """A parsed time index. `offsets` are absolute; both arrays have one item per entry."""
 
     base_offset: int
     timestamps_ms: NDArray[np.int64]
@@ -188,35 +188,35 @@ class TimeIndex:
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """-1 if there is no entry."""
+        """The timestamp of the last entry; -1 without entries."""
         return int(self.timestamps_ms[-1]) if len(self) else NO_TIMESTAMP
 
 
 def timestamp_of(entry: bytes) -> int | None:
-    """The timestamp of one entry, None if it is all zero. Cheaper than `parse` where a scan wants the last one only."""
+    """Return the timestamp of one entry, None if it is all zero. Cheaper than parsing if one entry is needed."""
     return int.from_bytes(entry[:8], "big", signed=True) if any(entry) else None
 
 
 def trim_time_index(data: bytes) -> bytes:
-    """Without the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
+    """Remove the zero entries at the end. Raises FormatError if the length is not a multiple of an entry."""
     return data[: trimmed_length(data, TIME_ENTRY_BYTES)]
 
 
 def parse_time_index(data: bytes, *, base_offset: int) -> TimeIndex:
-    """All entries, a zero tail left out. Raises FormatError if the length is not a multiple of an entry."""
+    """Parse an index without zeros at its end. Raises FormatError if the length is not a multiple of an entry."""
     entries = read_entries(trim_time_index(data), _TIME_ENTRY)
     offsets = entries["relative_offset"].astype(np.int64) + base_offset
     return TimeIndex(base_offset, entries["timestamp"].astype(np.int64), offsets)
 
 
 def check_time_index(data: bytes, *, base_offset: int, end_offset: int) -> TimeIndex:
-    """The index of a rolled segment, found fit to be served.
+    """Parse and check the index of a rolled segment.
 
-    Every offset is in [base_offset, end_offset], timestamps are not negative and ascend strictly, offsets never fall,
-    and no zero tail is left.
+    Every offset must be in [base_offset, end_offset], timestamps must not be negative and ascend strictly, offsets must
+    not decrease, and there must be no zeros at the end.
 
     Raises:
-        FormatError: at the first entry that breaks this.
+        FormatError: a check failed; the position is that of the first wrong entry.
     """
     index = parse_time_index(data, base_offset=base_offset)
     if len(index) * TIME_ENTRY_BYTES != len(data):
@@ -259,7 +259,7 @@ class AbortedTxn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransactionIndex:
-    """The entries as they stand in the file; iterates over them as `AbortedTxn`."""
+    """The entries of the file; the iterator returns them as `AbortedTxn`."""
 
     entries: NDArray[np.void]
 
@@ -272,12 +272,12 @@ class TransactionIndex:
 
 
 def trim_transaction_index(data: bytes) -> bytes:
-    """Without an entry at the end that is incomplete, which a broker ignores."""
+    """Remove an incomplete entry at the end, which brokers ignore."""
     return data[: len(data) - len(data) % TRANSACTION_ENTRY_BYTES]
 
 
 def parse_transaction_index(data: bytes) -> TransactionIndex:
-    """All entries. Raises FormatError: an incomplete one, or another version than 0."""
+    """Parse all entries. Raises FormatError for an incomplete entry, and for another version than 0."""
     entries = read_entries(data, _TRANSACTION_ENTRY)
     bad = entries["version"] != _TRANSACTION_VERSION
     if bad.any():
@@ -290,12 +290,13 @@ def parse_transaction_index(data: bytes) -> TransactionIndex:
 
 
 def check_transaction_index(data: bytes, *, base_offset: int, end_offset: int) -> TransactionIndex:
-    """The index of a rolled segment, found fit to be served.
+    """Parse and check the index of a rolled segment.
 
-    Every marker is in [base_offset, end_offset], markers ascend strictly, and no transaction ends before it begins.
+    Every marker must be in [base_offset, end_offset], markers must ascend strictly, and no transaction may end before
+    it begins.
 
     Raises:
-        FormatError: at the first entry that breaks this.
+        FormatError: a check failed; the position is that of the first wrong entry.
     """
     index = parse_transaction_index(data)
     markers = index.entries["last_offset"].astype(np.int64)
@@ -324,7 +325,7 @@ MAX_PRODUCER_SNAPSHOT_BYTES: Final = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """One producer, in the order of the file. Offsets are inclusive, -1 = none."""
+    """The state of one producer, with the fields in the order of the file. Offsets are inclusive, -1 = none."""
 
     producer_id: int
     producer_epoch: int
@@ -346,15 +347,15 @@ _PRODUCER_COLUMNS: Final = np.dtype(
 
 
 def parse_producer_snapshot(data: bytes) -> tuple[ProducerEntry, ...]:
-    """The entries, in the order of the file (which means nothing). Raises what `producer_entries_of` raises."""
+    """Return the entries in the order of the file, which has no meaning. Raises like `producer_entries_of`."""
     return tuple(ProducerEntry(*entry.item()) for entry in producer_entries_of(data))
 
 
 def producer_entries_of(data: bytes) -> NDArray[np.void]:
-    """The entries as one array with the fields of `ProducerEntry`: cheap where there may be many.
+    """Return the entries as an array with the fields of `ProducerEntry`, which is cheap for many entries.
 
     Raises:
-        FormatError: another version, a wrong CRC, or a count that is not that of the bytes.
+        FormatError: the version or the CRC is wrong, or the count does not match the length.
     """
     if not _SNAPSHOT_HEADER.size <= len(data) <= MAX_PRODUCER_SNAPSHOT_BYTES:
         raise FormatError(f"{len(data)} bytes are outside {_SNAPSHOT_HEADER.size}..{MAX_PRODUCER_SNAPSHOT_BYTES}")
@@ -370,19 +371,19 @@ def producer_entries_of(data: bytes) -> NDArray[np.void]:
 
 
 def serialize_producer_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes that a broker would write for these producers."""
+    """Return the bytes that a broker writes for these producers."""
     packed = [_PRODUCER_ENTRY.pack(*astuple(entry)) for entry in entries]
     body = struct.pack(">i", len(packed)) + b"".join(packed)
     return struct.pack(">hI", SNAPSHOT_VERSION, google_crc32c.value(body)) + body
 
 
 EMPTY_SNAPSHOT: Final = serialize_producer_snapshot([])
-"""The snapshot of a partition that no idempotent or transactional producer wrote to."""
+"""The snapshot of a partition without idempotent or transactional producers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OngoingTransaction:
-    """No marker was seen for it yet. `first_offset` is inclusive."""
+    """A transaction without a marker in the batches that were read. `first_offset` is inclusive."""
 
     producer_id: int
     first_offset: int
@@ -390,7 +391,10 @@ class OngoingTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """`last_offset` (inclusive) is that of its marker; `last_stable_offset` (exclusive) as it was right after it."""
+    """A transaction with a marker.
+
+    `last_offset` (inclusive) is that of the marker; `last_stable_offset` (exclusive) is the value after the marker.
+    """
 
     producer_id: int
     first_offset: int
@@ -401,16 +405,19 @@ class CompletedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """`open`: by first offset. `completed`: by marker, those whose marker is among the batches that were read."""
+    """Transactions after reading batches.
+
+    `open` is ordered by first offset. `completed` has the transactions whose marker is in the batches, by marker.
+    """
 
     open: tuple[OngoingTransaction, ...]
     completed: tuple[CompletedTransaction, ...]
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The first offset that a read-committed consumer may not see yet, at most `high_watermark` (exclusive).
+        """Return the first offset that a read_committed consumer cannot read, at most `high_watermark` (exclusive).
 
-        A transaction whose marker is not below the high watermark counts as open, as it does for a broker. A lower
-        bound of the high watermark gives a lower bound, provided the snapshot was taken at or below it.
+        Like in a broker, a transaction counts as open if its marker is not below the high watermark. A lower bound of
+        the high watermark gives a lower bound of the result, if the snapshot was taken at or below it.
         """
         unstable = [txn.first_offset for txn in self.open]
         unstable += [txn.first_offset for txn in self.completed if txn.last_offset >= high_watermark]
@@ -418,7 +425,7 @@ class Transactions:
 
     @property
     def aborted(self) -> tuple[AbortedTxn, ...]:
-        """What the transaction indexes of the batches that were read hold."""
+        """The entries of the transaction indexes for the batches that were read."""
         return tuple(
             AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, txn.last_stable_offset)
             for txn in self.completed
@@ -427,7 +434,12 @@ class Transactions:
 
 
 def open_transactions(entries: Iterable[ProducerEntry], batches: Iterable[LogBatch]) -> Transactions:
-    """What is open after `batches`, which follow the snapshot of `entries` (none: the log's start) without a gap."""
+    """Return the transactions after `batches`.
+
+    Args:
+        entries: the producer snapshot from which the batches start; empty at the log's start.
+        batches: the batches that follow the snapshot without a gap.
+    """
     first_offsets = {
         entry.producer_id: entry.current_txn_first_offset for entry in entries if entry.has_open_transaction
     }

@@ -15,11 +15,11 @@ The flexible encoding is read as leniently as Kafka's own generated code reads i
 | array           | uvarint count + 1, elements                                                       |
 | tagged fields   | uvarint count, each: uvarint tag, uvarint size, bytes; at the end of every struct |
 
-What brokers take although no encoder writes it, and `Reader` therefore takes too: a uvarint in more bytes than it
-needs; bits of its fifth byte that an int32 has no room for, which are dropped; an int32 made that way that is negative,
-which as a length of nullable bytes means null; text that is not UTF-8; tags in any order. What some release refuses is
-refused: a negative count of tagged fields (4.4), a known tag of another size than its type's (3.9 knows none of them).
-`Writer` writes the one canonical form.
+`Reader` accepts everything that brokers accept, although no encoder writes it: a uvarint in more bytes than necessary;
+excess bits in its fifth byte, which are dropped; a negative int32 that results from them, which as a length of nullable
+bytes means null; text that is not UTF-8; tags in any order. Everything that any release refuses is refused: a negative
+count of tagged fields (4.4), a known tag with another size than that of its type (3.9 has no known tags).
+`Writer` writes the canonical form.
 Source: behaviour of the classes that Kafka 3.9.2, 4.3.1 and 4.4.0 generate from their message schemas.
 """
 
@@ -34,50 +34,50 @@ Buffer = bytes | bytearray | memoryview
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value and the position after it.
+    """Return the value and the position after it.
 
     Raises:
-        FormatError: cut off, or more than 32 bits.
+        FormatError: it is cut off, or has more than 32 bits.
     """
     return _read(buffer, position, 32)
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value and the position after it.
+    """Return the value and the position after it.
 
     Raises:
-        FormatError: cut off, or more than 32 bits.
+        FormatError: it is cut off, or has more than 32 bits.
     """
     value, position = _read(buffer, position, 32)
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value and the position after it.
+    """Return the value and the position after it.
 
     Raises:
-        FormatError: cut off, or more than 64 bits.
+        FormatError: it is cut off, or has more than 64 bits.
     """
     value, position = _read(buffer, position, 64)
     return (value >> 1) ^ -(value & 1), position
 
 
 def write_uvarint(value: int) -> bytes:
-    """Raises ValueError outside 0..2^32-1."""
+    """Encode a uvarint. Raises ValueError outside 0..2^32-1."""
     if not 0 <= value < 2**32:
         raise ValueError(f"uvarint {value} is outside 0..2^32-1")
     return _write(value)
 
 
 def write_varint(value: int) -> bytes:
-    """Raises ValueError outside -2^31..2^31-1."""
+    """Encode a varint. Raises ValueError outside -2^31..2^31-1."""
     if not -(2**31) <= value < 2**31:
         raise ValueError(f"varint {value} is outside -2^31..2^31-1")
     return _write((value << 1) ^ (value >> 31))
 
 
 def write_varlong(value: int) -> bytes:
-    """Raises ValueError outside -2^63..2^63-1."""
+    """Encode a varlong. Raises ValueError outside -2^63..2^63-1."""
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"varlong {value} is outside -2^63..2^63-1")
     return _write((value << 1) ^ (value >> 63))
@@ -130,9 +130,9 @@ Tags = tuple[TaggedField, ...]
 
 
 class Reader:
-    """Reads fields one after another. Every method raises FormatError with the position of the field it could not read.
+    """Reads fields one after the other. Every method raises FormatError with the position of a malformed field.
 
-    Nothing is allocated by a count or length that the bytes left cannot hold.
+    Counts and lengths above the remaining bytes are refused before any memory is allocated.
     """
 
     def __init__(self, value: bytes) -> None:
@@ -160,7 +160,7 @@ class Reader:
         return Uuid(self._bytes(_UUID_BYTES, "uuid"))
 
     def uvarint(self) -> int:
-        """As an int32, so it may be negative."""
+        """Read a uvarint as an int32, which may be negative."""
         start, value = self._position, 0
         for number in range(_UVARINT_BYTES):
             byte = self._bytes(1, "variable-length integer")[0]
@@ -170,7 +170,7 @@ class Reader:
         raise FormatError(f"variable-length integer has more than {_UVARINT_BYTES} bytes", start)
 
     def short_uvarint(self, what: str) -> int:
-        """A uvarint that Kafka keeps in an int16."""
+        """Read a uvarint that Kafka stores in an int16."""
         start, value = self._position, self.uvarint()
         if value > _LONGEST_STRING:
             raise FormatError(f"{what} {value} is above {_LONGEST_STRING}", start)
@@ -197,11 +197,15 @@ class Reader:
         return tuple(read_item(self) for _ in range(count))
 
     def tags(self) -> Tags:
-        """The tagged fields of a struct that knows none."""
+        """Read the tagged fields of a struct without known tags."""
         return self.flag_and_tags(None)[1]
 
     def flag_and_tags(self, flag_tag: int | None) -> tuple[bool, Tags]:
-        """The tagged fields of a struct that knows one, a boolean; False where it is missing. None: it knows none."""
+        """Read the tagged fields of a struct with at most one known tag, a boolean that is False by default.
+
+        Args:
+            flag_tag: the known tag; None if the struct has none.
+        """
         start, count = self._position, self.uvarint()
         if not 0 <= count <= self.remaining:
             raise FormatError(f"{count} tagged fields in {self.remaining} bytes", start)
@@ -233,7 +237,7 @@ class Reader:
 
 
 class Writer:
-    """Joins fields. Every method raises ValueError for what its type cannot hold."""
+    """Concatenates encoded fields. Every method raises ValueError for values outside of its type."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -282,11 +286,11 @@ class Writer:
         try:
             self._parts.append(form.pack(number))
         except struct.error as error:
-            raise ValueError(f"{number} is no int{8 * form.size}") from error
+            raise ValueError(f"{number} does not fit into an int{8 * form.size}") from error
 
 
 def _as_signed(number: int, bits: int) -> int:
-    """The lowest `bits` bits as a two's complement."""
+    """Return the lowest `bits` bits as a number in two's complement."""
     sign = 1 << (bits - 1)
     kept = number & (2 * sign - 1)
     return kept - 2 * sign if kept & sign else kept

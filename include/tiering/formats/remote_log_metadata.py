@@ -16,8 +16,8 @@
     description: start, end offset int64 | broker id int32 | max, event timestamp int64 | epochs | size int32 |
                  custom metadata nullable bytes | state int8 | tags: 0 txn index empty, 1 byte
 
-Tag 0 is written only when it is true.
-Source: the message schemas of Kafka, records of real brokers; Kafka's own decoders decide what is refused.
+Tag 0 is written only if it is true.
+Source: Kafka's message schemas and records of real brokers. A value is refused if a decoder of Kafka refuses it.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from include.tiering.model.segments import RemoteLogSegmentState, RemotePartitio
 
 FRAME_VERSION: Final = 1
 API_VERSION: Final = 0
-"""Of every record; the one that each release reads."""
+"""The version of all records, which every release reads."""
 
 _TXN_INDEX_EMPTY: Final = 0
 _TRUE: Final = b"\x01"
@@ -51,11 +51,11 @@ _State = TypeVar("_State", RemoteLogSegmentState, RemotePartitionDeleteState)
 
 
 def decode(value: bytes) -> RemoteLogRecord:
-    """The record in `value`.
+    """Decode the record in `value`.
 
     Raises:
-        FormatError: where the decoder of a Kafka release throws, with the position inside `value`. A broker that reads
-            such a value stops reading remote log metadata.
+        FormatError: the decoder of a Kafka release throws for this value; the position is that in `value`. A broker
+            that reads such a value stops reading remote log metadata.
     """
     reader = Reader(value)
     frame_version = reader.short_uvarint("frame version")
@@ -73,15 +73,15 @@ def decode(value: bytes) -> RemoteLogRecord:
     except ValueError as error:
         raise FormatError(str(error), reader.position) from error
     if reader.remaining:
-        raise FormatError(f"{reader.remaining} bytes behind the record", reader.position)
+        raise FormatError(f"{reader.remaining} bytes after the record", reader.position)
     return record
 
 
 def encode(record: RemoteLogRecord) -> bytes:
-    """The canonical value: what a broker writes.
+    """Encode a record in the canonical form, as a broker does.
 
     Raises:
-        ValueError: a number that its field cannot hold, or a name of more than 32767 bytes.
+        ValueError: a number does not fit into its field, or a name has more than 32767 bytes.
     """
     api_key, write = _WRITE[type(record)]
     writer = Writer()

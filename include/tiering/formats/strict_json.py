@@ -1,4 +1,4 @@
-"""JSON from a stranger: bounded, no surprises, every member asked for by name, type and range."""
+"""Strict parsing of JSON from untrusted sources: limited in size, with a check of each member's type and range."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -8,7 +8,7 @@ from include.tiering.errors import FormatError, printable
 
 
 class JsonObject:
-    """One object of a document. `path` says where it is, for messages."""
+    """One object of a document. `path` is its place in the document, for messages."""
 
     def __init__(self, members: dict[str, object], path: str = "") -> None:
         self._members = members
@@ -21,12 +21,13 @@ class JsonObject:
         return self._members.keys()
 
     def refuse_members_beyond(self, known: Collection[str]) -> None:
+        """Raise FormatError if there is a member outside of `known`."""
         for name in self._members:
             if name not in known:
                 raise FormatError(f"unknown member {self._path}{printable(name)[:64]}")
 
     def value(self, name: str) -> object:
-        """Raises FormatError if there is no such member; null is None."""
+        """Return a member; null is None. Raises FormatError if it is missing."""
         if name not in self._members:
             raise FormatError(f"member {self._path}{name} is missing")
         return self._members[name]
@@ -38,11 +39,11 @@ class JsonObject:
         return JsonObject(value, f"{self._path}{name}.")
 
     def objects(self, name: str) -> "list[JsonObject]":
-        """An array of objects."""
+        """Return a member that is an array of objects."""
         value = self.value(name)
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise FormatError(f"{self._path}{name} is not an array of objects")
-        return [JsonObject(each, f"{self._path}{name}[{number}].") for number, each in enumerate(value)]
+        return [JsonObject(item, f"{self._path}{name}[{number}].") for number, item in enumerate(value)]
 
     def text(self, name: str) -> str:
         value = self.value(name)
@@ -57,7 +58,7 @@ class JsonObject:
         return value
 
     def integer(self, name: str, lowest: int, highest: int) -> int:
-        """Bounds are inclusive."""
+        """Return a member that is an integer from `lowest` to `highest`, both inclusive."""
         value = self.value(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise FormatError(f"{self._path}{name} is not an integer")
@@ -67,10 +68,10 @@ class JsonObject:
 
 
 def parse_object(content: bytes, max_bytes: int) -> JsonObject:
-    """The one JSON object that `content` is.
+    """Parse a document that is one JSON object.
 
     Raises:
-        FormatError: too long, not UTF-8, not JSON, nested beyond reason, a member twice, or not an object.
+        FormatError: it is too long, not UTF-8, not JSON, nested too deeply or not an object, or it has a member twice.
     """
     if len(content) > max_bytes:
         raise FormatError(f"{len(content)} bytes of JSON: at most {max_bytes} are read")
@@ -85,7 +86,7 @@ def parse_object(content: bytes, max_bytes: int) -> JsonObject:
     except RecursionError as error:
         raise FormatError("JSON nested too deeply") from error
     except ValueError as error:
-        raise FormatError("JSON with a number of absurd length") from error
+        raise FormatError("JSON with a number that is too long") from error
     if not isinstance(document, dict):
         raise FormatError("not a JSON object")
     return JsonObject(document)

@@ -101,13 +101,13 @@ def test_a_value_is_not_shown() -> None:
     ("value", "message"),
     [
         (b"\x02" + topic_record("orders", TOPIC_ID)[1:], "frame version 2"),
-        (topic_record("orders", TOPIC_ID) + b"\0", "1 bytes behind the last field"),
+        (topic_record("orders", TOPIC_ID) + b"\0", "1 bytes after the last field"),
         (topic_record("orders", TOPIC_ID)[:-5], "field of 16 bytes is cut off"),
         (frame(2, 0, b"\0"), "string is null"),
         (frame(2, 0, b"\x03\xff\xff"), "string is not UTF-8"),
         (frame(3, 0, bytes(20) + b"\xff\xff\xff\xff\x0f"), "items do not fit"),
         (frame(5, 0, bytes(20) + b"\xff\xff\xff\xff\x0f"), "items do not fit"),
-        (frame(5, 0, bytes(20) + b"\x01\x01\x05\0\0\0\0\0"), "1 bytes behind the last field"),
+        (frame(5, 0, bytes(20) + b"\x01\x01\x05\0\0\0\0\0"), "1 bytes after the last field"),
         (b"", "cut off"),
     ],
 )
@@ -131,9 +131,9 @@ def test_values_of_a_batch() -> None:
 @pytest.mark.parametrize(
     ("records", "attributes", "message"),
     [
-        (b"\x14\0\0\0", 0, "leads outside its batch"),
-        (b"\x0a\0\0\0\x01\x40", 0, "leads outside its record"),
-        (b"\x0c\0\0\0\x01\x01\0\0", 0, "1 bytes behind the last record"),
+        (b"\x14\0\0\0", 0, "points outside its batch"),
+        (b"\x0a\0\0\0\x01\x40", 0, "points outside its record"),
+        (b"\x0c\0\0\0\x01\x01\0\0", 0, "1 bytes after the last record"),
         (b"", 0, "cut off"),
         (b"anything", 1, "compressed"),
     ],

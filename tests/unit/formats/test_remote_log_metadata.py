@@ -150,7 +150,7 @@ def test_tagged_fields_nobody_knows_are_kept_in_every_struct() -> None:
         ("0104" + _SEGMENT[4:], "unknown api key 4", 1),
         ("010001" + _SEGMENT[6:], "version 1 of api key 0 is newer than 0", 2),
         (_SEGMENT[:-2], "needs 1 bytes, 0 are left", 117),
-        (_SEGMENT + "00", "1 bytes behind the record", 118),
+        (_SEGMENT + "00", "1 bytes after the record", 118),
         ("010000" + "00" + _SEGMENT[8:], "topic is null", 3),
         ("010000" + "818002" + _SEGMENT[8:], "topic has 32768 bytes, more than 32767", 3),
         ("010000" + "ffffff7f" + _SEGMENT[8:], "topic has 268435454 bytes", 3),
@@ -239,7 +239,7 @@ def test_numbers_that_do_not_fit_are_not_written(field: dict[str, int]) -> None:
         state=RemoteLogSegmentState.COPY_SEGMENT_STARTED,
         **values,
     )
-    with pytest.raises(ValueError, match="is no int"):
+    with pytest.raises(ValueError, match="does not fit into an int"):
         encode(record)
 
 

@@ -275,7 +275,7 @@ def test_values_are_never_logged_nor_in_errors(log_dir: BrokerLogDir, caplog: py
     cluster_metadata = MetadataLog([log_dir.path])
     cluster_metadata.refresh()
     log_dir.append_metadata(config_record("orders", "k", secret) + b"left over")
-    with pytest.raises(ClusterMetadataError, match="bytes behind the last field") as raised:
+    with pytest.raises(ClusterMetadataError, match="bytes after the last field") as raised:
         cluster_metadata.refresh()
     assert secret not in str(raised.value)
     assert secret not in caplog.text

@@ -1,7 +1,10 @@
-"""Files of a running broker: nothing is followed, nothing blocks, every failure has a type and a path."""
+"""Files of log dirs: how they are read, their tails, and the page cache."""
 
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,8 +15,16 @@ from include.tiering.errors import (
     SourceUnreadableError,
     SourceVanishedError,
 )
-from include.tiering.kafka.log_dirs.files import BrokerDirectory
+from include.tiering.formats.log_batches import LogEnd
+from include.tiering.kafka.log_dirs import files
+from include.tiering.kafka.log_dirs.files import BrokerDirectory, cold_ranges
+from include.tiering.kafka.log_dirs.log_tail import find_active_end
 from include.tiering.units import MIB
+from tests.doubles.disturbed_directory import DisturbedDirectory
+from tests.doubles.log_dirs import BrokerLogDir, PartitionDirectory
+from tests.doubles.record_batches import record_batch
+
+# Files of a running broker: nothing is followed, nothing blocks, every failure has a type and a path.
 
 
 def _fill(path: Path, size: int) -> bytes:
@@ -138,3 +149,201 @@ def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
             with pytest.raises((SourceUnreadableError, SourceVanishedError)):
                 directory.file(name)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# What was not in memory when a file was opened is not there either once it is closed; what was there stays.
+
+CACHED_SIZE = 8 * MIB + 7
+HOT = 3 * MIB
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory that does not lie in memory, as temporary ones may."""
+    with TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def cold_file(on_disk: Path) -> Path:
+    """On the disk and not in memory, but for the MiB at `HOT`. Skips where that cannot be told."""
+    path = on_disk / "f"
+    path.write_bytes(os.urandom(CACHED_SIZE))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(fd, MIB, HOT)
+    finally:
+        os.close(fd)
+    if _cold(path) != [(0, HOT), (HOT + MIB, CACHED_SIZE // MIB * MIB - HOT)]:
+        pytest.skip("this kernel or file system does not tell, or does not drop")
+    return path
+
+
+def _cold(path: Path) -> list[tuple[int, int]]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return list(cold_ranges(fd, CACHED_SIZE))
+    finally:
+        os.close(fd)
+
+
+def test_a_file_that_was_read_twice_leaves_memory_as_it_was(cold_file: Path) -> None:
+    before = _cold(cold_file)
+    with BrokerDirectory.open(str(cold_file.parent)) as directory, directory.file("f", bulk=True) as file:
+        for _check_then_send in range(2):
+            file.read_at(0, CACHED_SIZE)
+        assert _cold(cold_file) == []
+    assert _cold(cold_file) == before
+
+
+def test_what_is_not_read_in_bulk_stays_in_memory(cold_file: Path) -> None:
+    with BrokerDirectory.open(str(cold_file.parent)) as directory, directory.file("f") as file:
+        file.read_at(0, CACHED_SIZE)
+    assert _cold(cold_file) == []
+
+
+def test_where_nobody_can_tell_everything_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(CACHED_SIZE))
+    monkeypatch.setattr(files, "_CACHESTAT", -1)
+    assert _cold(path) == [(0, 9 * MIB)]
+
+
+def test_of_a_file_that_pretends_to_be_endless_so_much_is_asked_as_a_segment_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as sparse:
+        sparse.truncate(1 << 42)
+    monkeypatch.setattr(files, "_MOST_BYTES", 2 * MIB)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        assert list(cold_ranges(fd, 1 << 42)) == [(0, 2 * MIB)]
+    finally:
+        os.close(fd)
+
+
+# The end of the active segment: the index shortens the way, and is not believed blindly.
+
+T0 = 1_700_000_000_000
+BATCHES = [record_batch(base, count=10, timestamp_ms=T0 + base) for base in range(100, 200, 10)]
+SIZE = sum(map(len, BATCHES))
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> PartitionDirectory:
+    made = BrokerLogDir(tmp_path / "data").partition()
+    made.segment(100, BATCHES, preallocated_bytes=SIZE + 5000)
+    return made
+
+
+def _end(partition: PartitionDirectory, *, deep: bool = False) -> LogEnd:
+    with BrokerDirectory.open(str(partition.path)) as directory:
+        return find_active_end(directory, 100, deep=deep).end
+
+
+def _as_found(end: LogEnd) -> tuple[int, int, int]:
+    return end.log_end_offset, end.valid_bytes, end.max_timestamp_ms
+
+
+WHOLE = (200, SIZE, T0 + 199)
+
+
+def test_a_cheap_look_finds_the_same_end_as_a_deep_one(partition: PartitionDirectory) -> None:
+    assert _as_found(_end(partition)) == _as_found(_end(partition, deep=True)) == WHOLE
+    assert _end(partition, deep=True).batch_count == 10
+
+
+def test_a_cheap_look_reads_the_tail_only(partition: PartitionDirectory) -> None:
+    """Damage far before the tail is found by a deep look; recovery would cut there."""
+    with partition.file(100, "log").open("r+b") as log:
+        log.seek(len(BATCHES[0]) + 70)
+        log.write(b"\xff")
+    assert _as_found(_end(partition)) == WHOLE
+    assert _end(partition, deep=True).log_end_offset == 110
+
+
+def test_the_largest_timestamp_may_lie_before_the_tail(tmp_path: Path) -> None:
+    partition = BrokerLogDir(tmp_path / "data").partition()
+    stamps = [T0 + 1000, T0, T0 + 5]
+    partition.segment(100, [record_batch(100 + n, timestamp_ms=stamp) for n, stamp in enumerate(stamps)])
+    assert _end(partition).max_timestamp_ms == T0 + 1000
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        struct.pack(">ii", 99, SIZE - len(BATCHES[-1]) + 1),
+        struct.pack(">ii", 99, SIZE + 10_000),
+        struct.pack(">ii", 99, -5),
+        struct.pack(">ii", -300, 61),
+        struct.pack(">ii", 50, SIZE - len(BATCHES[-1])),
+        struct.pack(">ii", 500, SIZE - len(BATCHES[-1])),
+    ],
+    ids=[
+        "between batches",
+        "behind the file",
+        "negative",
+        "offset below base",
+        "batch above offset",
+        "offset not reached",
+    ],
+)
+def test_an_index_that_lies_only_costs_time(partition: PartitionDirectory, entry: bytes) -> None:
+    partition.file(100, "index").write_bytes(entry + bytes(80))
+    assert _as_found(_end(partition)) == WHOLE
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_a_missing_or_strange_index_only_costs_time(partition: PartitionDirectory, kind: str) -> None:
+    partition.file(100, kind).unlink()
+    assert _as_found(_end(partition)) == WHOLE
+    os.mkfifo(partition.file(100, kind))
+    assert _as_found(_end(partition)) == WHOLE
+
+
+def test_older_brokers_index_whole_appends(partition: PartitionDirectory) -> None:
+    """Such an entry has the last offset of several batches, and the position of the first of them."""
+    partition.file(100, "index").write_bytes(struct.pack(">ii", 89, 6 * len(BATCHES[0])))
+    assert _as_found(_end(partition)) == WHOLE
+
+
+def test_a_torn_batch_is_left_out(partition: PartitionDirectory) -> None:
+    os.truncate(partition.file(100, "log"), SIZE - 1)
+    end = _end(partition)
+    assert (end.log_end_offset, end.valid_bytes, end.torn) == (190, SIZE - len(BATCHES[-1]), True)
+
+
+def test_an_empty_active_segment_ends_where_it_begins(partition: PartitionDirectory) -> None:
+    os.truncate(partition.file(100, "log"), 0)
+    partition.file(100, "index").write_bytes(bytes(80))
+    assert _as_found(_end(partition)) == (100, 0, -1)
+
+
+def test_the_last_indexed_offset(partition: PartitionDirectory) -> None:
+    with BrokerDirectory.open(str(partition.path)) as directory:
+        assert find_active_end(directory, 100, deep=False).indexed_offset == 199
+        partition.file(100, "index").unlink()
+        assert find_active_end(directory, 100, deep=False).indexed_offset is None
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_broker_that_appends_meanwhile_has_lost_nothing(partition: PartitionDirectory, deep: bool) -> None:
+    """Its index may grow beyond the log as it was when we looked; so the index is looked at first."""
+    partition.segment(100, BATCHES[:5])
+    grown = False
+
+    def append(name: str) -> None:
+        nonlocal grown
+        if name.endswith(".log") and not grown:
+            grown = True
+            partition.segment(100, BATCHES)
+
+    with DisturbedDirectory(str(partition.path), before_opening=append) as directory:
+        found = find_active_end(directory, 100, deep=deep)
+    assert grown
+    assert found.indexed_offset == 149
+    assert found.end.log_end_offset == 200

@@ -1,19 +1,19 @@
-"""What is asked once more before anything is deleted: the plan, and the copy in a segment's place.
+"""Checks right before a deletion: whether the plan still holds, and whether another copy has the segment's offsets.
 
-The clock that both go by is asked too: see `runs/database_clock.py`.
+The clock that both depend on is checked, too: see `runs/database_clock.py`.
 
-*The plan.* Hours may lie between a plan, its approval and its deletion. Meanwhile more may have expired, which is not
-part of the plan and waits for the next one. What matters is the other direction: a segment that stays by the log
-start, leader epochs, retention, owner and clock that hold now must not go because they were others when it was
-planned. So the plan is asked about before an approval counts, and each batch asks about its partition when it takes it
-and when it comes out of a pause.
+**The plan.** Hours may pass between a plan, its approval and its deletions. Segments that expired meanwhile are not in
+the plan and wait for the next one. The opposite matters: a segment that the current log start, leader epochs,
+retention, owner and clock keep must not be deleted because of earlier values. So the plan is checked before an approval
+counts, and each batch checks its partition when it takes it and after each pause.
 
-*The copy in its place.* A failed segment was superseded because of what a verification saw. If that was the mistake
-(another disk, another prefix, a store that lied), the superseded objects are the real ones, and the row that is
-FINISHED refers to nothing. So before objects go that retention has not decided about, the new copy is looked at once
-more: it has to be there, whole, right, and passed. What cannot be proved keeps the old objects: they cost storage. A
-copy that never was finished is one for this database alone: if that was set back, the copy may have been finished
-since, and be all that there is of its offsets.
+**The new copy.** A failed segment was superseded because of a verification. If the verification was misled (another
+disk, another prefix, a store that returned wrong data), the superseded objects are the intact ones, and the FINISHED
+row refers to nothing. So before objects are deleted without a decision of retention, the new copy is checked once more:
+it has to exist, be whole and correct, and have passed. Without this proof the old objects stay, at the cost of storage.
+
+**Abandoned copies.** A copy that looks unfinished may be finished in reality: if the database was set back, the copy
+may have been finished after the backup, and may be the only one of its offsets.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,13 +33,15 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 _BEGUN = RemoteLogSegmentState.DELETE_SEGMENT_STARTED
 
 WOULD_STAY = "it stays by the settings that hold now"
-"""What the outcome of a planned deletion says that would not be planned any more."""
+"""Message of a planned deletion that would not be planned any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StillPlanned:
-    """What of a partition's plan goes on: `planned` with a log start that leaves what stays, and what is `kept`, `why`
-    for a person. `history` is the newest one that was followed before anything was read.
+    """The part of a partition's plan that still holds, and the part that does not.
+
+    `planned` has a log start that keeps every kept segment. `kept` are the other deletions, `why` is for a person.
+    `history` is the newest history before the state was read.
     """
 
     planned: PlannedExpiration
@@ -49,7 +51,7 @@ class StillPlanned:
 
 
 PlanCheck = Callable[[PlannedExpiration], StillPlanned]
-"""Asks whether the plan of one partition still holds, by everything that holds now."""
+"""Compares the plan of one partition with the current state."""
 
 
 def still_planned(
@@ -60,19 +62,19 @@ def still_planned(
     history: int,
     waits: str = "",
 ) -> StillPlanned:
-    """Compare the rest of a partition's plan with what would be planned `now`; None: nothing of it.
+    """Compare the rest of a partition's plan with what would be planned now.
 
-    A deletion that was begun goes on: its records are hidden, and nothing brings them back. What is gone is left to the
-    caller, who finds it gone.
+    A begun deletion always continues: its records are hidden, and nothing restores them. Segments that are already
+    deleted stay in the plan; the caller records them.
 
     Args:
-        planned: the rest of a partition's plan.
-        now: what would be planned of the partition; None: nothing of it.
-        metadata: where its segments are.
-        history: the newest one that was followed before `now` was planned.
-        waits: why the partition waits to expire now, if it does.
+        planned: the rest of the partition's plan.
+        now: what would be planned of the partition; None if nothing would.
+        metadata: holds the current states of its segments.
+        history: the newest history before `now` was planned.
+        waits: why the partition does not expire now; empty if it does.
     """
-    due = {one.segment_id: one.reason for one in (() if now is None else now.deletions)}
+    due = {deletion.segment_id: deletion.reason for deletion in (() if now is None else now.deletions)}
     doubtful = [
         deletion
         for deletion in planned.deletions
@@ -81,7 +83,7 @@ def still_planned(
     ]
     if doubtful:
         rows = {row.metadata.remote_log_segment_id: row for row in metadata.list_segments(planned.topic_id_partition)}
-        doubtful = [one for one in doubtful if _may_stay(rows.get(one.segment_id))]
+        doubtful = [deletion for deletion in doubtful if _may_stay(rows.get(deletion.segment_id))]
     kept = set(doubtful)
     return StillPlanned(
         replace(
@@ -96,53 +98,58 @@ def still_planned(
 
 
 def _is_due(planned: str, now: str | None) -> bool:
-    """An abandoned copy goes only after a proof that its offsets are elsewhere, which is asked for where a plan names
-    it as one. What was planned for another reason and is due only as an abandoned copy now waits for the next plan.
+    """Return whether a deletion planned for one reason is still due for the reason `now`.
+
+    An abandoned copy is deleted only after a proof that its offsets are stored elsewhere, which is required if the plan
+    names it as abandoned. A segment planned for another reason that is now due as an abandoned copy waits for the next
+    plan.
     """
     return now is not None and (now != DeletionReason.ABANDONED_COPY or planned == DeletionReason.ABANDONED_COPY)
 
 
 def _may_stay(row: SegmentRow | None) -> bool:
-    """Not what is gone, and not what a run began to delete: of a superseded segment nothing was begun yet."""
+    """Return whether the segment exists and its deletion has not begun; that of a superseded segment has not."""
     return row is not None and (row.metadata.state is not _BEGUN or row.superseded_by is not None)
 
 
 def withdrawn(
     approved: Iterable[PlannedExpiration], now: ExpirationPlan, metadata: RemoteLogMetadata
 ) -> list[PlannedDeletion]:
-    """Approved deletions of FINISHED segments that are FINISHED still and that `now` does not name, in their order.
+    """Return approved deletions of segments that are still FINISHED and that `now` does not name, in their order.
 
-    Segments in other states are left to the batch, which looks at each again; one that is gone is nobody's loss.
+    Segments in other states are left to the batch, which checks each again; deleted segments do not matter any more.
     """
     due = {deletion.segment_id for planned in now.expirations for deletion in planned.deletions}
     kept: list[PlannedDeletion] = []
     for planned in approved:
-        doubtful = [one for one in planned.deletions if one.state is _FINISHED and one.segment_id not in due]
+        doubtful = [
+            deletion for deletion in planned.deletions if deletion.state is _FINISHED and deletion.segment_id not in due
+        ]
         if doubtful:
             rows = metadata.list_segments(planned.topic_id_partition)
-            there = {row.metadata.remote_log_segment_id for row in rows if row.metadata.state is _FINISHED}
-            kept += [one for one in doubtful if one.segment_id in there]
+            finished = {row.metadata.remote_log_segment_id for row in rows if row.metadata.state is _FINISHED}
+            kept += [deletion for deletion in doubtful if deletion.segment_id in finished]
     return kept
 
 
 _MOST_COPIES: Final = 1_000
-"""No segment was ever copied so often: a longer chain is damage."""
+"""Upper limit of a chain of new copies; a longer chain means that the metadata is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementCheck:
-    """Looks at the copies that have the offsets of a superseded segment, or of an abandoned copy."""
+    """Checks that other copies have the offsets of a superseded segment or of an abandoned copy."""
 
     metadata: RemoteLogMetadata
     whole: WholeCopy
 
     def require(self, superseded: RemoteLogSegmentId) -> None:
-        """Return if the objects of this segment may go as far as its replacement is concerned.
+        """Check that the last new copy of a superseded segment is whole, correct and passed.
 
-        Nothing is asked for below the log start: retention has decided about these offsets.
+        Below the log start nothing is checked: retention has decided about these offsets.
 
         Raises:
-            UnprovedReplacementError: of the last copy in its place something is missing, other, or not known.
+            UnprovedReplacementError: objects of the last new copy are missing, differ, or cannot be compared.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         old = self.metadata.segment(superseded)
@@ -159,11 +166,14 @@ class ReplacementCheck:
             raise _unproved(old, new, fault)
 
     def require_covered(self, abandoned: RemoteLogSegmentMetadata) -> None:
-        """Return if the objects of a copy that was never finished may go: it is below the log start, or there are none
-        in a store that shows others, or passed segments or recorded decisions cover its offsets.
+        """Check that the objects of an unfinished copy may be deleted.
+
+        They may if the copy is below the log start, if it has no objects in a store that is proved to be the right one,
+        or if passed segments and recorded decisions cover its offsets.
 
         Raises:
-            UnprovedReplacementError: offsets of it are nowhere else, or what has them is not whole.
+            UnprovedReplacementError: some of its offsets are stored nowhere else, or the segment that has them is not
+                whole.
             RemoteStorageUnavailableError: the store does not answer (retriable).
         """
         segment_id, partition = abandoned.remote_log_segment_id, abandoned.topic_id_partition
@@ -187,14 +197,14 @@ class ReplacementCheck:
                 raise UnprovedReplacementError(f"{segment_id} is kept: {row.metadata.remote_log_segment_id.id} {fault}")
 
     def _require_witness(self, missing: RemoteLogSegmentMetadata) -> None:
-        """A deletion that is recorded now is not taken back when the right store is there again."""
+        """Check that this is the right store: a deletion recorded by mistake is not undone when the store returns."""
         rows = self.metadata.list_segments(missing.topic_id_partition)
         finished = [row for row in rows if row.metadata.is_finished and row.verdict is not Verdict.FAILED]
         if finished and self.whole.is_in_parts(finished[-1]):
             other = finished[-1].metadata.remote_log_segment_id
             raise UnprovedReplacementError(
-                f"{missing.remote_log_segment_id} is kept: nothing of it is in the store, and {other.id}, which was"
-                " finished, is not whole there: is it the right store?"
+                f"{missing.remote_log_segment_id} is kept: it has no objects in the store, and the finished"
+                f" segment {other.id} is not whole there: is it the right store?"
             )
         try:
             StoreWitness(self.metadata, lambda: self.whole.storage).require(missing)
@@ -202,7 +212,7 @@ class ReplacementCheck:
             raise UnprovedReplacementError(f"{missing.remote_log_segment_id} is kept: {error}") from error
 
     def _last_copy(self, old: SegmentRow) -> SegmentRow:
-        """The end of the chain: a new copy may have failed and have been superseded itself."""
+        """Return the end of the chain of new copies: a new copy may have failed and have been superseded itself."""
         row = old
         for _ in range(_MOST_COPIES):
             if row.superseded_by is None:
@@ -213,7 +223,7 @@ class ReplacementCheck:
                 break
             row = found
         raise UnprovedReplacementError(
-            f"{old.metadata.remote_log_segment_id} is kept: no metadata has {row.superseded_by}, the copy in its place"
+            f"{old.metadata.remote_log_segment_id} is kept: the metadata does not have its new copy {row.superseded_by}"
         )
 
 
@@ -223,6 +233,5 @@ def _overlaps(segment: RemoteLogSegmentMetadata, offsets: OffsetRange) -> bool:
 
 def _unproved(old: SegmentRow, new: SegmentRow, why: str) -> UnprovedReplacementError:
     return UnprovedReplacementError(
-        f"{old.metadata.remote_log_segment_id} is kept: {new.metadata.remote_log_segment_id.id}, the copy in its place,"
-        f" {why}"
+        f"{old.metadata.remote_log_segment_id} is kept: its new copy {new.metadata.remote_log_segment_id.id} {why}"
     )

@@ -1,27 +1,28 @@
-"""Delete segments of one partition, group by group: the protocol and its crash table, and the batch that goes by it.
+"""Delete segments of one partition, group by group: the protocol and its crash table, and the batch that follows it.
 
-An orphan object is tolerable, a dangling reference never. So the log start is raised first, and metadata says
-DELETE_SEGMENT_STARTED, from which no reader is served, before the first object goes. The log start is raised for each
-group, just behind what goes with it: it never comes down, and what is mended before the next group keeps its records.
+An orphan object is tolerable, a dangling reference never is. So the log start is raised first and the metadata says
+DELETE_SEGMENT_STARTED, which no reader is served from, before the first object is deleted. The log start is raised for
+each group, only to the end of that group: it can never be lowered, so a correction before the next group (of a setting,
+say) keeps the records of that group.
 
     step             done when it is reached                 a crash right after it leaves         cleaned up by
-    LOG_START        log start behind the group, an event    a log start that hides the group      A
+    LOG_START        log start after the group, an event     a log start that hides the group      A
     DELETE_STARTED   up to 333 segments DELETE_STARTED       these rows, all objects               A
     OBJECTS_DELETED  their objects gone                      these rows                            A
     DELETE_FINISHED  the same segments DELETE_FINISHED       tombstones; the plan says PLANNED     B
     RECORDED         outcomes stored with the plan           nothing                               -
 
-A: whoever holds the partition's lease to expire next: of what the plan still names, begun deletions go first; the next
-   plan names every unfinished delete, whatever run began it.
-B: the same, when it finds the segment gone (outcome DELETED).
-What a new copy superseded is in DELETE_STARTED from the start; its objects are held before a plan names it.
-An object that the store does not delete keeps its segment in DELETE_STARTED: a row never goes before its objects.
+A: the next holder of the partition's expiration lease: it completes begun deletions of the plan first. The next plan
+   names every unfinished delete of any run.
+B: the next holder of the expiration lease, when it finds the segment deleted (outcome DELETED).
+A superseded segment is in DELETE_STARTED from the beginning; its objects are held until a plan names it.
+If the store does not delete an object, its segment stays in DELETE_STARTED: a row is never removed before its objects.
 
-A batch takes a lease to expire a partition, deletes what is planned of it in groups, gives it back and takes the next,
-until nothing is left, its time is over, its run was withdrawn, or its pool has no room for it any more. Before each
-group it waits while paused, pays for one request, and asks whether the topic is still ours. When it takes a partition,
-and when it comes out of a pause, it asks whether the plan still holds. It never waits for a copy quota. A batch that
-is killed leaves a lease that expires, and what the table says of the group it was in.
+A batch takes an expiration lease on a partition, deletes its planned segments in groups, releases the lease and takes
+the next, until no work is left, its time is over, its run was withdrawn, or its pool has no slot for it any more.
+Before each group it waits while paused, takes one request from the quota, and checks that the platform still owns the
+topic. After it takes a partition, and after each pause, it checks that the plan still holds. It never waits for a copy
+quota. A killed batch leaves a lease that expires, and of its current group what the table says.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -72,8 +73,9 @@ _log: Final = get_logger(__name__)
 
 
 class DeleteStep(StrEnum):
-    """Named points of the protocol, in order; reported after each is done, with the first start offset of the group
-    (for LOG_START the new log start).
+    """Named points of the protocol, in order; each is reported after it is done.
+
+    The offset that is reported is the first start offset of the group, for LOG_START the new log start.
     """
 
     LOG_START = "log start raised"
@@ -85,13 +87,14 @@ class DeleteStep(StrEnum):
 
 DeleteObserver = Callable[[DeleteStep, TopicIdPartition, int], None]
 PendingDeletion = tuple[PlannedDeletion, RemoteLogSegmentMetadata]
-"""A planned deletion with its segment as the metadata has it now."""
+"""A planned deletion with its segment's current metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedDeletion:
-    """A planned deletion that was not carried out, and why. `retriable`: another try of this run may succeed, so it
-    stays PLANNED; else the next run takes it up.
+    """A planned deletion that failed, and why.
+
+    If it is `retriable`, another attempt of this run may succeed, so it stays PLANNED; otherwise the next run takes it.
     """
 
     item: DeletionItem
@@ -100,7 +103,7 @@ class FailedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class DeletedGroup:
-    """What became of a group. Both empty: everything in it had changed since it was planned."""
+    """Outcomes of a group. Both are empty if every segment of it had changed since it was planned."""
 
     deleted: tuple[PlannedDeletion, ...]
     failed: tuple[FailedDeletion, ...]
@@ -108,7 +111,7 @@ class DeletedGroup:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDeleter:
-    """Everything that a deletion touches. Each method may raise LeaseLostError and MetadataUnavailableError."""
+    """Deletes groups of segments. Each method may raise LeaseLostError and MetadataUnavailableError."""
 
     storage: RemoteStorage
     metadata: RemoteLogMetadata
@@ -121,10 +124,10 @@ class SegmentDeleter:
     def begin(
         self, lease: PartitionLease, planned: PlannedExpiration
     ) -> tuple[list[PendingDeletion], list[PlannedDeletion]]:
-        """Look at what is planned. Returns what is to be deleted, begun deletions first, and what was found deleted.
+        """Check the plan; return what to delete, begun deletions first, and what is deleted already.
 
-        Skipped is a copy that was taken for abandoned and is not: it was finished since, or somebody copies there
-        again and cleans up by itself. So is a segment that a new copy superseded since: its objects are held now.
+        A planned abandoned copy is skipped if it was finished since, or if the partition is being copied again: that
+        copy run cleans up by itself. A segment that a new copy superseded since is skipped, too: its objects are held.
         """
         partition = planned.topic_id_partition
         rows = {row.metadata.remote_log_segment_id: row for row in self.metadata.list_segments(partition)}
@@ -140,10 +143,10 @@ class SegmentDeleter:
                 pending.append((deletion, row.metadata))
             else:
                 self._record(lease, [deletion], DeletionOutcome.SKIPPED, changed)
-        return sorted(pending, key=lambda one: one[1].state is not _DELETING), gone
+        return sorted(pending, key=lambda deletion: deletion[1].state is not _DELETING), gone
 
     def is_ours(self, lease: PartitionLease, planned: Iterable[PlannedDeletion]) -> bool:
-        """Whether the platform still owns the topic; if not, all of `planned` are skipped."""
+        """Return whether the platform still owns the topic; if not, record all of `planned` as skipped."""
         owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
         if owner is TopicOwner.PLATFORM:
             return True
@@ -151,11 +154,11 @@ class SegmentDeleter:
         return False
 
     def keep(self, lease: PartitionLease, kept: Iterable[PlannedDeletion], why: str) -> None:
-        """Record that these stay although they were planned."""
+        """Record planned deletions that are not carried out as skipped."""
         self._record(lease, kept, DeletionOutcome.SKIPPED, why)
 
     def hold(self, lease: PartitionLease, held: Sequence[DeletionItem]) -> None:
-        """Record that these stay until something is mended."""
+        """Record deletions that are held back until their segments are proved to be stored elsewhere."""
         if held:
             self.deletions.record_outcomes(lease, held)
 
@@ -164,11 +167,11 @@ class SegmentDeleter:
     ) -> DeletedGroup:
         """Delete at most `SEGMENTS_PER_GROUP` segments of the leased partition.
 
-        The log start is raised behind those that could be read, and never beyond `log_start_offset`; both were decided
-        by what `history` holds.
+        The log start is raised to the end + 1 of the FINISHED segments, and never above `log_start_offset`. Both were
+        decided while `history` was the newest history.
 
         Raises:
-            HistoryChangedError: somebody decided to follow another one since. Nothing was done.
+            HistoryChangedError: a decision to follow another history was recorded since; nothing was done.
             RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset
@@ -177,9 +180,9 @@ class SegmentDeleter:
         begun = self.metadata.advance_deletion(segments, _DELETING, event_timestamp_ms=now_ms, fence=lease.fence)
         self.observe(DeleteStep.DELETE_STARTED, partition, first)
         ids = {segment.remote_log_segment_id for segment in begun}
-        # As they were found: of an attempt that was FINISHED no unfinished upload has to be looked for.
+        # With their states before: a FINISHED attempt has no unfinished uploads that the store would have to list.
         found = [segment for segment in segments if segment.remote_log_segment_id in ids]
-        failures = {one.segment_id: one for one in self.storage.delete_log_segments(found)} if found else {}
+        failures = {failure.segment_id: failure for failure in self.storage.delete_log_segments(found)} if found else {}
         self.observe(DeleteStep.OBJECTS_DELETED, partition, first)
         clean = [segment for segment in begun if segment.remote_log_segment_id not in failures]
         self.metadata.advance_deletion(clean, _GONE, event_timestamp_ms=now_ms, fence=lease.fence)
@@ -198,17 +201,17 @@ class SegmentDeleter:
     def _raise_log_start(
         self, lease: PartitionLease, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int, history: int
     ) -> None:
-        behind = max((segment.end_offset + 1 for segment in segments if segment.is_finished), default=0)
-        if behind == 0:
+        end_offset = max((segment.end_offset + 1 for segment in segments if segment.is_finished), default=0)
+        if end_offset == 0:
             return
-        partition, offset = lease.fence.topic_id_partition, min(behind, log_start_offset)
+        partition, offset = lease.fence.topic_id_partition, min(end_offset, log_start_offset)
         self.metadata.raise_log_start(
             partition, offset, reason=f"run {lease.run_id}", author=lease.batch_id, fence=lease.fence, history=history
         )
         self.observe(DeleteStep.LOG_START, partition, offset)
 
     def leave(self, lease: PartitionLease, failed: Iterable[FailedDeletion]) -> None:
-        """Record those that this run does not try again."""
+        """Record the failures that this run does not retry."""
         items = [failure.item for failure in failed if not failure.retriable]
         if items:
             self.deletions.record_outcomes(lease, items)
@@ -226,7 +229,7 @@ class SegmentDeleter:
 
 
 def _changed(planned: PlannedDeletion, row: SegmentRow, *, is_copying: bool) -> str | None:
-    """Why it does not go although it was planned."""
+    """Return why a planned segment is not deleted; None if it is."""
     state = row.metadata.state
     if row.superseded_by is not None and planned.reason != DeletionReason.SUPERSEDED:
         return f"was superseded by {row.superseded_by}: its objects are held"
@@ -242,10 +245,10 @@ def _failed(planned: PlannedDeletion, failures: Mapping[RemoteLogSegmentId, Dele
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What one batch did. What it left is still planned, or in DELETE_SEGMENT_STARTED for the next run.
+    """What one batch did. Other segments are still planned, or in DELETE_SEGMENT_STARTED for the next run.
 
-    `held` are superseded segments and abandoned copies whose objects stay because it is not proved that another copy
-    has their offsets.
+    `held` are superseded segments and abandoned copies whose objects stay because no other copy is proved to have their
+    offsets.
     """
 
     deleted: tuple[PlannedDeletion, ...]
@@ -256,15 +259,15 @@ class DeleteResult:
 
     @property
     def worth_retrying(self) -> bool:
-        """True if something failed and nothing of it needs a person."""
+        """Whether deletions failed and all of their errors are retriable."""
         return bool(self.failed) and all(failure.retriable for failure in self.failed)
 
 
 class DeleteBatch:
-    """Runs once, for a run that was released.
+    """One batch of a released run, to be run once.
 
-    `check` asks whether the plan of a partition still holds. `require_allowed` is asked before each group, and raises
-    DatabaseSetBackError once an audit has found so.
+    `check` compares the plan of a partition with the current state. `require_allowed` is called before each group and
+    raises DatabaseSetBackError once an audit has found that the database was set back.
     """
 
     def __init__(
@@ -295,13 +298,13 @@ class DeleteBatch:
         self._replacements = ReplacementCheck(deleter.metadata, WholeCopy(deleter.storage, quotas))
 
     def run(self) -> DeleteResult:
-        """Pull partitions until there is a reason to end.
+        """Claim partitions and delete their segments until a stop condition is met.
 
         Raises:
             ApprovalRequiredError: the run is not released.
-            RunWithdrawnError: it was withdrawn before anything of it was claimed here.
-            ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
-            DatabaseSetBackError: the same.
+            RunWithdrawnError: the run was withdrawn before this batch claimed a partition.
+            ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
+            DatabaseSetBackError: an audit found that the database was set back; the rest stays planned.
             StateConflictError: no such run was planned.
         """
         run = self._deleter.deletions.run(self._run_id)
@@ -373,7 +376,7 @@ class DeleteBatch:
                 self._loop.in_groups(delete_next, may_go_on=self._may_go_on)
 
     def _still_planned(self, lease: PartitionLease, planned: PlannedExpiration) -> StillPlanned:
-        """Ask whether it would still be planned; what would not is recorded as kept."""
+        """Check the plan again; record deletions that would not be planned any more as kept."""
         checked = self._check(planned)
         if checked.kept:
             for_partition(_log, lease.fence.topic_id_partition).warning(
@@ -396,7 +399,7 @@ class DeleteBatch:
                 self._loop.set_aside.add(partition)
 
     def _proved(self, lease: PartitionLease, group: Sequence[PendingDeletion]) -> Sequence[PendingDeletion]:
-        """Without what is held: superseded segments and abandoned copies whose offsets may be nowhere else."""
+        """Return the group without superseded segments and abandoned copies whose offsets may be nowhere else."""
         held: dict[PlannedDeletion, DeletionItem] = {}
         for planned, segment in group:
             try:
@@ -416,7 +419,7 @@ class DeleteBatch:
         self._loop.heartbeat.add_done(sum(deletion.size_bytes for deletion in deleted))
 
     def _give_up(self, lease: PartitionLease, planned: Sequence[PlannedDeletion], error: TieringError) -> None:
-        """For this batch if another try may help, else for the run."""
+        """Record the failure; the partition stops for this batch, or for the run if a retry cannot help."""
         for_partition(_log, lease.fence.topic_id_partition).warning("deletion stopped: %s", error)
         failed = [
             FailedDeletion(

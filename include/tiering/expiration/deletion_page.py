@@ -1,4 +1,4 @@
-"""The page of one DAG run of expiration: what its plan deletes, where it stands, and the button that withdraws it."""
+"""The web page of one expiration DAG run: its planned deletions, its status, and the button that withdraws it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ for (const button of document.querySelectorAll("button[data-address]")) {
   });
 }
 """
-"""Sends what stands in the page's own attributes to the server it came from, and shows the answer as text."""
+"""Sends the page's own attributes to the server that it came from, and shows the response as text."""
 
 POLICY: Final = content_security_policy(SCRIPT)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """One planned run of a DAG run. `question` is what the DAG run asked about it, if it asked."""
+    """One planned run of a DAG run. `question` is the approval that the DAG run requested for it, if any."""
 
     run: DeletionRun
     expirations: Sequence[PlannedExpiration]
@@ -58,14 +58,14 @@ class ShownPlan:
 
     @property
     def may_be_withdrawn(self) -> bool:
-        """Whether a withdrawal would still keep something."""
+        """Whether a withdrawal would still keep segments."""
         return self.run.withdrawal is None and self.left > 0
 
 
 def deletion_page(
     dag_run_id: str, plans: Sequence[ShownPlan], *, withdraw_at: str | None, shared_names: Collection[str] = ()
 ) -> bytes:
-    """`withdraw_at` is the address of the button, None for a person who may not withdraw. Newest plan first."""
+    """Return the page, newest plan first. `withdraw_at` is the button's address; None if the user may not withdraw."""
     body = [element("h1", f"Deletion plan of {dag_run_id}")]
     if not plans:
         body.append(element("p", "This run has planned no deletion.", class_="dim"))
@@ -76,7 +76,7 @@ def deletion_page(
 
 
 def plan_status(plan: ShownPlan) -> tuple[str, str]:
-    """Where the plan stands, in a sentence, and its colour."""
+    """Return the status of the plan as a sentence, and its colour."""
     run, question = plan.run, plan.question
     if run.withdrawal is not None:
         at = format_utc(run.withdrawal.withdrawn_at_ms)
@@ -85,10 +85,10 @@ def plan_status(plan: ShownPlan) -> tuple[str, str]:
         at = format_utc(run.approval.approved_at_ms)
         return f"Released by {run.approval.author} at {at}.", "odd"
     if run.needs_approval is False:
-        return "Released: it is within the deletion limits, nobody was asked.", "odd"
+        return "Released without an approval: it is within the deletion limits.", "odd"
     given = None if question is None else question.given
     if given is not None and given.answer is Answer.REJECTED:
-        return f"Rejected by {given.user_id or 'nobody, in time'}: nothing is deleted.", "good"
+        return f"Rejected by {given.user_id or 'a timeout, without an answer'}: nothing is deleted.", "good"
     if run.needs_approval is None:
         return "Not released: it is a dry run, or the deletion limits were not applied yet.", "good"
     return "Not released: it waits for an approval.", "odd"
@@ -125,9 +125,9 @@ def _plan(dag_run_id: str, plan: ShownPlan, withdraw_at: str | None, shared: Col
             element("summary", "Withdraw this plan"),
             element(
                 "p",
-                "For good: nothing more of it is deleted, even if it was approved and a batch works on it, and no "
-                "answer to its question deletes anything. What is gone stays gone. The next run plans again, so first "
-                "mend what made this plan.",
+                "This is final: nothing more of the plan is deleted, even if it was approved and a batch is running, "
+                "and a later approval has no effect. Deleted segments stay deleted. The next run plans again, so first "
+                "correct what led to this plan.",
             ),
             element("p", made),
         )
@@ -149,7 +149,7 @@ def _rows(plan: ShownPlan, shared: Collection[str]) -> Iterator[Element]:
         of_topic.setdefault(name, []).append(item)
         if partition.topic_id in actions:
             shares[name] = actions[partition.topic_id].share
-    for name in sorted(of_topic, key=lambda one: (-shares.get(one, 0.0), one)):
+    for name in sorted(of_topic, key=lambda topic: (-shares.get(topic, 0.0), topic)):
         items = of_topic[name]
         outcomes = [item.outcome for item in items]
         share = f"{shares[name]:.1%}" if name in shares else ""

@@ -1,13 +1,13 @@
-"""What is to be deleted: the retention decision of every partition of topics that the platform owns, as a plan.
+"""The expiration plan: the retention decisions about every partition of topics that the platform owns.
 
-Everything that is decided from is ours and comes from SQL: log start, leader epochs, segments in any state, retention.
-Of the brokers only the bytes that are not remote yet are asked, and only for topics with a retention.bytes; where they
-cannot be known, or cannot be right, they count as nothing, which deletes less, and the plan names it. Segments that a
-broker began neither expire here nor count, whoever owns the topic. Planning changes nothing; the plan is stored by the
-caller, and each batch asks for the owner and the state of every segment again.
+All inputs are the platform's own and come from SQL: log start, leader epochs, segments in any state, retention. The
+only input from brokers are the bytes that are not remote yet, and only for topics with a retention.bytes. If these
+bytes are unknown or implausible, they count as 0, which deletes less, and the plan names it. Segments that a broker
+began neither expire here nor count, in topics of any owner. Planning changes nothing; the caller stores the plan, and
+each batch reads the owner and the state of every segment again.
 
-The beginning of a partition is dropped by decision too: `plan_truncation` says what that means, `truncate` raises our
-log start, and the next plan names what lies below.
+The beginning of a partition can also be deleted by decision: `plan_truncation` shows the effect, `truncate` raises the
+archive's log start, and the next plan names the segments below it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from include.tiering.units import format_utc
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What could not be known of a partition and made the plan delete less."""
+    """An unknown value of a partition that makes the plan delete less."""
 
     topic_id_partition: TopicIdPartition
     sentence: str
@@ -50,14 +50,17 @@ class Waits(Reason):
 
     NOT_READY = "not-ready", "its metadata is not complete", True
     NOT_OURS = "not-ours", "another owner expires this topic", True
-    STOPPED = "stopped", "stopped by a failed segment: time and size wait"
-    NAME_TAKEN = "name-taken", "its name is another topic's, or may be: retention set on the name is not about it"
-    TOPIC_DELETED = "topic-deleted", "its topic was deleted: what is archived stays for now"
+    STOPPED = "stopped", "stopped by a failed segment: retention by time and size waits"
+    NAME_TAKEN = (
+        "name-taken",
+        "another topic has its name, or may have it: the retention set on the name does not apply",
+    )
+    TOPIC_DELETED = "topic-deleted", "its topic was deleted: its remote segments stay for now"
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingPartition:
-    """A partition of which this plan expires nothing, or less than it might. `detail` is for a person."""
+    """A partition in which this plan expires nothing, or less than retention allows. `detail` is for a person."""
 
     topic_id_partition: TopicIdPartition
     reason: Waits
@@ -66,8 +69,9 @@ class WaitingPartition:
 
 @dataclass(frozen=True, slots=True)
 class HeldSegments:
-    """Failed segments whose place new copies took, and whose objects are kept as evidence until the last of them goes,
-    at `until_ms` by the database's clock.
+    """Failed segments that new copies replaced, and whose objects are kept as evidence.
+
+    The last of them is due at `until_ms`, by the database's clock.
     """
 
     topic_id_partition: TopicIdPartition
@@ -78,7 +82,7 @@ class HeldSegments:
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPlan:
-    """Partitions of which something goes, by topic and partition. `plan_hash` identifies what the plan does."""
+    """Planned deletions by topic and partition. `plan_hash` identifies what the plan deletes."""
 
     run_id: str
     expirations: tuple[PlannedExpiration, ...]
@@ -108,14 +112,16 @@ SizeDoubts = Callable[[ReplicaId, Sequence[LogSegment]], Mapping[int, str]]
 
 
 def no_doubts(_replica_id: ReplicaId, _segments: Sequence[LogSegment]) -> Mapping[int, str]:
-    """Where nothing is on a disk."""
+    """Return no doubts, for tests and callers without log directories."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class ExpirationPlanner:
-    """Everything that a plan reads. `retentions` holds what is set, by topic name; `lifecycle_states` what the cluster
-    says, by topic id; `size_doubts` is asked about segments whose local bytes would count.
+    """Plans deletions. Nothing is stored.
+
+    `retentions` are the configured ones, by topic name. `lifecycle_states` are the topics' states in the cluster, by
+    topic id. `size_doubts` is called for segments whose local bytes would count.
     """
 
     metadata: RemoteLogMetadata
@@ -128,8 +134,9 @@ class ExpirationPlanner:
     size_doubts: SizeDoubts = no_doubts
 
     def partitions(self, patterns: Collection[str] = ()) -> Sequence[TopicIdPartition]:
-        """Partitions with segments whose name matches if there are patterns, by topic and partition. Those of topics
-        that nobody owns are left out.
+        """Return partitions with segments, by topic and partition, whose topics match if there are patterns.
+
+        Partitions of topics without an owner are left out.
         """
         return [
             partition
@@ -139,7 +146,7 @@ class ExpirationPlanner:
         ]
 
     def topics_by_size(self, partitions: Collection[TopicIdPartition]) -> Collection[str]:
-        """Names of those topics for whose decision local bytes count."""
+        """Return names of topics for whose retention local bytes count."""
         names = {partition.topic for partition in partitions if not self._lifecycle_state(partition).is_name_taken}
         return sorted(name for name in names if self.retentions.get(name, FOR_EVER).retention_bytes is not None)
 
@@ -150,7 +157,7 @@ class ExpirationPlanner:
 
         `now_ms` is the database's clock.
         """
-        replicas = _believed(report)
+        replicas = _current_replicas(report)
         expirations: list[PlannedExpiration] = []
         unknowns: list[Unknown] = []
         waiting: list[WaitingPartition] = []
@@ -163,7 +170,7 @@ class ExpirationPlanner:
                 continue
             retention = FOR_EVER if reasons & _LIMITS_WAIT else self.retentions.get(partition.topic, FOR_EVER)
             replica, doubts = self._sure(replicas.get(partition), retention)
-            # Before the input is read: what is copied or decided in between counts as copied or decided since.
+            # Read before the input, so that segments copied or decisions recorded in between count as later ones.
             highest = None if replica is None else self.metadata.highest_copied_offset(partition)
             history = FIRST_HISTORY if replica is None else self.newest_history(partition)
             given = self._input(partition, replica, retention, now_ms)
@@ -187,8 +194,10 @@ class ExpirationPlanner:
         return ExpirationPlan(run_id, tuple(expirations), tuple(unknowns), tuple(waiting), tuple(held))
 
     def plan_again(self, planned: PlannedExpiration, *, now_ms: int) -> PlannedExpiration | None:
-        """What would be planned of this partition now, by the local bytes that `planned` was based on, without those
-        that were copied since: a worker that deletes may reach no log dir. None if nothing of it may expire.
+        """Return what would be planned of this partition now; None if nothing of it may expire.
+
+        A worker that deletes may not reach a log directory. So the local bytes are those that `planned` was based on,
+        less the segments that were copied since.
         """
         partition = planned.topic_id_partition
         reasons = {reason for reason, _ in self._waits(partition)}
@@ -206,9 +215,7 @@ class ExpirationPlanner:
         )
 
     def why_it_waits(self, partition: TopicIdPartition) -> str:
-        """Why something of the partition does not expire now whatever its age, such as that its name is taken; empty if
-        nothing of it waits.
-        """
+        """Return why segments of the partition do not expire now regardless of their age; empty if none waits."""
         return "; ".join(f"{reason}: {detail}" for reason, detail in self._waits(partition))
 
     def _waits(self, partition: TopicIdPartition) -> Iterator[tuple[Waits, str]]:
@@ -242,8 +249,8 @@ class ExpirationPlanner:
             lineage=retained.leader_epochs,
             log_start_offset=retained.log_start_offset,
             now_ms=now_ms,
-            # A broker that lost its log, or whose log was cut, has a lower end: its epochs tell which segments are
-            # foreign, and nothing that was archived becomes so because a broker forgot.
+            # A broker that lost or truncated its log has a lower end. That must not put archived segments outside the
+            # lineage: only leader epochs decide which segments are.
             log_end_offset=None,
             local_only_bytes=None if replica is None else local_only_bytes(replica, highest, retained.log_start_offset),
             retention_ms=retention.retention_ms,
@@ -261,7 +268,7 @@ class ExpirationPlanner:
         )
 
     def newest_history(self, partition: TopicIdPartition) -> int:
-        """The number of the history that is followed."""
+        """Return the number of the history that is followed."""
         return newest_history(self.metadata.divergences(partition))
 
     def _left(self, partition: TopicIdPartition, rows: Iterable[SegmentRow]) -> frozenset[RemoteLogSegmentId]:
@@ -270,7 +277,7 @@ class ExpirationPlanner:
         return frozenset(segment.remote_log_segment_id for segment in left)
 
     def _sure(self, replica: Replica | None, retention: TopicRetention) -> tuple[Replica | None, list[str]]:
-        """The replica with segments whose sizes may count, and what is wrong with the others."""
+        """Return the replica with the segments whose sizes are plausible, and what is wrong with the others."""
         if replica is None or retention.retention_bytes is None:
             return replica, []
         partition = replica.topic_id_partition
@@ -295,7 +302,7 @@ class ExpirationPlanner:
 
 
 def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, TopicDeletion]) -> dict[Uuid, str]:
-    """One sentence for each topic whose segments go because it was deleted: that is never done without a person."""
+    """Return a sentence for each deleted topic whose segments are to be deleted, which always needs an approval."""
     topics = {
         planned.topic_id_partition.topic_id: planned.topic_id_partition.topic
         for planned in plan
@@ -308,23 +315,25 @@ def deletion_demands(plan: Iterable[PlannedExpiration], recorded: Mapping[Uuid, 
 
 def _why_all_goes(deletion: TopicDeletion | None) -> str:
     if deletion is None:
-        return "all of it would go because the topic was deleted, which is no longer recorded"
+        return "all of its segments would be deleted because the topic was deleted, which is no longer recorded"
     seen = f"seen {format_utc(deletion.seen_at_ms)}, {deletion.evidence}"
-    return f"the topic was deleted ({seen}): all of it goes, which always needs an approval"
+    return f"the topic was deleted ({seen}): all of its segments are deleted, which always needs an approval"
 
 
 def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history: int) -> int | None:
-    """None if that is not known: also once another history is followed than was when they were counted, as the log that
-    they were of is not the source's any more.
+    """Return the planned local bytes less the segments copied since; None if they are unknown.
+
+    They are also unknown once another history is followed than when they were counted: the source's log is a different
+    one then.
     """
     if planned.local_bytes is None or planned.local_history != history:
         return None
-    # What a decision left before was not among them, wherever it lies.
+    # Segments of a history that was left were never among the local bytes.
     finished = [
         segment for segment in given.segments if segment.is_finished and segment.remote_log_segment_id not in given.left
     ]
-    copied = [one for one in finished if one.end_offset > planned.local_behind_offset]
-    return max(0, planned.local_bytes - sum(one.segment_size_bytes for one in copied))
+    copied = [segment for segment in finished if segment.end_offset > planned.local_behind_offset]
+    return max(0, planned.local_bytes - sum(segment.segment_size_bytes for segment in copied))
 
 
 def _held(partition: TopicIdPartition, given: RetentionInput, outcome: RetentionOutcome) -> list[HeldSegments]:
@@ -335,9 +344,10 @@ def _held(partition: TopicIdPartition, given: RetentionInput, outcome: Retention
     return [HeldSegments(partition, len(outcome.held), size_bytes, last_ms + given.superseded_hold_ms)]
 
 
-def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
-    """The chosen replicas. Not one of which another replica knows a later leader epoch: the cluster metadata is old
-    then, and what an old leader holds may be lost already.
+def _current_replicas(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
+    """Return the chosen replicas without those of which another replica has a later leader epoch.
+
+    In that case the cluster metadata is old, and the records of the old leader may be lost already.
     """
     chosen: dict[TopicIdPartition, Replica] = {}
     latest: dict[TopicIdPartition, int] = {}
@@ -346,7 +356,7 @@ def _believed(report: ScanReport | None) -> Mapping[TopicIdPartition, Replica]:
         latest[partition] = max(latest.get(partition, -1), _last_epoch(replica))
         if replica.chosen:
             chosen[partition] = replica
-    return {partition: one for partition, one in chosen.items() if _last_epoch(one) == latest[partition]}
+    return {partition: replica for partition, replica in chosen.items() if _last_epoch(replica) == latest[partition]}
 
 
 def _last_epoch(replica: Replica) -> int:
@@ -369,7 +379,7 @@ def _planned(decision: DeletionDecision) -> PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """A log start before and after. `segments` and `size_bytes`: FINISHED, wholly below the new one."""
+    """A raised log start. `segments` and `size_bytes` count FINISHED segments wholly below the new one."""
 
     topic_id_partition: TopicIdPartition
     log_start_before: int
@@ -381,16 +391,16 @@ class Truncation:
 def plan_truncation(
     partition: TopicIdPartition, before_offset: int, *, metadata: RemoteLogMetadata, registry: TopicRegistry
 ) -> Truncation:
-    """What raising the log start to `before_offset`, the first offset that stays, would mean. Changes nothing.
+    """Return the effect of raising the log start to `before_offset`, the first offset that stays. Changes nothing.
 
-    A lower offset than the log start is that log start: it never falls.
+    An offset below the log start counts as the log start, which is never lowered.
 
     Raises:
         SettingError: the topic is not the platform's, or not all records before the offset are archived.
     """
     owner = registry.owner(partition.topic_id)
     if owner is not TopicOwner.PLATFORM:
-        raise SettingError(f"{partition}: its owner is {owner}, who truncates it: see kafka-delete-records")
+        raise SettingError(f"{partition}: its owner is {owner}, which truncates it: see kafka-delete-records")
     highest = metadata.highest_copied_offset(partition)
     end_offset = 0 if highest is None else highest + 1
     if before_offset > end_offset:

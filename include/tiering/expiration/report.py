@@ -1,7 +1,4 @@
-"""What expiration deletes and why, and what became of it; what a withdrawal left; a log start that was raised.
-
-What the deletion limit says of a run is part of it.
-"""
+"""Reports of expiration: a run with the result of its deletion limits, a withdrawal, and a raised log start."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -26,10 +23,10 @@ from include.tiering.units import format_bytes, format_utc
 
 @dataclass(frozen=True, slots=True)
 class ExpireRun:
-    """A run as it stands. `items` holds every planned deletion once.
+    """The state of a run. `items` holds every planned deletion once.
 
-    `limit_report` is None where only the stored answer is known; `refusal` says why nothing was deleted although
-    something was planned. `shared_names` are names of more than one topic of the database.
+    `limit_report` is None if only the stored result of the limits is known. `refusal` says why nothing was deleted
+    although deletions were planned. `shared_names` are names that several topics of the database have.
     """
 
     run: DeletionRun
@@ -47,12 +44,12 @@ class ExpireRun:
 
     @property
     def unproved(self) -> list[DeletionItem]:
-        """Superseded segments that stay because the copy in their place is not proved."""
+        """Superseded segments that stay because their new copy is not proved."""
         return [item for item in self.of(DeletionOutcome.SKIPPED) if item.error == UnprovedReplacementError.__name__]
 
     @property
     def needs_approval(self) -> bool:
-        """As the run has it; of a dry run, of which nothing is recorded, as the limits said when they were asked."""
+        """Whether the run needs an approval; for a dry run, which records nothing, the present result of the limits."""
         if self.run.needs_approval is None and self.limit_report is not None:
             return self.limit_report.needs_approval
         return self.run.needs_approval is not False
@@ -63,14 +60,14 @@ class ExpireRun:
 
 
 def present_expire(run: ExpireRun) -> Presentation:
-    """Not `ok`: something failed, was refused, was withdrawn, or stays because its new copy is not proved."""
+    """Present a run. It is not `ok` if it failed, was refused or withdrawn, or if a new copy is not proved."""
     ok = run.refusal is None and run.run.withdrawal is None
     ok = ok and not run.of(DeletionOutcome.FAILED) and not run.unproved
     return Presentation(lambda: _document(run), lambda: _tables(run), _summary(run), ok=ok)
 
 
 def planned_sentence(run: ExpireRun) -> str:
-    """`3 segments (1.2 GiB) of 2 partitions`"""
+    """Return a text such as `3 segments (1.2 GiB) of 2 partitions`."""
     partitions = count(len(run.expirations), "partition")
     return f"{count(len(run.items), 'segment')} ({format_bytes(_bytes(run.items))}) of {partitions}"
 
@@ -79,7 +76,7 @@ def _summary(run: ExpireRun) -> str:
     if not run.items:
         return "nothing expires" if run.refusal is None else f"nothing expires by this plan, and {run.refusal}"
     if run.refusal is not None:
-        return f"{planned_sentence(run)} would go, nothing was deleted: {run.refusal}"
+        return f"{planned_sentence(run)} would be deleted, nothing was deleted: {run.refusal}"
     if run.run.withdrawal is not None:
         deleted = run.of(DeletionOutcome.DELETED)
         gone = f"{count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}"
@@ -272,14 +269,14 @@ def _bytes(items: Sequence[DeletionItem]) -> int:
 
 
 def present_withdrawal(withdrawn: WithdrawnRun) -> Presentation:
-    """Always `ok`: whatever had gone, nothing more does."""
+    """Present a withdrawal. It is always `ok`, because nothing more is deleted."""
     return Presentation(
         lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
     )
 
 
 def _withdrawal_summary(withdrawn: WithdrawnRun) -> str:
-    begun = f"; {_amount(withdrawn.begun)} begun: the next run ends them" if withdrawn.begun else ""
+    begun = f"; {_amount(withdrawn.begun)} begun: the next run completes them" if withdrawn.begun else ""
     stay, gone = _amount(withdrawn.kept), _amount(withdrawn.deleted)
     unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
     return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
@@ -311,7 +308,7 @@ def _withdrawal_tables(withdrawn: WithdrawnRun) -> tuple[Table, ...]:
         )
         for item in withdrawn.begun
     )
-    return (Table("begun: the next run ends them", ("partition", "offsets", "bytes>"), rows),) if rows else ()
+    return (Table("begun: the next run completes them", ("partition", "offsets", "bytes>"), rows),) if rows else ()
 
 
 def _segment(item: DeletionItem) -> Document:
@@ -330,7 +327,7 @@ def _amount(items: Sequence[DeletionItem]) -> str:
 
 
 def present_truncation(truncation: Truncation, refusal: str | None) -> Presentation:
-    """Not `ok`: refused, so nothing changed."""
+    """Present a raised log start. It is not `ok` if it was refused; then nothing changed."""
     return Presentation(
         lambda: _truncation_document(truncation, refusal),
         lambda: (_truncation_table(truncation),),
@@ -379,4 +376,4 @@ def _truncation_table(truncation: Truncation) -> Table:
         str(truncation.segments),
         format_bytes(truncation.size_bytes),
     )
-    return Table("log start", ("partition", "before>", "asked for>", "segments below>", "bytes>"), (row,))
+    return Table("log start", ("partition", "before>", "requested>", "segments below>", "bytes>"), (row,))

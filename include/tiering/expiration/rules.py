@@ -1,30 +1,31 @@
 """Which remote log segments of a partition expire, in which order, and where the log starts afterwards. Pure.
 
-The rules are those of Kafka's expiration task; where brokers changed one, the newest holds:
+The rules are those of Kafka's expiration task; if brokers changed a rule, the newest version applies:
 
-1. *Unfinished deletes* first, wherever they are (KAFKA-17428). Of those a failed segment whose place a new copy took
-   is *superseded*: its objects are held for `superseded_hold_ms` as evidence, then it goes.
-2. *Abandoned copies* next: COPY_SEGMENT_STARTED, nobody works on it, nothing changed for `abandoned_copy_expiry_ms`.
-   A broker has no such rule. `copying.abandoned_copies` says which rule applies to them when.
+1. *Unfinished deletes* first, at any offset (KAFKA-17428). A failed segment that a new copy replaced is among them as
+   *superseded*: its objects are kept for `superseded_hold_ms` as evidence, then it is deleted.
+2. *Abandoned copies* next: COPY_SEGMENT_STARTED, without a live lease, and without a change for
+   `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.abandoned_copies` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
-   a segment that somebody works on, and at the first one within the lineage that nothing breaches. Segments outside
-   the lineage, and those of a history that a decision left, are stepped over. Asked of each, in this order:
-   a. *log start*: wholly below it, and of no later epoch than the log start's;
+   a segment under live work, and at the first segment within the lineage that breaches no limit. Segments outside the
+   lineage, and segments of a history that a decision left, are skipped. Conditions for each segment, in this order:
+   a. *log start*: wholly below it, and of no later epoch than that of the log start;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
-   c. *size*: within the lineage, FINISHED, and the total stays at or above retention.bytes without it and without
-      what it covers. A broker leaves the latter out of account: where copies overlap after a change of the leader, the
-      log start that passes the covering one takes the covered ones along, and less stays than was asked for.
-4. *Unreferenced leader epochs*: all epochs lie before that of the log start, and so do all offsets.
-5. Time and size raise the log start to behind the highest FINISHED segment that they name (KAFKA-16890). From there
-   steps 3 and 4 run again until nothing more goes: what a broker would reach in its next runs.
+   c. *size*: within the lineage, FINISHED, and the total without it and without the segments that it covers stays at
+      or above retention.bytes. A broker does not count the covered segments: if copies overlap after a leader change,
+      raising the log start past the covering segment deletes the covered ones as well, and less than retention.bytes
+      remains.
+4. *Unreferenced leader epochs*: all epochs of the segment are before that of the log start, and all offsets below it.
+5. Time and size raise the log start to the end + 1 of the highest FINISHED segment that they name (KAFKA-16890). Then
+   steps 3 and 4 repeat until they name nothing more, as the next runs of a broker would.
 
-The total is local-only bytes plus FINISHED segments within the lineage that the log start has not passed, each once.
-Abandoned copies (COPY_SEGMENT_STARTED) are never in it (KAFKA-17062), so their size is not a reason either; one that is
-not yet abandoned and that neither log start nor time breaches stops the scan, as in a broker.
+The total is local-only bytes plus FINISHED segments within the lineage that are not wholly below the log start, each
+once. Unfinished copies (COPY_SEGMENT_STARTED) never count (KAFKA-17062), so size is no reason to delete them either. A
+copy that is not yet abandoned, and that neither log start nor time breaches, stops the scan, as in a broker.
 
-The log start and the epoch history are OURS: given are what the archive decided and what was merged over time, not
-what a broker has left. A raised broker log start or a cut epoch cache is no input, and so no reason.
+The log start and the leader epochs are the ARCHIVE'S: the decided log start and the epochs merged over time, not what a
+broker still has. A raised log start or a truncated epoch cache of a broker is no input and no reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,21 +40,22 @@ _RAISING: Final = (DeletionReason.TIME, DeletionReason.SIZE, DeletionReason.TOPI
 
 
 def decide_deletions(given: RetentionInput) -> RetentionOutcome:
-    """What expires now. Deciding again after it was done, at the same time, names nothing more.
+    """Decide which segments expire now. Deciding again at the same time, after they are deleted, names none.
 
-    A deleted topic loses every segment that nobody works on, unfinished deletes first, then by start offset.
+    In a deleted topic every segment expires that is not under live work, unfinished deletes first, then by start
+    offset.
     """
-    there = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
-    held = [one for one in there if _is_held(given, one)]
-    segments = [one for one in there if one not in held]
+    existing = [segment for segment in sorted(given.segments, key=_listing_order) if segment.state is not _TOMBSTONE]
+    held = [segment for segment in existing if _is_held(given, segment)]
+    segments = [segment for segment in existing if segment not in held]
     idle = [segment for segment in segments if segment.remote_log_segment_id not in given.under_live_work]
     decisions = [*_unfinished_deletes(given, idle)]
     if not given.topic_deleted:
         decisions += _abandoned_copies(given, idle)
-    remaining = [one for one in _without(segments, decisions) if not _is_being_deleted(one)]
+    remaining = [segment for segment in _without(segments, decisions) if not _is_being_deleted(segment)]
     log_start_offset = given.log_start_offset
     if given.topic_deleted:
-        found = [_because_of_the_topic(one) for one in _without(idle, decisions)]
+        found = [_because_of_the_topic(segment) for segment in _without(idle, decisions)]
         return RetentionOutcome((*decisions, *found), _raised(log_start_offset, found), held=tuple(held))
     while found := _Scan(given, remaining, log_start_offset).decisions():
         decisions += found
@@ -63,7 +65,7 @@ def decide_deletions(given: RetentionInput) -> RetentionOutcome:
 
 
 class _Scan:
-    """One run as a broker makes it, over segments that are FINISHED or whose copy was not finished."""
+    """One scan as in a broker, over FINISHED segments and unfinished copies."""
 
     def __init__(
         self, given: RetentionInput, segments: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
@@ -91,7 +93,7 @@ class _Scan:
         return [*found, *self._unreferenced()]
 
     def _visited(self) -> Iterator[RemoteLogSegmentMetadata]:
-        """Epoch by epoch, each segment at its first epoch that is in the lineage."""
+        """Yield segments epoch by epoch, each at its first epoch that is in the lineage."""
         listed: dict[int, list[RemoteLogSegmentMetadata]] = {entry.epoch: [] for entry in self._lineage.leader_epochs}
         for segment in self._segments:
             epoch = next((epoch for epoch, _ in segment.segment_leader_epochs if epoch in listed), None)
@@ -127,16 +129,19 @@ class _Scan:
         return _decision(segment, DeletionReason.SIZE, excess_bytes=excess_bytes, size_bytes=segment.segment_size_bytes)
 
     def _passed_with(self, segment: RemoteLogSegmentMetadata) -> list[RemoteLogSegmentMetadata]:
-        """What counted so far and is below a log start behind this segment."""
-        return [one for one in self._counted if one.end_offset <= segment.end_offset]
+        """Return the counted segments that a log start after this segment would pass."""
+        return [counted for counted in self._counted if counted.end_offset <= segment.end_offset]
 
     def _pass(self, segment: RemoteLogSegmentMetadata) -> None:
         passed = self._passed_with(segment)
-        self._counted = [one for one in self._counted if one not in passed]
+        self._counted = [counted for counted in self._counted if counted not in passed]
         self._excess_bytes = max(0, self._excess_bytes - _bytes_of(passed))
 
     def _unreferenced(self) -> Iterator[DeletionDecision]:
-        """Wholly of epochs before the log start's. A broker does not ask for the offsets; an archive must."""
+        """Yield segments whose epochs are all before that of the log start.
+
+        Unlike a broker, an archive must also compare the offsets.
+        """
         first_epoch = self._lineage.first_epoch
         for segment in self._segments:
             if first_epoch is None or _last_epoch(segment) >= first_epoch:
@@ -155,7 +160,7 @@ class _Scan:
         return first_epoch is not None and _last_epoch(segment) <= first_epoch and self._is_passed(segment)
 
     def _holds(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether it is within the lineage, and no decision left it for another copy of the same offsets."""
+        """Return whether the segment is within the lineage and of no history that a decision left."""
         return segment.remote_log_segment_id not in self._given.left and self._lineage.holds(segment)
 
     def _is_worked_on(self, segment: RemoteLogSegmentMetadata) -> bool:
@@ -165,13 +170,15 @@ class _Scan:
         return segment.end_offset < self._log_start_offset
 
     def _excess(self) -> int:
-        """Bytes above the limit. What even all segments together do not exceed needs no look at the lineage."""
+        """Return the bytes above the limit. If all segments together are within it, the lineage is not compared."""
         limit = self._given.retention_bytes
         finished = [segment for segment in self._segments if segment.is_finished]
         local_bytes = self._given.local_only_bytes or 0
         if limit is None or local_bytes + _bytes_of(finished) <= limit:
             return 0
-        self._counted = [one for one in finished if self._holds(one) and not self._is_below_log_start(one)]
+        self._counted = [
+            segment for segment in finished if self._holds(segment) and not self._is_below_log_start(segment)
+        ]
         return max(0, local_bytes + _bytes_of(self._counted) - limit)
 
 
@@ -212,7 +219,10 @@ def _because_of_the_topic(segment: RemoteLogSegmentMetadata) -> DeletionDecision
 
 
 def _raised(log_start_offset: int, decisions: Sequence[DeletionDecision]) -> int:
-    """Only what could be read raises the log start: what a copy left behind never could."""
+    """Return the new log start: end + 1 of the highest FINISHED segment that expires by time, size or topic deletion.
+
+    Unfinished copies, which no reader could fetch, do not raise it.
+    """
     ends = [
         decision.segment.end_offset + 1
         for decision in decisions
@@ -222,35 +232,35 @@ def _raised(log_start_offset: int, decisions: Sequence[DeletionDecision]) -> int
 
 
 def _unknowns(given: RetentionInput, kept: Sequence[RemoteLogSegmentMetadata]) -> Iterator[str]:
-    finished = [one for one in kept if one.is_finished]
+    finished = [segment for segment in kept if segment.is_finished]
     if given.retention_bytes is not None and given.local_only_bytes is None:
         yield "local-only bytes are unknown: they count as 0"
     if not given.lineage.entries and finished:
         yield f"no leader epoch is known: whatever their age and size, segments stay: {len(finished)}"
     if given.retention_ms is None:
         return
-    undated = [one for one in finished if one.max_timestamp_ms < 0]
+    undated = [segment for segment in finished if segment.max_timestamp_ms < 0]
     if undated:
         yield f"segments without a timestamp, whose age counts from the last event of their copy: {len(undated)}"
-    ahead_ms = max((one.max_timestamp_ms - given.now_ms for one in finished), default=0)
+    ahead_ms = max((segment.max_timestamp_ms - given.now_ms for segment in finished), default=0)
     if ahead_ms > 0:
         yield f"timestamps lie up to {ahead_ms} ms in the future: time reaches neither them nor what follows them"
 
 
 def _cut_off_ms(given: RetentionInput) -> int | None:
-    """Timestamps below it are past retention. None: no limit, or one that is longer than the clock has run."""
+    """Return the timestamp below which records are past retention; None without a limit or if it would be negative."""
     if given.retention_ms is None or given.retention_ms > given.now_ms:
         return None
     return given.now_ms - given.retention_ms
 
 
 def _timestamp_ms(segment: RemoteLogSegmentMetadata) -> int:
-    """The largest of its records; without any the last event, which is later than every record."""
+    """Return the largest record timestamp; without any the time of the last event, which is later than every record."""
     return segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else segment.event_timestamp_ms
 
 
 def _listing_order(segment: RemoteLogSegmentMetadata) -> tuple[int, bool, int]:
-    """As `RemoteLogMetadata.list_segments`: of one start offset the FINISHED one that answers lookups comes first."""
+    """Return the sort key of `RemoteLogMetadata.list_segments`: FINISHED segments first among equal start offsets."""
     return segment.start_offset, not segment.is_finished, -segment.end_offset if segment.is_finished else 0
 
 

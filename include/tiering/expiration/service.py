@@ -1,6 +1,6 @@
-"""Expiration: plan, limit, approve, delete, withdraw; and truncate by decision.
+"""Expiration: plan, apply the limits, approve, delete, withdraw; and raise a log start by decision.
 
-Its metrics are declared here. Those of how fast its requests go are declared with the quotas.
+Its metrics are declared here, except those of its request rate, which are declared with the quotas.
 """
 
 from collections import Counter
@@ -48,33 +48,33 @@ DELETE_REQUESTS: Final = Metric(
     "RemoteDeleteRequestsPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Remote log segments whose deletion ended, well or not.",
+    "Remote log segments whose deletion ended, with success or failure.",
 )
 DELETE_ERRORS: Final = Metric(
     "RemoteDeleteErrorsPerSec",
     MetricKind.COUNTER,
     ("topic",),
-    "Those of them that could not be deleted and are left to the next run.",
+    "Remote log segments that could not be deleted and are left to the next run.",
 )
 SUPERSEDED_HELD: Final = Metric(
     "tiering_superseded_held",
     MetricKind.COUNTER,
     ("topic",),
-    "Superseded segments that expiration kept, each time that it met them, because the copy in their place is not "
-    "proved to be there, whole, right and passed.",
+    "Superseded segments that expiration kept, counted in each batch, because their new copy is not proved to exist, "
+    "to be whole and correct, and to have passed verification.",
 )
 
 EXPIRATION_METRICS: Final = (DELETE_REQUESTS, DELETE_ERRORS, SUPERSEDED_HELD)
 
 
 def count_deleted(recorder: PrometheusRecorder, topic: str, *, deleted: int, failed: int) -> None:
-    """Count segments that are gone, and those that could not be deleted."""
+    """Count deleted segments, and segments that could not be deleted."""
     recorder.add(DELETE_REQUESTS, deleted + failed, topic)
     recorder.add(DELETE_ERRORS, failed, topic)
 
 
 def count_held(recorder: PrometheusRecorder, topic: str, segments: int) -> None:
-    """Count superseded segments that stay because the copy in their place is not proved."""
+    """Count superseded segments that stay because their new copy is not proved."""
     recorder.add(SUPERSEDED_HELD, segments, topic)
 
 
@@ -84,13 +84,11 @@ _TOMBSTONES_PER_PAGE: Final = 500
 
 
 class ExpirationService:
-    """Deletes only what is planned, and only after the limits let the run pass or a person approved its plan.
+    """Deletes only planned segments, and only after the limits released the run or a person approved its plan.
 
-    Args:
-        source: the log directories; a deletion by size counts what is not copied yet.
-        clocks: a guard that compares the clocks from then on.
-        after_batch: publishes the sizes that a batch has changed.
-        observe: is told each step of a deletion.
+    `source` opens the log directories, as a deletion by size counts bytes that are not copied yet. `clocks` returns a
+    guard that compares the clocks from then on. `after_batch` publishes the sizes that a batch has changed. `observe`
+    receives each step of a deletion.
     """
 
     def __init__(
@@ -140,17 +138,22 @@ class ExpirationService:
         leave_out: Collection[Uuid] = (),
         dry_run: bool = False,
     ) -> ExpirationPlan:
-        """Plan and store what expires now, of all topics that the platform owns or those that match `topics`.
+        """Plan what expires now and store the plan. The plan deletes nothing by itself: `apply_limits` comes next.
 
-        `leave_out` are ids of topics that are in the hands of another run.
-        A stored plan deletes nothing by itself: `apply_limits` comes next. Deletions of topics that can be seen now are
-        recorded. A `dry_run` is stored too, to be shown; nothing is deleted by it, so it does not claim the store.
+        Also record deletions of topics that there is evidence for now.
+
+        Args:
+            run_id: of the run that the plan belongs to.
+            topics: patterns; without any all topics that the platform owns.
+            leave_out: ids of topics that another run works on.
+            dry_run: whether the plan is only for display. It is stored, but deletes nothing and does not claim the
+                store.
 
         Raises:
-            ForeignStoreError: the store is not this database's.
-            ClockDisagreesError: the database's clock cannot be believed; nothing was planned.
-            DatabaseSetBackError: an audit found so, and nothing was planned; a dry run is told by
-                `ActiveGuards.objection`.
+            ForeignStoreError: the store belongs to another database.
+            ClockDisagreesError: other clocks contradict the database's clock; nothing was planned.
+            DatabaseSetBackError: an audit found that the database was set back; nothing was planned. A dry run does not
+                raise it: see `ActiveGuards.objection`.
         """
         if dry_run:
             self._ownership.require()
@@ -161,18 +164,18 @@ class ExpirationService:
         clocks.require()
         self._names.note_deletions()
         planner = self._planner(clocks)
-        # Of a topic that is not in `lifecycle_states` the first segment came since: the next plan asks about it.
-        asked = planner.lifecycle_states.keys() - set(leave_out)
-        partitions = [partition for partition in planner.partitions(topics) if partition.topic_id in asked]
+        # A topic that is not in `lifecycle_states` got its first segment just now: the next plan includes it.
+        included = planner.lifecycle_states.keys() - set(leave_out)
+        partitions = [partition for partition in planner.partitions(topics) if partition.topic_id in included]
         plan = self._decide(planner, run_id, partitions, clocks)
         self._deletions.save_plan(run_id, plan.expirations)
         return plan
 
     def withdrawn(self, run_id: str) -> Sequence[PlannedDeletion]:
-        """What a stored plan would delete and nobody would plan now; see `checks.withdrawn`. Changes nothing.
+        """Return deletions of a stored plan that would not be planned now; see `checks.withdrawn`. Changes nothing.
 
         Raises:
-            ClockDisagreesError
+            ClockDisagreesError: other clocks contradict the database's clock.
         """
         clocks = self._clocks()
         clocks.require()
@@ -183,12 +186,13 @@ class ExpirationService:
         return withdrawn(planned, now, self._metadata)
 
     def apply_limits(self, run_id: str, *, dry_run: bool = False) -> DeletionLimitReport:
-        """Whether the run may delete as it is, or waits for an approval: see `apply_deletion_limits`. What goes because
-        its topic was deleted always waits. Of a `dry_run` nothing is recorded: its plan is never released by the
-        limits.
+        """Decide whether the run is released or waits for an approval: see `apply_deletion_limits`.
+
+        Deletions because of a deleted topic always wait. For a `dry_run` nothing is recorded: the limits never release
+        its plan.
 
         Raises:
-            DatabaseSetBackError
+            DatabaseSetBackError: an audit found that the database was set back.
         """
         if not dry_run:
             self._guards.require_expiration_allowed()
@@ -197,15 +201,16 @@ class ExpirationService:
         return apply_deletion_limits(run_id, self._deletions, limits, author=_AUTHOR, demands=demands, dry_run=dry_run)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Release the run if `plan_hash` is that of its plan. A copy of the database may have the same plan, so the
-        store is claimed once more.
+        """Release the run if `plan_hash` is the hash of its plan.
+
+        A copy of the database may have the same plan, so the store is claimed once more.
 
         Raises:
-            StateConflictError: it is another plan, or no such run was planned.
-            RunWithdrawnError
-            ForeignStoreError: the store is not this database's.
-            ClockDisagreesError: the database's clock is contradicted now.
-            DatabaseSetBackError
+            StateConflictError: the hash is of another plan, or no such run was planned.
+            RunWithdrawnError: the run was withdrawn.
+            ForeignStoreError: the store belongs to another database.
+            ClockDisagreesError: other clocks contradict the database's clock.
+            DatabaseSetBackError: an audit found that the database was set back.
         """
         self._ownership.claim()
         self._guards.require_expiration_allowed()
@@ -213,11 +218,11 @@ class ExpirationService:
         return self._deletions.approve(run_id, plan_hash, author=author)
 
     def withdraw(self, run_id: str, *, author: str) -> WithdrawnRun:
-        """Decide, for good, that nothing more of a run is deleted, whoever works on it now.
+        """Withdraw a run for good: nothing more of it is deleted, even by a batch that is running. Idempotent.
 
-        A batch that deletes stops before its next group of segments; a group whose deletion had begun is ended by the
-        next run. Repeating it is harmless. A copy of the database may have the same plan and its release, so the store
-        is claimed afterwards; the run is withdrawn here even if that cannot be done, and the report says so.
+        A running batch stops before its next group of segments; the next run completes a group whose deletion had
+        begun. A copy of the database may have the same released plan, so the store is claimed afterwards. If it cannot
+        be claimed, the run is still withdrawn here, and the report says so.
 
         Raises:
             StateConflictError: no such run was planned.
@@ -237,10 +242,11 @@ class ExpirationService:
 
         Raises:
             ApprovalRequiredError: the run is not released.
-            ForeignStoreError: the store is not this database's.
-            RunWithdrawnError: it was withdrawn before.
-            ClockDisagreesError: the database's clock is contradicted; what is left stays planned.
-            DatabaseSetBackError: an audit found so, before or while it runs; the same.
+            ForeignStoreError: the store belongs to another database.
+            RunWithdrawnError: the run was withdrawn before.
+            ClockDisagreesError: other clocks contradict the database's clock; the rest stays planned.
+            DatabaseSetBackError: an audit found, before or during the batch, that the database was set back; the rest
+                stays planned.
         """
         self._ownership.require()
         self._guards.require_expiration_allowed()
@@ -266,34 +272,39 @@ class ExpirationService:
         return result
 
     def plan_truncation(self, partition: TopicIdPartition, before_offset: int) -> Truncation:
-        """What `delete_records` would do. Raises SettingError if it may not."""
+        """Return what `delete_records` would do.
+
+        Raises:
+            SettingError: it may not: see `plan.plan_truncation`.
+        """
         return plan_truncation(partition, before_offset, metadata=self._metadata, registry=self._registry)
 
     def delete_records(self, planned: Truncation, *, author: str) -> Truncation:
-        """Raise our log start; the next run of expiration deletes what lies wholly below."""
+        """Raise the archive's log start; the next run of expiration deletes segments wholly below it."""
         self._ownership.claim()
         return truncate(planned, metadata=self._metadata, author=author)
 
     def forget_tombstones(self) -> int:
-        """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; returns how many.
+        """Remove metadata of segments that were deleted longer ago than `tiering.tombstone.ms`; return their number.
 
-        In pages, each a transaction of its own: a crash leaves the rest for the next call. By a clock that cannot be
-        believed none is old: none is forgotten, with a warning.
+        Works in pages, each a transaction of its own: a crash leaves the rest for the next call. If other clocks
+        contradict the database's clock, nothing is removed, and a warning is logged.
         """
         try:
             self._clocks().require()
         except ClockDisagreesError as error:
-            _log.warning("no tombstone is forgotten: %s", error)
+            _log.warning("no tombstone is removed: %s", error)
             return 0
         older_than_ms = self._configs.settings().tombstone.ms
-        forgotten = 0
+        removed = 0
         while page := self._metadata.forget_tombstones(older_than_ms, at_most=_TOMBSTONES_PER_PAGE):
-            forgotten += page
-        return forgotten
+            removed += page
+        return removed
 
     def _still_planned(self, clocks: ClockGuard, planned: PlannedExpiration) -> StillPlanned:
-        """Ask again what would be planned of one partition, by all that holds now. Reads no log dir: a worker that
-        deletes need not reach one, nor the cluster's metadata.
+        """Plan one partition again from the current state, and compare.
+
+        Reads neither log directories nor requires the cluster's metadata: a worker that deletes may reach neither.
         """
         clocks.require(with_store=False)
         partition = planned.topic_id_partition
@@ -330,14 +341,14 @@ class ExpirationService:
         return planner.plan(run_id, partitions, report, now_ms=clocks.now_ms())
 
     def _size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
-        """Of a replica that cannot be read any more, every size is in doubt."""
+        """Return doubtful sizes; all of them if the replica cannot be read any more."""
         try:
             return self._source().size_doubts(replica_id, segments)
         except SourceError as error:
             return {segment.base_offset: f"it cannot be read now: {error}" for segment in segments}
 
     def _scan_of(self, topics: Collection[str]) -> ScanReport | None:
-        """None if there is nothing to ask for, or nobody to ask."""
+        """Scan the topics; None without topics or without configured log directories."""
         if not topics or not self._log_dirs.are_configured:
             return None
         return self._log_dirs.scan(topics)
@@ -345,8 +356,8 @@ class ExpirationService:
 
 def _count(result: DeleteResult) -> None:
     deleted = [deletion.segment_id.topic_id_partition.topic for deletion in result.deleted]
-    failed = [one.item.planned.segment_id.topic_id_partition.topic for one in result.failed]
+    failed = [failure.item.planned.segment_id.topic_id_partition.topic for failure in result.failed]
     for topic in {*deleted, *failed}:
         count_deleted(process_recorder(), topic, deleted=deleted.count(topic), failed=failed.count(topic))
-    for topic, segments in Counter(one.planned.segment_id.topic_id_partition.topic for one in result.held).items():
+    for topic, segments in Counter(item.planned.segment_id.topic_id_partition.topic for item in result.held).items():
         count_held(process_recorder(), topic, segments)

@@ -1,4 +1,4 @@
-"""`DeletionStore` in SQL: what is to go, which partition a batch gets next, and what became of it."""
+"""`DeletionStore` in SQL: planned deletions, the claims of batches, and outcomes."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -89,6 +89,7 @@ class SqlDeletionStore(SqlDeletionRuns):
     _rechecks_after_claim = True
 
     def save_plan(self, run_id: str, expirations: Sequence[PlannedExpiration]) -> DeletionRun:
+        """Implement `DeletionStore.save_plan`."""
         rows = [_expiration_values(planned) for planned in expirations]
         deletion_rows = [
             _deletion_values(position, deletion)
@@ -100,6 +101,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         )
 
     def plan(self, run_id: str) -> Sequence[PlannedExpiration]:
+        """Implement `DeletionStore.plan`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_PLAN, self._key_of(run_id)).all()
         expirations = []
@@ -110,11 +112,13 @@ class SqlDeletionStore(SqlDeletionRuns):
         return expirations
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[TopicTotals]:
+        """Implement `DeletionStore.totals`."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             return totals(connection, self._cluster_id, run_id, since_ms)
 
     def remaining(self, lease: PartitionLease) -> PlannedExpiration:
+        """Implement `DeletionStore.remaining`."""
         partition = lease.fence.topic_id_partition
         key = key_of(self._cluster_id, partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
@@ -123,10 +127,11 @@ class SqlDeletionStore(SqlDeletionRuns):
                 raise StateConflictError(
                     f"run {lease.run_id} plans nothing of {partition}: the database was set back since"
                 )
-            deletions = tuple(_deletion_of(one) for one in connection.execute(_REMAINING, key))
+            deletions = tuple(_deletion_of(remaining) for remaining in connection.execute(_REMAINING, key))
         return _expiration_of(row, partition, deletions)
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[DeletionItem]) -> None:
+        """Implement `DeletionStore.record_outcomes`."""
         outcomes = [
             {
                 "of_segment": str(item.planned.segment_id.id),
@@ -139,6 +144,7 @@ class SqlDeletionStore(SqlDeletionRuns):
         self._record(lease, _RECORD, outcomes)
 
     def items(self, run_id: str) -> Sequence[DeletionItem]:
+        """Implement `DeletionStore.items`."""
         with reading(self._engine) as connection:
             return [
                 DeletionItem(_deletion_of(row), DeletionOutcome(row.outcome), row.error, row.message)
@@ -146,6 +152,7 @@ class SqlDeletionStore(SqlDeletionRuns):
             ]
 
     def runs_with_work(self, *, since_ms: int) -> Sequence[str]:
+        """Implement `DeletionStore.runs_with_work`."""
         left = select(planned_deletions.c.position).where(
             planned_deletions.c.cluster_id == runs.c.cluster_id,
             planned_deletions.c.run_id == runs.c.run_id,
@@ -156,12 +163,14 @@ class SqlDeletionStore(SqlDeletionRuns):
             return connection.execute(query).scalars().all()
 
     def tries_of(self, run_id: str) -> Sequence[str]:
+        """Implement `DeletionStore.tries_of`."""
         is_try = or_(runs.c.run_id == run_id, runs.c.run_id.startswith(f"{run_id}.", autoescape=True))
         with reading(self._engine) as connection:
             found = connection.execute(self._planned_runs().where(is_try)).scalars()
-            return [one for one in found if is_try_of(run_id, one)]
+            return [planned for planned in found if is_try_of(run_id, planned)]
 
     def newest_event_ms(self, after_ms: int) -> int | None:
+        """Implement `DeletionStore.newest_event_ms`."""
         newest_event = select(func.max(events.c.occurred_at_ms)).where(
             events.c.cluster_id == self._cluster_id, events.c.occurred_at_ms > after_ms
         )
@@ -170,18 +179,18 @@ class SqlDeletionStore(SqlDeletionRuns):
         )
         with reading(self._engine) as connection:
             found = [connection.execute(query).scalar_one() for query in (newest_event, newest_lease)]
-        return max((one for one in found if one is not None), default=None)
+        return max((at_ms for at_ms in found if at_ms is not None), default=None)
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
         recorded = {"error": RunWithdrawnError.__name__, "recorded_at_ms": now_ms}
-        begun = f"withdrawn by {author} after its deletion had begun: the next run ends it"
+        begun = f"withdrawn by {author} after its deletion had begun: the next run completes it"
         failed = {"outcome": str(DeletionOutcome.FAILED), "message": stored_text(begun)}
         connection.execute(_ITEMS.settle_left.where(_HAS_BEGUN).values(**failed, **recorded), self._key_of(run_id))
         skipped = {"outcome": str(DeletionOutcome.SKIPPED), "message": stored_text(f"withdrawn by {author}")}
         connection.execute(_ITEMS.settle_left.values(**skipped, **recorded), self._key_of(run_id))
 
     def _planned_runs(self) -> Select[str]:
-        """Ids, oldest first."""
+        """Return ids of planned runs, oldest first."""
         of_kind = and_(runs.c.cluster_id == self._cluster_id, runs.c.kind == self._kind)
         return select(runs.c.run_id).where(of_kind).order_by(runs.c.created_at_ms, runs.c.run_id)
 
@@ -189,14 +198,14 @@ class SqlDeletionStore(SqlDeletionRuns):
 def _expiration_of(
     row: Row[Any], partition: TopicIdPartition, deletions: tuple[PlannedDeletion, ...]
 ) -> PlannedExpiration:
-    behind = -1 if row.local_behind_offset is None else row.local_behind_offset
+    local_from = -1 if row.local_behind_offset is None else row.local_behind_offset
     return PlannedExpiration(
         partition,
         row.log_start_before,
         row.log_start_offset,
         deletions,
         row.local_bytes,
-        behind,
+        local_from,
         row.local_history or FIRST_HISTORY,
     )
 

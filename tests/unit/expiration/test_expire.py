@@ -106,7 +106,7 @@ def test_summaries() -> None:
     )
     refused = replace(planned, refusal="not confirmed")
     assert summary(refused) == (
-        "3 segments (2.9 KiB) of 1 partition would go, nothing was deleted: not confirmed",
+        "3 segments (2.9 KiB) of 1 partition would be deleted, nothing was deleted: not confirmed",
         False,
     )
     assert summary(run_of(DELETED, FAILED, PLANNED)) == (

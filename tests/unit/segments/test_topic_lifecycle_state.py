@@ -248,7 +248,7 @@ class TestDemands:
         assert list(demands) == [ORDERS.topic_id]
         assert demands[ORDERS.topic_id] == (
             f"orders ({ORDERS.topic_id}): the topic was deleted (seen 2023-11-14 22:13:20 UTC, {EVIDENCE}):"
-            " all of it goes, which always needs an approval"
+            " all of its segments are deleted, which always needs an approval"
         )
 
     def test_a_record_that_was_taken_back_since_is_said(self):

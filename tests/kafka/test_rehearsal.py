@@ -15,7 +15,7 @@ from tests.doubles.handover_evidence import rehearsed
 from tests.doubles.kafka_lab.artifacts import VERSIONS, jars
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.source_tree import ROOT
 
 TOPIC, PARTITIONS = "orders", (0, 1, 2)
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_neither_broker_nor_files(deployment: BrokerDeployment, sc
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == 130, rest
-    assert "stopped: the throw-away broker is gone, and its files" in rest
+    assert "stopped: the throw-away broker was ended, its files were removed" in rest
     wait_until(lambda: not _runs(pid), "the broker is gone")
     assert list(scratch.iterdir()) == []
 

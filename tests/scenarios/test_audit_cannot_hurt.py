@@ -82,7 +82,7 @@ class TestApproval:
         assert refused["plan_hash"] in refused["refusal"]
         assert [one["outcome"] for one in refused["removals"]] == ["planned", "planned"]
         other = audited(app, 1, "--delete-orphans", "--approve-plan", "f" * 64)["removal"]
-        assert "another one than was approved" in other["refusal"]
+        assert "and not the approved one" in other["refusal"]
         assert stored_files(store) == before > set(orphan)
         shown = app("audit", "--delete-orphans").stdout
         assert all(
@@ -109,7 +109,7 @@ class TestApproval:
         plant_orphan(store, 2)
         before = stored_files(store)
         refused = audited(app, 1, "--delete-orphans", "--approve-plan", plan["plan_hash"])
-        assert "another one than was approved" in refused["removal"]["refusal"]
+        assert "and not the approved one" in refused["removal"]["refusal"]
         assert stored_files(store) == before
 
     def test_what_is_young_waits(self, app, store, archive):

@@ -60,7 +60,7 @@ class TestCommandLine:
         archive.set(retention_bytes=100_000)
         refused = document(app("expire", "--approve-plan", old, "--json"), 1)
         assert refused["plan_hash"] != old
-        assert "another one than was approved" in refused["refusal"]
+        assert "and not the approved one" in refused["refusal"]
         assert archive.left() == EVERYTHING
 
     def test_approve_agrees_to_the_plan_of_this_run(self, archive: Archive, app: Command) -> None:

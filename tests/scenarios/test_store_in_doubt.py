@@ -212,7 +212,7 @@ def test_more_than_could_be_lost_singly_is_lost_if_a_person_says_so(archive: Arc
         ((detail, who),) = connection.execute(query).all()
     assert "4 of 10 segments" in detail
     assert who == author()
-    assert f"taken for lost, which is recorded with your name: {detail}" in said
+    assert f"recorded with your name as lost: {detail}" in said
     archive.copy()
     assert app("verify")[0] == 0
     archive.require_served()

@@ -1,4 +1,4 @@
-"""The one place where adapters are chosen and joined to services: from settings to an `App`."""
+"""The only package that constructs adapters and passes them to services: from settings to an `App`."""
 
 from include.tiering.app.app import App, open_app
 

@@ -1,7 +1,7 @@
 """Everything outside of this process: database, remote store, log directories, brokers, Airflow, metrics.
 
-The settings choose the adapters. Each is opened when it is first used; `close` closes those that were. `Stores` holds
-what lies in the database.
+The settings choose the adapters. Each is opened when it is first used; `close` closes the opened ones. `Stores` has
+the SQL stores.
 """
 
 import secrets
@@ -100,7 +100,7 @@ from include.tiering.verification.suites import PARTITION_SUITES, Suite, segment
 
 
 class Stores:
-    """The SQL stores of one cluster in one database. Making one does not touch the database."""
+    """The SQL stores of one cluster in one database. Constructing a store does not connect to the database."""
 
     def __init__(self, engine: Engine, cluster_id: str) -> None:
         self.engine = engine
@@ -144,7 +144,7 @@ class Stores:
 
     @cached_property
     def plan_questions(self) -> PlanQuestions:
-        """What people were asked about plans of any kind, and their answers."""
+        """Questions to people about plans of any kind, and their answers."""
         return SqlPlanQuestions(self.engine, self.cluster_id)
 
     @cached_property
@@ -192,8 +192,8 @@ class Adapters:
     """The adapters of one deployment.
 
     Attributes:
-        observe: is told each step of a protocol, the partition and an offset.
-        observe_claim: is told each step of raising the store's generation.
+        observe: called with each step of a protocol, the partition and an offset.
+        observe_claim: called with each step of raising the store's generation.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Adapters:
             self.quotas = quotas
 
     def close(self) -> None:
-        """Close what was opened. The adapters of Airflow's pools, Kafka's clients and directories hold resources."""
+        """Close what was opened: Airflow's pools, Kafka's clients, database engines and directories."""
         opened = self.__dict__
         if isinstance(quotas := opened.get("quotas"), SharedQuotas):
             quotas.close()
@@ -229,7 +229,7 @@ class Adapters:
         for engine in opened.keys() & {"_ledger_engine", "_patient_ledger_engine", "engine"}:
             opened[engine].dispose()
         for storage in ("storage", "unguarded_storage", "object_listing", "orphans"):
-            opened.pop(storage, None)  # Else a directory's root stays open, and its disk busy.
+            opened.pop(storage, None)  # Otherwise a store's directory stays open, and its disk cannot be unmounted.
 
     # The database.
 
@@ -238,7 +238,7 @@ class Adapters:
         return open_engine(self._database_url, clock=self.clock)
 
     def has_schema(self) -> bool:
-        """Raises MetadataUnavailableError if it is not at the revision of this version."""
+        """Return whether the database has tables. Raises MetadataUnavailableError if they are of another revision."""
         if current_revision(self.engine) is None:
             return False
         require_head(self.engine)
@@ -249,7 +249,7 @@ class Adapters:
         """The cluster that the database was set up for.
 
         Raises:
-            MetadataUnavailableError: it was not set up or not migrated, or its metadata are being rebuilt.
+            MetadataUnavailableError: the database is not set up or not migrated, or its metadata is being rebuilt.
         """
         known = known_clusters(self.engine) if current_revision(self.engine) is not None else []
         if len(known) != 1:
@@ -262,35 +262,35 @@ class Adapters:
 
     @cached_property
     def stores(self) -> Stores:
-        """Raises MetadataUnavailableError as `cluster_id` does."""
+        """The SQL stores. Raises MetadataUnavailableError as `cluster_id` does."""
         return Stores(self.engine, self.cluster_id)
 
     def recovery_of(self, cluster_id: str) -> MetadataRecovery:
-        """Where metadata are rebuilt, before the database serves any cluster."""
+        """Return the store for rebuilding metadata, before the database serves any cluster."""
         return SqlMetadataRecovery(self.engine, cluster_id)
 
     # The remote store.
 
     @cached_property
     def place(self) -> StorePlace:
-        """Where the settings say that keys lie."""
+        """The place of the store according to the settings."""
         remote = self.settings.remote_storage
         return place_of(remote.required_url(), remote.layout, remote.key_prefix)
 
     @cached_property
     def storage(self) -> GuardedStorage:
-        """Refuses every change unless the store's marker is this database's."""
+        """The store, which refuses every change unless its marker is that of this database."""
         return self.unguarded_storage.guarded(self.stores.generations.accepted, self.clock, self.place)
 
     @cached_property
     def unguarded_storage(self) -> SegmentStorage:
-        """For set-up, claims and rebuilding alone, before there is a marker to compare with."""
+        """The store without a check of its marker. Only for set-up, changes of the owner, and rebuilding."""
         remote = self.settings.remote_storage
         return open_storage(remote.required_url(), access_of(remote), **layout_options(remote))
 
     @cached_property
     def object_listing(self) -> ObjectListing[Any]:
-        """All that the store holds, now."""
+        """Listing of all objects in the store."""
         remote = self.settings.remote_storage
         return open_listing(remote.required_url(), access_of(remote), layout=remote.layout)
 
@@ -313,7 +313,7 @@ class Adapters:
 
     @cached_property
     def cluster_metadata(self) -> ClusterMetadata:
-        """From the brokers where they can be asked, else from what log dirs show."""
+        """Cluster metadata from the brokers; without bootstrap servers from the metadata log in the log directories."""
         paths = [log_dir.path for log_dir in self.settings.log_dirs]
         has_log = MetadataLog.is_in(paths)
         if self.has_brokers:
@@ -322,7 +322,7 @@ class Adapters:
 
     @cached_property
     def source(self) -> LogSource:
-        """Raises SettingError without log dirs."""
+        """The log directories. Raises SettingError without log_dirs."""
         return LogDirSource(
             configured_log_dirs(self.settings),
             self.cluster_metadata,
@@ -337,42 +337,45 @@ class Adapters:
 
     @cached_property
     def brokers(self) -> Brokers:
-        """Nothing is connected to before it is asked.
+        """The admin client of the brokers. It connects with the first request.
 
         Raises:
-            SettingError: no bootstrap servers, or settings of the connection that cannot be used.
+            SettingError: no bootstrap servers, or unusable settings of the connection.
         """
         return KafkaBrokers(self.client_config(), self.clock)
 
     def client_config(self) -> dict[str, str | int]:
-        """Of a librdkafka client that reads, with the platform's own principal. Holds secrets; raises SettingError."""
+        """Return the config of a reading librdkafka client, with the platform's principal. Raises SettingError.
+
+        It contains secrets.
+        """
         check_connection(self.settings.cluster, "cluster")
         return dict(librdkafka_config(self.settings.cluster))
 
     def publisher_config(self) -> dict[str, str | int]:
-        """Of a librdkafka client that writes the metadata topic. Holds secrets; raises SettingError."""
+        """Return the config of the client that writes the metadata topic. Contains secrets; raises SettingError."""
         publisher = publisher_connection(self.settings.cluster, self.settings.metadata_topic)
         check_connection(publisher, "metadata_topic")
         return dict(librdkafka_config(publisher))
 
     @cached_property
     def metadata_topic_reader(self) -> MetadataTopic:
-        """With the principal that reads. Raises SettingError without bootstrap servers."""
-        # librdkafka is loaded by those alone who talk to brokers.
+        """The metadata topic with the reading principal. Raises SettingError without bootstrap servers."""
+        # librdkafka is loaded only by processes that connect to brokers.
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.client_config(), clock=self.clock)
 
     @cached_property
     def metadata_topic_writer(self) -> MetadataTopic:
-        """With the publisher's own principal. Raises SettingError without bootstrap servers."""
+        """The metadata topic with the publisher's principal. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 
         return KafkaMetadataTopic(self.publisher_config(), clock=self.clock)
 
     @cached_property
     def publisher(self) -> Publisher:
-        """Raises SettingError without bootstrap servers."""
+        """The publisher of metadata records. Raises SettingError without bootstrap servers."""
         topic, stores = self.settings.metadata_topic, self.stores
         return Publisher(
             self.metadata_topic_writer,
@@ -390,8 +393,8 @@ class Adapters:
 
     @cached_property
     def pools(self) -> Pools:
-        """Airflow is first asked, and a login first looked for, by a call."""
-        # An HTTP client takes half a second to import: only those who ask Airflow wait.
+        """Airflow's pools. The login file is read, and Airflow is called, with the first request."""
+        # An HTTP client takes half a second to import: only processes that call Airflow wait for it.
         from include.tiering.configs.airflow_pools import AirflowPools
 
         airflow = self.settings.airflow
@@ -400,7 +403,7 @@ class Adapters:
 
     @cached_property
     def quotas(self) -> Quotas:
-        """Shared by all that sends or reads for this cluster, through the ledger."""
+        """The quotas, which all processes that send or read for this cluster share through the ledger."""
         return SharedQuotas(
             SqlLedgerStore(self._ledger_engine, self.cluster_id),
             self.clock,
@@ -411,12 +414,12 @@ class Adapters:
 
     @cached_property
     def quota_ledger(self) -> QuotaLedger:
-        """For commands of people: waits for a worker that holds the ledger's row lock, where workers give up."""
+        """The ledger for commands: it waits longer for the row lock of the ledger than workers do."""
         return AnnouncingLedger(SqlLedgerStore(self._patient_ledger_engine, self.cluster_id), self.clock)
 
     @cached_property
     def topic_quotas(self) -> TopicQuotas:
-        """Admission of segments by what their topic brings in, over meters that all workers share."""
+        """Admission of segments by the bytes-in rate of their topic, with meters that all workers share."""
         configs = FreshTopicQuotaConfigs(self.stores.configs, self.clock, enabled=self.settings.topic_quotas.enable)
         return CountedTopicQuotas(SqlTopicQuotas(self.engine, self.cluster_id, configs), process_recorder())
 
@@ -445,7 +448,7 @@ class Adapters:
         return self.stores.seen_cluster_metadata.were_known()
 
     def _metadata_was_known(self) -> bool:
-        """As this process found it first. Not as far as we know where there is no database: then nothing is copied."""
+        """Return whether cluster metadata was known when this process first checked; False without a database."""
         with suppress(MetadataUnavailableError):
             return self._were_known
         return False
@@ -464,8 +467,8 @@ class Adapters:
 
 
 def great_expectations(suites: Sequence[Suite], results_dir: Path | None = None) -> RuleEvaluator[Any]:
-    """An evaluator of the rules in `suites`; results are stored below `results_dir`."""
-    # It takes seconds to import: only those who evaluate rules wait.
+    """Return an evaluator of the rules in `suites`; results are stored below `results_dir`."""
+    # The library takes seconds to import: only processes that evaluate rules wait for it.
     from include.tiering.verification.great_expectations_evaluator import GreatExpectationsEvaluator
 
     return GreatExpectationsEvaluator(suites, results_dir=results_dir)

@@ -1,4 +1,4 @@
-"""The platform as its entry points see it: one service per use case, over the adapters of one deployment."""
+"""The app that entry points use: one service per use case, with the adapters of one deployment."""
 
 import secrets
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ _HANDOVER_LEASE_MS: Final = 30_000
 
 
 class App:
-    """Made by `open_app`, which closes its adapters. Each service is made when it is first asked for.
+    """The services of one deployment. Use `open_app`, which closes the adapters.
 
-    `adapters` is what the services are made of; arguments as for `Adapters`.
+    Each service is constructed when it is first used. The arguments are those of `Adapters`.
     """
 
     def __init__(self, settings: TieringSettings, **parts: Any) -> None:
@@ -336,7 +336,7 @@ class App:
             ownership=self.ownership,
         )
 
-    # What several use cases stand on.
+    # Shared by several use cases.
 
     @cached_property
     def ownership(self) -> StoreOwnership:
@@ -404,12 +404,14 @@ class App:
 
     @cached_property
     def handover_ports(self) -> HandoverPorts:
-        """All that the steps of a handover touch. Raises SettingError without bootstrap servers."""
+        """What the steps of a handover use. Raises SettingError without bootstrap servers."""
         from include.tiering.kafka.cluster.kafka_records import KafkaServedRecords
 
         adapters, stores = self.adapters, self.adapters.stores
         if not adapters.has_brokers:
-            raise SettingError("cluster.bootstrap_servers is not set: a handover asks and changes the brokers")
+            raise SettingError(
+                "cluster.bootstrap_servers is not set: a handover reads and changes the brokers' configs"
+            )
         self.log_dirs.require_cluster()
         settings = self.effective_configs.settings().handover
         return HandoverPorts(
@@ -449,7 +451,7 @@ class App:
         )
 
     def _clock_guard(self) -> ClockGuard:
-        """The store's clock is asked whatever its marker says: nothing is changed there."""
+        """Return the guard of clocks. It reads the store's clock without checking the marker, as it changes nothing."""
         adapters = self.adapters
 
         def bounds() -> ClockBounds:
@@ -470,7 +472,7 @@ def _store_properties(settings: TieringSettings) -> StoreProperties:
 
 @contextmanager
 def open_app(settings: TieringSettings | None = None, **parts: Any) -> Iterator[App]:
-    """An `App` that is closed when the context ends; `parts` as for `Adapters`."""
+    """Open an app that is closed when the context exits; `parts` are the arguments of `Adapters`."""
     app = App(settings if settings is not None else load_settings(), **parts)
     try:
         yield app

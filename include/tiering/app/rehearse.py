@@ -1,14 +1,13 @@
-"""A handover rehearsed: a sample of the topic on a throw-away broker, with a platform of its own beside it.
+"""Rehearse a handover: a sample of the topic on a throw-away broker, with a separate app.
 
-The deployment whose topic it is gives bytes of its log directories and the topic's configs, and is asked for nothing
-else: database, store and quotas of the rehearsal lie in its temporary directory, and the handover itself is carried out
-by a platform that knows nothing else.
+The deployment only provides bytes of its log directories and the topic's configs. Database, store and quotas of the
+rehearsal are in its temporary directory, and a separate app with settings for them runs the handover.
 
-step        a crash right after it leaves                        cleaned up by
-sampled     nothing                                              -
-directory   the temporary directory, with copies of records      the block's end; after kill -9 a person: its path was
-                                                                 told first
-broker      the same, and a broker on loopback                   the same: its pid is told as well
+    step        a crash right after it leaves                        cleaned up by
+    sampled     nothing                                              -
+    directory   the temporary directory, with copies of records      the end of the context; after kill -9 a person, as
+                                                                     its path was printed first
+    broker      the same, and a broker on loopback                   the same: its pid is printed, too
 """
 
 import re
@@ -55,7 +54,7 @@ from include.tiering.units import format_bytes
 
 _AUTHOR: Final = "rehearsal"
 _ALL_THAT_IS_ROLLED: Final = LocalRetention(local_retention_bytes=1)
-"""Nothing that is remote stays on the disk, so everything is read from the store."""
+"""With this limit all remote segments are deleted from the disk, so that they are read from the store."""
 _LOCAL_STEPS: Final = 3
 _PATIENCE_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 1.0
@@ -63,14 +62,14 @@ _STORED_LOG: Final = re.compile(r"(\d{20})-.{22}\.log")
 
 
 class Counting(Protocol):
-    """Entered with the name of an activity and the bytes that there are, it counts those that are done."""
+    """Opens a progress bar for an activity with a number of bytes; the result is called with finished bytes."""
 
     def __call__(self, activity: str, planned_bytes: int, /) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who is told what happens."""
+    """The functions that are called with progress."""
 
     on_message: Callable[[str], None]
     on_step: Callable[[Handover], None]
@@ -79,7 +78,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What consumers got of one partition at one moment."""
+    """What consumers received of one partition at one moment."""
 
     offsets: PartitionOffsets
     plain: SegmentDigests
@@ -93,13 +92,18 @@ def rehearse_on(
     watcher: Watcher,
     kafka_version: str,
 ) -> Rehearsal:
-    """Every step, approved by itself; consumers read once the retention is held back, and again at the end.
+    """Run all steps, approved automatically. Consumers read after the overrides are set, and again at the end.
 
     Args:
-        configs: of the topic, as far as they are known.
+        broker: the throw-away broker.
+        samples: the copied partitions.
+        configs: the known configs of the topic.
+        watcher: receives the progress.
+        kafka_version: for the report.
 
     Raises:
-        BrokersError, RemoteStorageError: the throw-away broker or store does not do what it is asked.
+        BrokersError: the throw-away broker does not answer, or refuses a request.
+        RemoteStorageError: the temporary store cannot be read or written.
     """
     topic = samples[0].replica_id.topic_id_partition.topic
     with open_app(settings_of(broker, topic)) as app:
@@ -110,7 +114,7 @@ def rehearse_on(
         handover = app.handover.begin(topic, _ALL_THAT_IS_ROLLED, author=_AUTHOR)
         handover = run.carry_on(handover, HandoverStep.OVERRIDES)
         partitions: tuple[RehearsedPartition, ...] = ()
-        if _is_behind(handover, HandoverStep.OVERRIDES):
+        if _is_after(handover, HandoverStep.OVERRIDES):
             before = run.read_all()
             handover = run.carry_on(handover, None)
             if handover.state is HandoverState.DONE:
@@ -130,9 +134,7 @@ def rehearse_on(
 
 
 def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
-    """Of a platform for that broker alone: nothing comes from a file, from the environment, or from defaults below the
-    user's home.
-    """
+    """Return the settings of the separate app; no file, environment variable or default in the home is used."""
     values = {
         "cluster.bootstrap_servers": broker.process.bootstrap,
         "topics.include": [topic],
@@ -140,7 +142,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
         "remote_storage.url": broker.remote_dir.as_uri(),
         "remote_storage.layout": "local_tiered_storage",
         "metadata.url": f"sqlite:///{broker.platform_dir}/metadata.sqlite",
-        # Nobody produces.
+        # There are no producers.
         "tiering.handover.hold.hours": 0,
         "tiering.handover.local.steps": _LOCAL_STEPS,
     }
@@ -148,7 +150,7 @@ def settings_of(broker: ThrowAwayBroker, topic: str) -> TieringSettings:
 
 
 class _Run:
-    """One handover of the samples, and the readings around it."""
+    """One handover of the samples, with the readings before and after it."""
 
     def __init__(self, app: App, samples: Sequence[PartitionSample], watcher: Watcher) -> None:
         self._app = app
@@ -157,14 +159,14 @@ class _Run:
         self._step: HandoverStep | None = None
 
     def carry_on(self, handover: Handover, until: HandoverStep | None) -> Handover:
-        """Up to `until` (inclusive) or to its end, agreeing to what it asks and waiting for what it waits for."""
+        """Continue up to `until` (inclusive) or the end; approve the plan, and repeat steps that wait."""
         clock = self._app.adapters.clock
         deadline = clock.monotonic() + _PATIENCE_SECONDS
         while True:
             handover = self._app.handover.carry_on(
                 handover.handover_id, until=until, on_step=self._once, on_message=self._watcher.on_message
             )
-            if handover.state is not HandoverState.ACTIVE or (until is not None and _is_behind(handover, until)):
+            if handover.state is not HandoverState.ACTIVE or (until is not None and _is_after(handover, until)):
                 return handover
             if handover.step is HandoverStep.APPROVAL and handover.plan_hash is not None and not handover.approval:
                 self._app.handover.approve(handover.handover_id, handover.plan_hash, author=_AUTHOR)
@@ -174,7 +176,7 @@ class _Run:
                 clock.sleep(_POLL_SECONDS)
 
     def read_all(self) -> list[_Read]:
-        """All that consumers get of every partition, in the order of the samples."""
+        """Read everything that consumers get of every partition, in the order of the samples."""
         partitions = [sample.replica_id.topic_id_partition for sample in self._samples]
         answer = self._app.adapters.brokers.partition_offsets(partitions)
         with self._watcher.counting("reading", len(Isolation) * size_of(self._samples)) as on_bytes:
@@ -231,13 +233,13 @@ class _Run:
         return segment_digests(counted(records, sample, on_bytes), bases_of(sample))
 
     def _once(self, handover: Handover) -> None:
-        """A step that waits is done again, and told once."""
+        """Report a step only once, even if it is repeated."""
         if handover.step is not self._step:
             self._step = handover.step
             self._watcher.on_step(handover)
 
 
-def _is_behind(handover: Handover, step: HandoverStep) -> bool:
+def _is_after(handover: Handover, step: HandoverStep) -> bool:
     return is_before(step, handover.step)
 
 
@@ -249,22 +251,29 @@ def _copied_twice(remote_dir: Path, sample: PartitionSample) -> tuple[int, ...]:
 
 
 RETENTION_CONFIGS: Final = ("retention.ms", "retention.bytes", "local.retention.ms", "local.retention.bytes")
-"""What of a topic's configs decides about its records while nobody writes: these are the rehearsed topic's too."""
+"""The configs that affect a topic's records while there are no producers: the rehearsed topic gets them, too."""
 _PREFIX: Final = "tiering-rehearsal-"
 
 
 def rehearse(
     app: App, topic: str, kafka: KafkaHome, watcher: Watcher, *, max_bytes: int, keep: bool = False
 ) -> Rehearsal:
-    """Hand a sample of the topic over on a broker of the release `kafka`, and read it back.
+    """Hand a sample of the topic over to a broker of the release `kafka`, and compare what consumers read.
 
     Args:
-        max_bytes: of each partition, in whole segments; see `samples_of`.
-        keep: leave the temporary directory. The broker is ended all the same.
+        app: the deployment, which is only read.
+        topic: name of the topic.
+        kafka: the Kafka distribution.
+        watcher: receives the progress.
+        max_bytes: most bytes of each partition, in whole segments; see `samples_of`.
+        keep: whether to keep the temporary directory. The broker is ended in any case.
 
     Raises:
-        SettingError: no log directories, or no topic name.
-        UnknownTopicError, RehearsalError, SourceError, BrokersError: it did not come to a handover.
+        SettingError: there are no log directories, or the name is no topic name.
+        UnknownTopicError: there is no such topic.
+        RehearsalError: the sample or the broker could not be prepared.
+        SourceError: a log directory cannot be read.
+        BrokersError: the brokers of the deployment do not answer.
     """
     samples, configs = _sampled(app, topic, max_bytes)
     sources = _sources(app, samples)
@@ -302,15 +311,13 @@ def _sampled(app: App, topic: str, max_bytes: int) -> tuple[tuple[PartitionSampl
 
 
 def _cluster_metadata(app: App) -> ClusterMetadata:
-    """Without a source of cluster metadata nothing is asked of what the database has stored: it may not be there
-    yet.
-    """
+    """Return the cluster metadata without reading the database, which may not be set up yet."""
     cluster_metadata = app.adapters.cluster_metadata
     return UnknownClusterMetadata() if isinstance(cluster_metadata, LostClusterMetadata) else cluster_metadata
 
 
 def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Path]:
-    """The log directory of each sample. Raises SourceVanishedError: one went away since it was scanned."""
+    """Return the log directory of each sample. Raises SourceVanishedError if one disappeared since the scan."""
     paths: dict[tuple[int, str], Path] = {}
     for log_dir in configured_log_dirs(app.settings):
         with suppress(SourceError, ClusterMetadataError):
@@ -322,17 +329,17 @@ def _sources(app: App, samples: Sequence[PartitionSample]) -> dict[ReplicaId, Pa
     }
     sources = {replica_id: path for replica_id, path in found.items() if path is not None}
     if gone := found.keys() - sources.keys():
-        raise SourceVanishedError(str(min(gone, key=str)), "its log directory went away while it was looked at")
+        raise SourceVanishedError(str(min(gone, key=str)), "its log directory disappeared while it was read")
     return sources
 
 
 def _parent(app: App) -> Path:
-    """The directory for temporary ones. Raises SettingError if it is a broker's."""
+    """Return the parent of temporary directories. Raises SettingError if it is in a broker's log directory."""
     parent = Path(tempfile.gettempdir()).resolve()
     for log_dir in configured_log_dirs(app.settings):
         if parent.is_relative_to(log_dir.path.resolve()):
             raise SettingError(
-                f"TMPDIR leads into the log directory {log_dir.path}, where nothing is written: change it"
+                f"TMPDIR is in the log directory {log_dir.path}, where nothing may be written: change it"
             )
     return parent
 

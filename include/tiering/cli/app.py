@@ -1,4 +1,4 @@
-"""The root command: global options, and the list of commands in the order in which one meets them."""
+"""The root command: global options, and the list of commands in the order of their first use."""
 
 import logging
 from pathlib import Path
@@ -47,12 +47,12 @@ def root(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", help="TOML file with settings; default: the one that TIERING_CONFIG names.", metavar="FILE"
+            "--config", help="TOML file with settings; default: the file that TIERING_CONFIG names.", metavar="FILE"
         ),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Log each step, and show tracebacks.")] = False,
 ) -> None:
-    """Copy Kafka's rolled segments to remote storage, check them, size them, expire them, read them back."""
+    """Copy Kafka's rolled segments to remote storage; verify, count, expire and read the copies."""
     ctx.obj = Session(config, session_of(ctx).open_app)
     log_to_stderr(logging.DEBUG if debug else logging.WARNING)
 
@@ -63,12 +63,12 @@ COMMANDS: Final = (
     (copy, "Copy what is eligible and not remote yet.", "copy --topic orders --topic 'payments.*'"),
     (
         skip,
-        "Go on behind offsets that the source has lost.",
+        "Accept offsets that the source has lost.",
         "skip orders --partition 0 --reason 'expired during the move, agreed in OPS-12'",
     ),
     (verify, "Evaluate copied segments and store a verdict.", "verify && ./tiering sizes"),
     (sizes, "Show the remote log size by partition and epoch.", "sizes --json"),
-    (log_dirs, "Show the log dirs beside the remote tier.", "log-dirs --json"),
+    (log_dirs, "Show local and remote bytes of each log dir.", "log-dirs --json"),
     (expire, "Delete remote segments that expire.", "expire --dry-run"),
     (
         delete_records,
@@ -77,9 +77,9 @@ COMMANDS: Final = (
     ),
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
     (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
-    (resume, "Let sending go on.", "resume --topic orders"),
+    (resume, "End a pause.", "resume --topic orders"),
     (doctor, "Say why a topic is not tiered.", "doctor orders"),
-    (ready, "Check what must hold before a run.", "ready && ./tiering copy"),
+    (ready, "Check whether a run can start.", "ready && ./tiering copy"),
     (
         configs,
         "Show or change quotas and dynamic settings.",
@@ -88,14 +88,14 @@ COMMANDS: Final = (
     (status, "Show settings with their origin, and what runs.", "status --json"),
     (pools, "Show the pools that batches run in.", "pools"),
     (migrate, "Set up or upgrade the database and the store.", "migrate"),
-    (handover, "Give a topic to its brokers, step by step.", "handover orders --dry-run"),
-    (publish, "Tell the brokers what of a topic is remote.", "publish orders --dry-run"),
-    (ingest, "Read what brokers tell of their segments.", "ingest --sizes"),
+    (handover, "Hand a topic over to its brokers.", "handover orders --dry-run"),
+    (publish, "Send metadata of copied segments to brokers.", "publish orders --dry-run"),
+    (ingest, "Read the metadata of brokers' segments.", "ingest --sizes"),
     (audit, "Compare the store with the metadata.", "audit --delete-orphans"),
-    (rebuild, "Make metadata anew from the store alone.", "rebuild --dry-run"),
-    (take_over_store, "Let this database own the store.", "take-over-store"),
+    (rebuild, "Rebuild lost metadata from the store.", "rebuild --dry-run"),
+    (take_over_store, "Make this database the store's owner.", "take-over-store"),
     (relocate_store, "Record that the store's objects were moved.", "relocate-store"),
-    (adopt, "Take in complete copies that metadata do not know.", "adopt --all --dry-run"),
+    (adopt, "Adopt complete copies without metadata.", "adopt --all --dry-run"),
 )
 
 for function, short_help, example in COMMANDS:

@@ -1,4 +1,4 @@
-"""`./tiering audit`: compare what the store holds with the metadata; remove orphans once somebody approved the plan."""
+"""`./tiering audit`: compare the store with the metadata; remove orphan objects after the plan was approved."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +44,7 @@ def audit(
         str | None,
         typer.Option(
             "--withdraw",
-            help="Let nothing more of this run be removed, even if it was approved or is being carried out.",
+            help="Stop all further removals of this run, even if it was approved or is running.",
             metavar="RUN_ID",
         ),
     ] = None,
@@ -57,12 +57,12 @@ def audit(
 
     --delete-orphans plans the removal of objects that no metadata refers to, and shows the plan. Nothing is removed
     without --approve or --approve-plan. Complete copies are never removed this way: `./tiering adopt` adopts them.
-    Nothing is removed either if this is another store, the database is empty or older than the store, or a clock cannot
-    be believed. Objects younger than `tiering.audit.min.age.ms` stay, and each object is checked again right before it
+    Nothing is removed either if this is another store, the database is empty or older than the store, or a clock is
+    implausible. Objects younger than `tiering.audit.min.age.ms` stay, and each object is checked again right before it
     is removed.
 
-    --withdraw takes the plan of a removal back for good: a batch that is removing stops before its next group, and the
-    run can never be released again. It does not ask, and says how much was already removed.
+    --withdraw cancels the plan of a removal permanently: a running batch stops before its next group, and the run can
+    never be approved again. It does not ask, and says how much was already removed.
     """
     if withdraw is not None:
         if inventory is not None or delete_orphans or old_versions or approve or approve_plan is not None or accept:
@@ -120,7 +120,7 @@ def _remove(
     run_id = f"{audit_run_id}-remove"
     plan = app.audit.plan_removals(run_id, audit_run_id, with_versions=old_versions)
     limit_report = app.audit.apply_removal_limits(run_id)
-    refusal = "; ".join(one.sentence for one in plan.refusals) or None
+    refusal = "; ".join(refused.sentence for refused in plan.refusals) or None
     if refusal is None and plan.removals:
         refusal = _disagreement(plan.plan_hash, approve=approve, approve_plan=approve_plan)
     results: list[RemovalResult] = []
@@ -133,12 +133,12 @@ def _remove(
 
 def _disagreement(plan_hash: str, *, approve: bool, approve_plan: str | None) -> str | None:
     if approve_plan is not None and approve_plan != plan_hash:
-        return f"the plan is {plan_hash} now, another one than was approved: look at it again"
+        return f"the plan is {plan_hash} now, and not the approved one: check it again"
     return None if approve or approve_plan is not None else f"it needs --approve, or --approve-plan {plan_hash}"
 
 
 def _remove_all(app: "App", run_id: str, size_bytes: int, interrupt: Interrupt) -> "list[RemovalResult]":
-    """Batches one after another, until one ends for another reason than its time."""
+    """Run batches one after another until a batch ends for another reason than its time limit."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.runs.batch import BatchEnd
 
@@ -165,6 +165,6 @@ def _withdraw(ctx: typer.Context, run_id: str, *, as_json: bool) -> None:
 
 
 def _code(results: "list[RemovalResult]") -> ExitCode:
-    """What is left is worth retrying if nothing of it needs a person."""
+    """Return RETRY if something waits and nothing failed, else FINDINGS."""
     failed = any(item.message for result in results for item in result.items if item.outcome == "failed")
     return ExitCode.RETRY if any(result.waiting for result in results) and not failed else ExitCode.FINDINGS

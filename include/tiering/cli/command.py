@@ -1,13 +1,13 @@
-"""What every command shares: its options, the app that it opens, how it shows a result, and how it ends.
+"""What all commands share: options, opening the app, showing a result, and exit codes.
 
-What deletes or truncates asks a person first, and without a terminal needs it said in advance (`Approve`).
+Commands that delete or truncate ask a person first; without a terminal they need the option `Approve`.
 
-A `Session` is one invocation: the global options, and the app opened with the settings that they lead to.
+A `Session` is one invocation: the global options, and the app opened with the resulting settings.
 
 A presentation is shown on standard output: as tables for people, or as one JSON document for programs.
 
 `TieringGroup` turns errors into one sentence on standard error and an exit code; a traceback appears only with --debug.
-`Interrupt` takes Ctrl-C and SIGTERM: the first lets the work end cleanly, the second ends the process at once.
+`Interrupt` handles Ctrl-C and SIGTERM: the first signal lets the work end cleanly, the second ends the process at once.
 """
 
 import json
@@ -62,19 +62,19 @@ def is_asked_on_a_terminal() -> bool:
 
 
 def refusal_of(question: str) -> str | None:
-    """Why a command that was not agreed to in advance does nothing, None if a person agrees now."""
+    """Ask a person. Return why the command does nothing; None if the person agrees."""
     if not is_asked_on_a_terminal():
         return "without a terminal it needs --approve"
     return None if agrees(question) else "not confirmed"
 
 
 def agrees(question: str) -> bool:
-    """Ask on standard error; anything but a yes is a no."""
+    """Ask on standard error; return whether the answer is yes."""
     return typer.confirm(question, default=False, err=True)
 
 
 def remote_partition(app: "App", topic: str, partition: int, topic_id: str | None) -> "TopicIdPartition":
-    """Raises SettingError unless exactly one partition with remote data is meant."""
+    """Return the partition with remote data. Raises SettingError if there is none, or more than one."""
     remote = [size.topic_id_partition for size in app.sizes.partition_sizes()]
     named = [p for p in remote if p.topic == topic and p.partition == partition]
     meant = [p for p in named if topic_id in (None, str(p.topic_id))]
@@ -91,13 +91,13 @@ OpenApp = Callable[["TieringSettings"], AbstractContextManager["App"]]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`open_tiering` is None for the real library."""
+    """One invocation. `open_app` is None for the real app; tests give their own."""
 
     config: Path | None = None
     open_app: OpenApp | None = None
 
     def settings(self, topics: Sequence[str] | None = None) -> "TieringSettings":
-        """The settings; `topics` that a command was given stand for `topics.include`. Raises SettingError."""
+        """Load the settings; `topics` given to a command replace `topics.include`. Raises SettingError."""
         from include.tiering.settings import load_settings
 
         settings = load_settings(self.config)
@@ -105,7 +105,7 @@ class Session:
 
     @contextmanager
     def opened(self, topics: Sequence[str] | None = None) -> Iterator["App"]:
-        """Raises TieringError."""
+        """Open the app until the context exits. Raises TieringError."""
         with self._opener()(self.settings(topics)) as app:
             yield app
 
@@ -123,7 +123,7 @@ def session_of(ctx: typer.Context) -> Session:
 
 
 def author() -> str:
-    """Who decided, for the event log: user and host."""
+    """Return user and host, which the event log shows as the author of a decision."""
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -132,12 +132,12 @@ def author() -> str:
 
 
 def new_run_id() -> str:
-    """`cli-20260131T235959Z-1a2b3c`: unique, and sorts by time."""
+    """Return an id such as `cli-20260131T235959Z-1a2b3c`, which is unique and sorts by time."""
     return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 class TieringGroup(TyperGroup):
-    """The root command: whatever a command raises ends here."""
+    """The root command, which handles every error that a command raises."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -153,7 +153,7 @@ class TieringGroup(TyperGroup):
         except Exception as error:
             _say(f"internal error: {type(error).__name__}: {error}", ctx)
             if not _debug(ctx):
-                _say("this is a bug of ./tiering, not yours; `./tiering --debug ...` shows where", ctx)
+                _say("this is a bug of ./tiering; `./tiering --debug ...` shows where", ctx)
             raise typer.Exit(ExitCode.INTERNAL) from error
 
 
@@ -162,7 +162,7 @@ def _debug(ctx: Any) -> bool:
 
 
 def _say(text: str, ctx: Any) -> None:
-    """Redacted, and without control characters that a name on disk may hold."""
+    """Print a text redacted, without control characters that a file name may contain."""
     for line in redact(text).splitlines():
         typer.secho(printable(line), err=True, fg=typer.colors.RED)
     if _debug(ctx):
@@ -174,7 +174,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class Interrupt:
-    """While it is entered, a signal is only recorded. `exit_code` is the shell's 128 + signal."""
+    """A context in which a signal is only recorded. `exit_code` is 128 + signal, as in a shell."""
 
     def __init__(self) -> None:
         self._signal = 0
@@ -198,7 +198,7 @@ class Interrupt:
         return 128 + self._signal
 
     def wait(self, clock: Clock, seconds: float) -> None:
-        """So long, or until a signal comes: Python goes on sleeping behind a signal that is only recorded."""
+        """Wait for a time or until a signal arrives; Python's own sleep ignores signals that are only recorded."""
         end = clock.monotonic() + seconds
         while not self.requested and (left := end - clock.monotonic()) > 0:
             clock.sleep(min(left, _POLL_SECONDS))
@@ -206,7 +206,7 @@ class Interrupt:
     def _record_signal(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
         self._restore()
-        typer.echo("stopping cleanly; once more to stop at once", err=True)
+        typer.echo("stopping cleanly; interrupt again to stop at once", err=True)
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
@@ -214,13 +214,13 @@ class Interrupt:
 
 
 class Output(Protocol):
-    """Where a presentation goes."""
+    """A form in which a presentation is shown."""
 
     def show(self, presentation: "Presentation") -> None: ...
 
 
 class JsonOutput:
-    """The document. Lists at its top are written item by item, so that a long one is never held twice."""
+    """The JSON document. Top-level lists are written item by item, so that a long list is not in memory twice."""
 
     def show(self, presentation: "Presentation") -> None:
         sys.stdout.writelines(json_pieces(presentation.document()))
@@ -228,7 +228,7 @@ class JsonOutput:
 
 
 class TextOutput:
-    """Plain columns, whole lines whatever their length: for pipes and files."""
+    """Plain columns with lines of any length, for pipes and files."""
 
     def show(self, presentation: "Presentation") -> None:
         from include.tiering.presentation import as_text
@@ -256,14 +256,14 @@ def output_for(*, as_json: bool, is_terminal: bool) -> Output:
 
 
 def finish(presentation: "Presentation", *, as_json: bool, otherwise: int = ExitCode.FINDINGS) -> None:
-    """Show it and end the command: DONE if all is well, else `otherwise`."""
+    """Show a presentation and end the command: DONE if it is `ok`, else `otherwise`."""
     output_for(as_json=as_json, is_terminal=sys.stdout.isatty()).show(presentation)
     if not presentation.ok:
         raise typer.Exit(otherwise)
 
 
 def json_pieces(document: dict[str, Any]) -> Iterator[str]:
-    """The JSON text of a document in pieces, one line per member and per item of a list."""
+    """Yield the JSON text of a document in pieces, one line per member and per item of a list."""
     yield "{"
     for index, (name, value) in enumerate(document.items()):
         yield f"{',' if index else ''}\n{json.dumps(name)}: "

@@ -60,8 +60,10 @@ def configs(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show or change quotas and settings while jobs run. A change is checked against all other values and stored with
-    its author. When the command returns, the running workers use it; workers that do not yet are named.
+    """Show or change quotas and settings while jobs run.
+
+    A change is checked against all other values and stored with its author. When the command returns, the running
+    workers use it; workers that do not use it yet are named.
 
     * every broker may copy 50 MiB a second: `./tiering configs --alter --entity-type brokers --entity-default
       --add-config remote.log.manager.copy.max.bytes.per.second=52428800`
@@ -85,7 +87,7 @@ def configs(
     does not answer.
     """
     if describe == alter:
-        raise SettingError("say one of --describe and --alter")
+        raise SettingError("use either --describe or --alter")
     if alter and history:
         raise SettingError("--history goes with --describe")
     entity = _entity(entity_type, entity_name, entity_default)
@@ -110,7 +112,7 @@ def configs(
 def _altered(
     app: "App", entity: "ConfigEntity", changes: dict[str, str | None], target: Target, *, dry_run: bool
 ) -> "Presentation":
-    """With both, the brokers are asked first whether they would take it, and changed last."""
+    """Change the configs. With both targets the brokers validate the change first, and are changed last."""
     from include.tiering.configs.report import present_alteration
     from include.tiering.operations.broker_configs import present_broker_alteration, together
 
@@ -124,7 +126,7 @@ def _altered(
         brokers = present_broker_alteration(app.broker_configs.alter(entity, changes))
     except BrokersError as error:
         raise type(error)(
-            f"this platform's own were changed ({platform.summary}), Kafka's were not: {error}"
+            f"this platform's configs were changed ({platform.summary}), Kafka's were not: {error}"
         ) from error
     return together(platform, brokers)
 
@@ -137,7 +139,9 @@ def _shown(
     if target is Target.PLATFORM:
         return _described(app, entity_type, entity, whole_history=whole_history)
     if entity_type not in (None, "brokers"):
-        raise SettingError(f"--entity-type {entity_type} is this platform's alone: --target {target} is about brokers")
+        raise SettingError(
+            f"--entity-type {entity_type} exists only on this platform: --target {target} is for brokers"
+        )
     brokers = present_broker_configs(app.broker_configs.describe(entity))
     if target is Target.BROKERS:
         return brokers
@@ -154,15 +158,16 @@ def _described(
     values = app.adapters.stores.configs.snapshot().values
     kind = None if entity_type is None else checked_entity(entity_type, None).entity_type
     entities = (entity,) if entity is not None else entities_with_configs(values, kind)
-    # Asking Airflow may take seconds: it is asked only where sizes of pools are shown.
+    # A request to Airflow may take seconds, so it is sent only if sizes of pools are shown.
     pools = app.configs.pools_status() if ALL_BROKERS in entities else None
-    described = [config for one in entities for config in describe(one, values, app.settings, pools)]
-    changes = [one for one in app.adapters.stores.configs.history(entity) if kind in (None, one.entity.entity_type)]
+    described = [config for described in entities for config in describe(described, values, app.settings, pools)]
+    history = app.adapters.stores.configs.history(entity)
+    changes = [change for change in history if kind in (None, change.entity.entity_type)]
     return present_configs(described, changes if whole_history else changes[-LATEST_CHANGES:])
 
 
 def _entity(entity_type: str | None, name: str | None, default: bool) -> "ConfigEntity | None":
-    """None if no single entity is named."""
+    """Return the entity; None if no single one is named."""
     from include.tiering.configs.rules import checked_entity
 
     if name is not None and default:
@@ -180,7 +185,7 @@ def _changes(added: Iterable[str], deleted: Iterable[str]) -> dict[str, str | No
     for text in _items(added):
         name, separator, value = text.partition("=")
         if not separator:
-            raise SettingError(f"--add-config {text}: say NAME=VALUE")
+            raise SettingError(f"--add-config {text}: NAME=VALUE is needed")
         _put(changes, name.strip(), value.strip())
     for name in _items(deleted):
         _put(changes, name, None)
@@ -200,8 +205,8 @@ def _items(lists: Iterable[str]) -> list[str]:
 def pools(ctx: typer.Context, as_json: Json = False) -> None:
     """Show the pools that batches run in: slots, tasks that run, tasks that wait for a slot or a worker, live batches.
 
-    Airflow holds the size of a pool. If Airflow cannot be asked (airflow.url, airflow.login_file), the sizes shown are
-    the last known ones. Resize a pool in Airflow, or here:
+    Airflow stores the size of a pool. If Airflow cannot be reached (airflow.url, airflow.login_file), the command shows
+    the last known sizes. Resize a pool in Airflow, or here:
 
     * `./tiering configs --alter --entity-type brokers --entity-default --add-config
       remote.log.manager.copier.thread.pool.size=4`; 0 is a pause.

@@ -1,7 +1,7 @@
 """`./tiering scan`, `plan`, `copy` and `skip`.
 
-What the brokers' log directories hold, what a copy would take of it, the copy in this process, and the decision to go
-on behind offsets that are gone from the source.
+List the brokers' log directories, show what would be copied, copy in this process, and record the decision to continue
+after offsets that the source has lost.
 """
 
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ def scan(
     ctx: typer.Context,
     topic: Topics = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every batch and check its CRC-32C; cheap checks only without it.")
+        bool, typer.Option("--deep", help="Read every batch and check its CRC-32C, in addition to the cheap checks.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """List every replica and segment in the log directories, and say why a segment may not be copied.
 
-    Reads only: names, sizes, indexes, checkpoints and the ends of active segments, or with --deep every batch. A file
-    that is damaged is named with the byte where its format breaks, and the scan goes on (exit code 1).
+    The command only reads: names, sizes, indexes, checkpoints and the ends of active segments, and with --deep every
+    batch. A damaged file is named with the position of the damage, and the scan continues (exit code 1).
     """
     with session_of(ctx).opened(topic) as app:
         report = app.log_dirs.scan_all(topics=topic, deep=deep)
@@ -91,7 +91,7 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
 
 
 def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[BatchResult]":
-    """Batches one after another, until one ends for another reason than its time."""
+    """Run batches one after another until a batch ends for another reason than its time limit."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.runs.batch import BatchEnd
 
@@ -107,7 +107,7 @@ def _copy_all(app: "App", plan: "CopyPlan", interrupt: Interrupt) -> "list[Batch
 
 
 def _code(plan: "CopyPlan", results: "list[BatchResult]") -> ExitCode:
-    """What failed is worth retrying only if nothing of it needs a person."""
+    """Return RETRY if every failure may pass, else FINDINGS."""
     failed = [failure for result in results for failure in result.failed]
     if failed and all(failure.retriable for failure in failed) and not plan.errors:
         return ExitCode.RETRY
@@ -115,16 +115,16 @@ def _code(plan: "CopyPlan", results: "list[BatchResult]") -> ExitCode:
 
 
 def require_topics(settings: "TieringSettings") -> None:
-    """Nothing is tiered unless asked for. Raises SettingError."""
+    """Require that topics are named, as none is tiered by default. Raises SettingError."""
     if not settings.topics.include:
         raise SettingError(
-            "no topic is asked for: name some with --topic (a pattern such as 'orders*', or '*' for all), "
+            "no topic is named: use --topic (a pattern such as 'orders*', or '*' for all), "
             'or set topics.include, for example topics.include = ["*"]'
         )
 
 
 def copy_run(app: "App", plan: "CopyPlan", results: "Sequence[BatchResult]") -> "CopyRun":
-    """The planned segments as they stand; failures that the plan may take up again count as failed here."""
+    """Return the outcome of each planned segment; failures that the plan may retry later count as failed."""
     from include.tiering.copying.report import CopyRun
     from include.tiering.runs.batch import BatchEnd
     from include.tiering.runs.contract import SegmentOutcome
@@ -156,7 +156,7 @@ def skip(
         int | None,
         typer.Option(
             "--follow-source-from",
-            help="Go on with the source's history from this offset, which plan names.",
+            help="Follow the source's history from this offset, which `plan` shows.",
             min=0,
             metavar="OFFSET",
         ),
@@ -164,14 +164,14 @@ def skip(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Record that offsets are missing from the archive for good, so that copying continues behind them.
+    """Record that offsets are permanently missing from the archive, so that copying continues after them.
 
     Brokers delete records by their own retention. Records that are deleted before they were copied leave a hole, and
-    the partition waits: `plan` and `doctor` name the missing offsets, and nothing behind them is copied until a person
+    the partition waits: `plan` and `doctor` name the missing offsets, and nothing after them is copied until a person
     decides. A partition also waits if one of its segments failed the quality check and no source can replace it. This
-    command records the decision. It is kept for ever with author and reason, and reads of these offsets name it.
+    command records the decision. It is kept permanently with author and reason, and reads of these offsets name it.
 
-    The offsets are not an argument: the command looks them up in the source. A hole lies between the last copied offset
+    The offsets are not an argument: the command reads them from the source. A hole lies between the last copied offset
     and the start of the log that a copy reads. Records that are still in the source are never skipped, except whole
     segments that the log cleaner compacted before they were copied (cleanup.policy was `compact` for a while). A failed
     segment is kept and not served; if a source has it again, unchanged, it is copied again.

@@ -1,4 +1,4 @@
-"""What the exit code of a command says."""
+"""The exit codes of commands."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from include.tiering.errors import SettingError, TieringError
 
 
 class ExitCode(IntEnum):
-    """DONE and nothing to say; FINDINGS, or refused; USAGE or a setting; RETRY is worth it; INTERNAL is a bug."""
+    """DONE: no findings. FINDINGS: findings, or refused. USAGE: usage or setting. RETRY: may pass. INTERNAL: a bug."""
 
     DONE = 0
     FINDINGS = 1

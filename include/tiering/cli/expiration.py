@@ -1,6 +1,6 @@
 """`./tiering expire` and `delete-records`.
 
-Plan what expires, ask, and delete it in this process; raise the archive's log start of one partition.
+Plan what expires, ask for approval, and delete it in this process; raise the archive's log start of one partition.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,7 @@ def expire(
         str | None,
         typer.Option(
             "--withdraw",
-            help="Let nothing more of this run be deleted, even if it was approved or is being carried out.",
+            help="Stop all further deletions of this run, even if it was approved or is running.",
             metavar="RUN_ID",
         ),
     ] = None,
@@ -57,16 +57,16 @@ def expire(
     """Delete the remote segments that expire, of topics that this platform owns.
 
     What expires depends on the platform's own log start, leader epochs and retention: `retention.ms` and
-    `retention.bytes` of `./tiering configs --entity-type topics`. If they are not set, nothing expires, whatever the
-    brokers' retention is. Abandoned copies are deleted too, and interrupted deletions are continued. The archive of a
-    topic that its cluster deleted stays, unless `tiering.on.topic.delete` says otherwise. At the end, metadata of
-    segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
+    `retention.bytes` of `./tiering configs --entity-type topics`. If they are not set, nothing expires; the brokers'
+    retention is not used. Abandoned copies are deleted too, and interrupted deletions are continued. The archive of a
+    topic that was deleted in the cluster stays, unless `tiering.on.topic.delete` says otherwise. At the end, metadata
+    of segments that were deleted longer ago than `tiering.tombstone.ms` is removed.
 
     The command asks before it deletes. Without a terminal, or if it would delete a larger share of a topic than
     `tiering.expiration.max.share` allows, it needs --approve, or --approve-plan with the hash that --dry-run shows.
 
-    --withdraw takes a plan back for good: a batch that is deleting stops before its next group of segments, and the run
-    can never be released again. It does not ask, and says how many segments were already deleted.
+    --withdraw cancels a plan permanently: a running batch stops before its next group of segments, and the run can
+    never be approved again. It does not ask, and says how many segments were already deleted.
     """
     if dry_run + approve + (approve_plan is not None) + (withdraw is not None) > 1:
         raise SettingError("--dry-run, --approve, --approve-plan and --withdraw exclude each other")
@@ -111,9 +111,9 @@ def _refusal(
     approve_plan: str | None,
     as_json: bool,
 ) -> str | None:
-    """Why nothing may be deleted; None once somebody agreed, which is recorded."""
+    """Return why nothing may be deleted; None after an approval, which is recorded."""
     if approve_plan is not None and approve_plan != plan.plan_hash:
-        return f"the plan is {plan.plan_hash} now, another one than was approved: look at it again with --dry-run"
+        return f"the plan is {plan.plan_hash} now, and not the approved one: check it again with --dry-run"
     if not approve and approve_plan is None:
         flags = f"--approve, or --approve-plan {plan.plan_hash}"
         if limit_report.needs_approval:
@@ -135,7 +135,7 @@ def _agrees(run: "ExpireRun", *, as_json: bool) -> bool:
 
 
 def _delete_all(app: "App", plan: "ExpirationPlan", interrupt: Interrupt) -> "list[DeleteResult]":
-    """Batches one after another, until one ends for another reason than its time."""
+    """Run batches one after another until a batch ends for another reason than its time limit."""
     from include.tiering.cli.progress import RunProgress
     from include.tiering.runs.batch import BatchEnd
 
@@ -168,7 +168,7 @@ def _run(app: "App", plan: "ExpirationPlan", limit_report: "DeletionLimitReport"
 
 
 def _code(results: "list[DeleteResult]") -> ExitCode:
-    """What failed is worth retrying only if nothing of it needs a person."""
+    """Return RETRY if every failure may pass, else FINDINGS."""
     failed = [failure for result in results for failure in result.failed]
     if failed and all(failure.retriable for failure in failed):
         return ExitCode.RETRY
@@ -187,16 +187,16 @@ def delete_records(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Delete the archived records before an offset: raise the log start of the archive, which never falls again.
+    """Delete the archived records before an offset: raise the log start of the archive, which is never lowered again.
 
-    Nothing else does this: a broker that raises its own log start, or kafka-delete-records, leaves the archive as it
-    is. Segments that lie wholly below the new log start are deleted by the next `./tiering expire`. The command asks
-    first; without a terminal it needs --approve.
+    Log starts of brokers, and kafka-delete-records, do not change the archive. Segments that are completely below the
+    new log start are deleted by the next `./tiering expire`. The command asks first; without a terminal it needs
+    --approve.
     """
     with session_of(ctx).opened() as app:
         found = remote_partition(app, topic, partition, topic_id)
         if topic_id is None and (why := app.topic_lifecycle.name_taken_because(found)):
-            raise SettingError(f"{found} of topic id {found.topic_id}: {why}: say which topic is meant with --topic-id")
+            raise SettingError(f"{found} of topic id {found.topic_id}: {why}: choose the topic with --topic-id")
         planned = app.expiration.plan_truncation(found, before_offset)
         done = planned
         refusal = _refusal_to_truncate(planned, approve=approve)

@@ -1,6 +1,6 @@
-"""`./tiering handover`: give a topic to its brokers, step by step, or rehearse it.
+"""`./tiering handover`: hand a topic over to its brokers, step by step, or rehearse that.
 
-A rehearsal shows what it does meanwhile, and ends on Ctrl-C without leaving anything behind.
+A rehearsal shows its progress, and removes everything that it created when it ends, also on Ctrl-C.
 """
 
 import os
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_BYTES = GIB
-"""Of each partition, in a rehearsal."""
+"""How much a rehearsal copies of each partition."""
 _POLL_SECONDS = 1.0
 _LEASE_WAIT_SECONDS = 40.0
 
@@ -44,7 +44,7 @@ def handover(
     ctx: typer.Context,
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Make every check that is possible now; change nothing.")
+        bool, typer.Option("--dry-run", help="Run the checks of the first step; change nothing.")
     ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the handover of this topic that stopped, waits or was killed.")
@@ -134,7 +134,7 @@ def handover(
         if wanted != LocalRetention() and wanted != begun.wanted:
             raise SettingError(
                 f"it was begun with --local-retention-ms {begun.wanted.local_retention_ms} and --local-retention-bytes"
-                f" {begun.wanted.local_retention_bytes}: --undo it to begin with others"
+                f" {begun.wanted.local_retention_bytes}: --undo it to begin with other values"
             )
         carried = _carry_on(app, begun, resume=resume)
         refusal = None
@@ -155,8 +155,8 @@ def _require_one(**chosen: bool) -> None:
 def _require_fitting(*, agrees: bool, lowers: bool, rehearse: bool, keep: bool) -> None:
     if rehearse and (agrees or lowers):
         raise SettingError(
-            "--rehearse asks nobody and lowers local retention until all that is rolled is remote only: leave"
-            " --approve, --approve-plan and --local-retention-... out"
+            "--rehearse does not ask, and lowers local retention until all rolled segments are remote only: leave out"
+            " --approve, --approve-plan and --local-retention-..."
         )
     if keep and not rehearse:
         raise SettingError("--keep belongs to --rehearse")
@@ -172,12 +172,12 @@ def _rehearse(app: "App", topic: str, max_bytes: int, kafka_home: Path | None, *
 def _to_resume(app: "App", topic: str) -> "Handover":
     found = app.handover.latest_of(topic)
     if found is None or found.state.has_ended:
-        raise StateConflictError(f"no handover of {topic} is on its way")
+        raise StateConflictError(f"no handover of {topic} is under way")
     return found
 
 
 def _carry_on(app: "App", handover: "Handover", *, resume: bool) -> "Handover":
-    """Waits for the lease of a driver that died."""
+    """Run the handover; wait for the lease of a driver that died."""
     from include.tiering.handover.report import step_line
 
     deadline = app.adapters.clock.monotonic() + _LEASE_WAIT_SECONDS
@@ -203,14 +203,14 @@ def _waits_for_a_person(handover: "Handover") -> bool:
 
 
 def _refusal(app: "App", handover: "Handover", *, approve: bool, approve_plan: str | None, as_json: bool) -> str | None:
-    """Why it does not go on; None once somebody agreed, which is recorded."""
+    """Return why the handover does not continue; None after an approval, which is recorded."""
     if approve_plan is not None and approve_plan != handover.plan_hash:
-        return f"the plan is {handover.plan_hash} now, another one than was approved"
+        return f"the plan is {handover.plan_hash} now, and not the approved one"
     if not approve and approve_plan is None:
         if not is_asked_on_a_terminal():
             return f"it needs --resume with --approve, or with --approve-plan {handover.plan_hash}"
         if not _agrees(_view(app, handover, None), as_json=as_json):
-            return "not confirmed; --resume asks again, --undo goes back"
+            return "not confirmed; --resume asks again, --undo undoes the handover"
     app.handover.approve(handover.handover_id, handover.plan_hash or "", author=author())
     return None
 
@@ -220,7 +220,9 @@ def _agrees(view: "HandoverView", *, as_json: bool) -> bool:
 
     if not as_json:
         output_for(as_json=False, is_terminal=True).show(present_handover(view))
-    return agrees(f"Hand {view.handover.topic} over to its brokers? Kafka knows no way back that keeps what is remote.")
+    return agrees(
+        f"Hand {view.handover.topic} over to its brokers? Kafka has no way back that keeps the remote segments."
+    )
 
 
 def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
@@ -232,7 +234,7 @@ def _undo(app: "App", topic: str, *, approve: bool, as_json: bool) -> None:
     if planned.ends_as is not None and not approve:
         if not is_asked_on_a_terminal():
             raise SettingError(f"without a terminal --undo needs --approve; it would: {sentence}")
-        if not agrees(f"{sentence}. Go back?"):
+        if not agrees(f"{sentence}. Undo the handover?"):
             raise typer.Exit(ExitCode.FINDINGS)
     app.handover.undo(found.handover_id, on_message=lambda line: typer.echo(f"    {line}", err=True))
     from include.tiering.handover.report import present_handover
@@ -267,12 +269,12 @@ def _view(app: "App", handover: "Handover", refusal: str | None) -> "HandoverVie
 
 
 def _finish(view: "HandoverView", *, as_json: bool) -> None:
-    """Waiting is worth another try, unless a person has to act."""
+    """Show the result. The exit code is RETRY if the handover waits, unless a person has to act."""
     from include.tiering.handover.report import present_handover
     from include.tiering.handover.rules import HandoverState
 
-    is_a_persons = view.refusal is not None or _waits_for_a_person(view.handover)
-    waits = view.handover.state is HandoverState.ACTIVE and not is_a_persons
+    needs_a_person = view.refusal is not None or _waits_for_a_person(view.handover)
+    waits = view.handover.state is HandoverState.ACTIVE and not needs_a_person
     finish(present_handover(view), as_json=as_json, otherwise=ExitCode.RETRY if waits else ExitCode.FINDINGS)
 
 
@@ -280,7 +282,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def rehearsed(app: "App", topic: str, *, max_bytes: int, kafka_home: Path | None, keep: bool) -> "Rehearsal":
-    """Rehearse, telling on standard error. A signal ends it: exit code 128 + signal, the broker and its files gone."""
+    """Rehearse with progress on standard error. A signal removes broker and files; the exit code is 128 + signal."""
     from include.tiering.app.rehearse import Watcher, rehearse
     from include.tiering.broker_process.kafka_home import java, kafka_by_maven, kafka_in
     from include.tiering.cli.progress import counted_bytes
@@ -303,7 +305,7 @@ def _step(handover: "Handover") -> None:
 
 
 class _EndedBy(BaseException):
-    """A signal came; the number is all there is to say."""
+    """Raised by a signal, with its number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -312,7 +314,7 @@ class _EndedBy(BaseException):
 
 @contextmanager
 def _ended_once(*, keep: bool) -> Iterator[None]:
-    """The first signal raises, so that everything is cleaned up; further ones wait for that."""
+    """Raise at the first signal, so that everything is cleaned up; ignore further signals meanwhile."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         for signal_number in _SIGNALS:
@@ -323,7 +325,7 @@ def _ended_once(*, keep: bool) -> Iterator[None]:
     try:
         yield
     except _EndedBy as ended:
-        typer.echo(f"stopped: the throw-away broker is gone{'' if keep else ', and its files'}", err=True)
+        typer.echo(f"stopped: the throw-away broker was ended{'' if keep else ', its files were removed'}", err=True)
         raise typer.Exit(128 + ended.number) from None
     finally:
         for number, handler in before.items():

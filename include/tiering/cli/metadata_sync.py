@@ -1,7 +1,4 @@
-"""`./tiering ingest` and `publish`: the brokers' metadata topic, read and written.
-
-Read what brokers write about their segments; tell the brokers what of a topic is in remote storage.
-"""
+"""`./tiering ingest` and `publish`: read and write the brokers' metadata topic."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,17 +48,17 @@ def ingest(
     """Read `__remote_log_metadata` into the platform's metadata, from the last position to the present end.
 
     Segments that brokers copied become rows that brokers own: they are counted, verified and audited, and the platform
-    never deletes them. Topics that brokers tier become the brokers'. Published segments of the platform are compared
-    with the records that brokers have; a difference is a finding.
+    never deletes them. Brokers become the owners of topics that they tier. Published segments of the platform are
+    compared with the records that brokers have; a difference is a finding.
 
     A record has the effect that it has in a broker: a record that a broker drops is dropped and counted. A record that
     stops brokers stops its metadata partition here too, and is named (exit code 1); the other partitions continue. A
     metadata partition also stops if records were removed before they were read: `--from-beginning` reads those that are
     left, as a starting broker does. It asks first; without a terminal it needs --approve.
 
-    You can interrupt the command at any time: each page of records is stored together with the position behind it. Exit
-    code 3: a partition has no leader now, or another process reads the topic. With --follow, once the first read has
-    succeeded, errors that pass by themselves, such as brokers that do not answer, are reported and tried again.
+    You can interrupt the command at any time: each page of records is stored together with the position after it. Exit
+    code 3: a partition has no leader now, or another process reads the topic. With --follow, after the first successful
+    read, retriable errors, such as brokers that do not answer, are reported and tried again.
     """
     with session_of(ctx).opened() as app, Interrupt() as interrupt:
         if from_beginning:
@@ -83,7 +80,7 @@ def ingest(
 
 
 def _ingest(app: "App", interrupt: Interrupt) -> "IngestReport":
-    """Raises Exit between two pages if it is interrupted."""
+    """Read to the present end. Raises Exit between two pages if the command is interrupted."""
     from include.tiering.cli.progress import reading_progress
 
     with reading_progress() as moved:
@@ -97,18 +94,18 @@ def _ingest(app: "App", interrupt: Interrupt) -> "IngestReport":
 
 
 def _once_more(app: "App", interrupt: Interrupt) -> "IngestReport | None":
-    """None if it failed by what passes by itself."""
+    """Read again; return None after a retriable error."""
     try:
         return _ingest(app, interrupt)
     except TieringError as error:
         if not error.retriable:
             raise
-        typer.echo(printable(redact(f"it will be tried again: {error}")), err=True)
+        typer.echo(printable(redact(f"will be tried again: {error}")), err=True)
         return None
 
 
 def _say(report: "IngestReport | None") -> None:
-    """One line for a round in which something happened."""
+    """Print one line about a read that found something."""
     if report is not None and (report.records or report.findings or report.failed):
         from include.tiering.metadata_sync.report import present_ingest
 
@@ -141,14 +138,14 @@ def publish(
 
     `./tiering handover` does this as one of its steps. The command alone continues a publication: it sends the segments
     that passed since, and repeats none. The segments of a partition are sent in order, without a gap, beginning with
-    the one that holds the broker's log start. If one has not passed or is missing, the partition waits, and the command
-    says so (exit code 1).
+    the one that contains the broker's log start. If a segment has not passed or is missing, the partition waits, and
+    the command says so (exit code 1).
 
     The command withdraws nothing and starts nothing: only a topic that is being handed over can be published. Records
     about a partition that another writer wrote stop that partition.
 
     You can kill the command at any time: brokers can work with the records that are in the topic, and the next call
-    continues behind them. Exit code 3: no partition was refused, but a broker did not answer, or another process
+    continues after them. Exit code 3: no partition was refused, but a broker did not answer, or another process
     publishes.
     """
     from include.tiering.metadata_sync.report import present_publication

@@ -1,7 +1,7 @@
 """`./tiering ready`, `doctor`, `status`, `pause`, `resume`, `migrate`, `take-over-store` and `relocate-store`.
 
-Can a run start, and why is a topic not tiered; every setting with its origin, and what goes on; the switch that every
-sender watches; set-up, and which database owns the store and where its keys lie.
+Readiness of a run, and why a topic is not tiered; settings with their origins, and present work; the pause that every
+sender checks; set-up; and the owner and the place of the store.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 
 def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> None:
-    """Check what a run needs: database, remote storage and its marker, log directories, cluster metadata, no pause.
-    Then name the partitions that wait, and why; the others are copied without them.
+    """Check what a run needs, and name the partitions that wait, with the reasons; the others are copied without them.
+
+    A run needs the database, remote storage and its marker, log directories, cluster metadata, and no pause.
 
     The exit code is 3 if waiting can help, and 1 if a person has to act. With --topic every partition of that topic
     must be ready, without it one partition is enough. The command writes one small object to the store and deletes
@@ -44,12 +45,12 @@ def ready(ctx: typer.Context, topic: Topics = None, as_json: Json = False) -> No
         readiness = app.operations.ready(topics=topic)
     from include.tiering.operations.readiness import present_ready
 
-    decided = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)
-    hopeless = not readiness.waitable or (bool(topic) and decided)
+    needs_a_decision = any(wait.reason is not None and not wait.reason.retriable for wait in readiness.waiting)
+    needs_a_person = not readiness.waitable or (bool(topic) and needs_a_decision)
     finish(
         present_ready(readiness, all_of_them=bool(topic)),
         as_json=as_json,
-        otherwise=ExitCode.FINDINGS if hopeless else ExitCode.RETRY,
+        otherwise=ExitCode.FINDINGS if needs_a_person else ExitCode.RETRY,
     )
 
 
@@ -73,9 +74,9 @@ def doctor(
 
 
 def status(ctx: typer.Context, as_json: Json = False) -> None:
-    """Show every setting, its value and where it came from, then what is paused, what runs, the bytes-in rate of
-    topics, and which topics the cluster has deleted.
+    """Show every setting with its value and origin, and the present work.
 
+    The latter is what is paused, what runs, the bytes-in rate of topics, and which topics were deleted in the cluster.
     Secrets are masked. If the database does not answer, the settings are shown as they are without dynamic configs.
     """
     from include.tiering.operations.status import present_status
@@ -91,7 +92,7 @@ def status(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 def _now(session: Session) -> "tuple[TieringSettings, Activity]":
-    """The settings with the dynamic configs over them, and what goes on."""
+    """Return the settings with the dynamic configs over them, and the present work."""
     from include.tiering.operations.status import Activity
 
     with session.opened() as app:
@@ -136,7 +137,7 @@ def _checked(topic: str | None) -> str | None:
 
 
 def _claim_store(app: "App") -> None:
-    """So that a backup of the database from before is refused. It is paused by now, whatever comes of that."""
+    """Raise the store's generation, so that an older backup of the database is refused. The pause is stored already."""
     from include.tiering.remote_storage.store_ownership import unclaimed_words
 
     if (not_claimed := app.ownership.claim_if_possible()) is not None:
@@ -150,7 +151,7 @@ def _say(paused_topics: frozenset[str]) -> None:
 
 
 def migrate(ctx: typer.Context) -> None:
-    """Set up this deployment, or upgrade it: database tables, identity of the store, its marker. Repeating is harmless.
+    """Set up or upgrade this deployment: database tables, identity of the store, its marker. It can be repeated.
 
     Run it once before the first copy and after each update. The marker binds the store's prefix to this database: a
     store that belongs to another one is refused.
@@ -181,7 +182,7 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
         refusal = _refusal_to_take_over(planned, approve=approve, as_json=as_json)
         if refusal is None:
             marker = app.store_owner.take_over(planned.found, author=author())
-            # Where the store has a later history than the metadata, it is recorded before anything goes on behind it.
+            # If the store has a later history than the metadata, it is recorded before anything is copied after it.
             app.recovery.plan_adoption()
     from include.tiering.operations.store_owner import present_take_over
 

@@ -1,7 +1,7 @@
-"""Progress of long commands, on standard error, and only on a terminal.
+"""Progress bars of long commands, on standard error, and only on a terminal.
 
-Bytes, rate and time left of a run; things counted one by one; objects listed so far, of which nobody knows how many
-there are; records sent about each partition; offsets read of each partition of the metadata topic.
+They show bytes, rate and time left of a run; counted items; objects listed so far, whose total is unknown; records sent
+about each partition; and offsets read of each partition of the metadata topic.
 """
 
 import threading
@@ -37,7 +37,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 def bar_of_bytes(console: Console) -> Progress:
-    """Bytes, rate and time left; nothing where there is no terminal."""
+    """Return a bar with bytes, rate and time left; disabled without a terminal."""
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -52,14 +52,14 @@ def bar_of_bytes(console: Console) -> Progress:
 
 @contextmanager
 def counted_bytes(activity: str, planned_bytes: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar for work of this process: call what it yields with the bytes of each part that is done."""
+    """Show a bar for work of this process; call the yielded function with the bytes of each part that is done."""
     with bar_of_bytes(console if console is not None else Console(stderr=True)) as progress:
         task = progress.add_task(activity, total=planned_bytes)
         yield partial(progress.advance, task)
 
 
 class RunProgress:
-    """Follows what the batches of a run report to SQL, from a thread of its own."""
+    """Shows the progress that the batches of a run store in the database, from a thread of its own."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RunProgress:
             self._progress.stop()
 
     def refresh(self) -> None:
-        """Show the newest reports; while the database does not answer the old ones stay."""
+        """Show the newest reports; while the database does not answer, the old ones stay."""
         try:
             reports = self._work.progress(self._run_id)
             paused = self._work.paused_topics()
@@ -115,7 +115,7 @@ class RunProgress:
 
 @contextmanager
 def counting(activity: str, total: int, console: Console | None = None) -> Iterator[Callable[[int], None]]:
-    """For as long as the context lasts. What it gives takes how many more there are."""
+    """Show a bar of counted items until the context exits; call the yielded function with how many more are done."""
     console = console if console is not None else Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -125,7 +125,7 @@ def counting(activity: str, total: int, console: Console | None = None) -> Itera
 
 @contextmanager
 def listing_progress(console: Console | None = None) -> Iterator[Callable[[int], None]]:
-    """For as long as the context lasts. What it gives takes how many more there are."""
+    """Show the number of listed objects until the context exits; call the yielded function with how many more."""
     console = console if console is not None else Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} objects listed"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -135,7 +135,7 @@ def listing_progress(console: Console | None = None) -> Iterator[Callable[[int],
 
 @contextmanager
 def publishing_progress(console: Console | None = None) -> Iterator["PartitionProgress"]:
-    """For as long as the context lasts. What it gives takes a partition, records sent, and records to send."""
+    """Show a bar per partition until the context exits; the yielded function takes partition, records sent, total."""
     console = console if console is not None else Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     tasks: dict[str, TaskID] = {}
@@ -152,8 +152,9 @@ def publishing_progress(console: Console | None = None) -> Iterator["PartitionPr
 
 @contextmanager
 def reading_progress(console: Console | None = None) -> Iterator[Callable[[int, int, int], None]]:
-    """For as long as the context lasts. What it gives takes a metadata partition, its next and its end offset; each
-    partition has a bar of its own.
+    """Show a bar per metadata partition until the context exits.
+
+    The yielded function takes a metadata partition, its next offset and its end offset (exclusive).
     """
     from include.tiering.kafka.metadata_topic.contract import METADATA_TOPIC
 

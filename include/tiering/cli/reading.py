@@ -1,4 +1,4 @@
-"""`./tiering fetch`: read a partition back, all of it or from an offset on."""
+"""`./tiering fetch`: read a partition back, completely or from an offset on."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +26,7 @@ def fetch(
         typer.Option("--topic-id", help="Id of the topic, if several topics have had this name.", metavar="ID"),
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="Read from the batch that holds this offset on.", metavar="N")
+        int | None, typer.Option("--offset", min=0, help="Start at the batch that contains this offset.", metavar="N")
     ] = None,
     epoch: Annotated[
         int | None,
@@ -48,12 +48,12 @@ def fetch(
 ) -> None:
     """Read the records of a partition back from remote storage, without a broker.
 
-    Writes one file per segment, named like the broker's own, into DIR/TOPIC-PARTITION. A file appears only when its
+    The command writes one file per segment into DIR/TOPIC-PARTITION, named as on a broker. A file appears only when its
     length and CRC-32C are those of the source. Segments that have not passed `verify` are named and left out (exit
     code 1).
 
-    With --offset it writes one file FIRST-LAST.batches of whole record batches as they stand on disk, beginning with
-    the batch that holds the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
+    With --offset it writes one file FIRST-LAST.batches of whole record batches in the broker's format, beginning with
+    the batch that contains the offset. The first batch is written even if it is larger than --max-bytes. If the fetch
     quota is exhausted, nothing is written, and the throttle time is shown (exit code 3).
     """
     if offset is None and (epoch, max_bytes, client) != (None, None, None):

@@ -1,6 +1,6 @@
 """`./tiering rebuild` and `adopt`.
 
-Metadata anew, from the store alone; complete copies that the metadata does not know become segments.
+Rebuild lost metadata from the store; turn complete copies without metadata into segments.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def rebuild(
     ctx: typer.Context,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read every manifest and show what it gives; change nothing.")
+        bool, typer.Option("--dry-run", help="Read every manifest and show the result; change nothing.")
     ] = False,
     approve: Approve = False,
     as_json: Json = False,
@@ -34,7 +34,7 @@ def rebuild(
 
     Every complete copy becomes a FINISHED segment without a verdict; run `./tiering verify` next. Copies that are not
     complete, or that contradict others, are named and left where they are (exit code 1); holes are named too. What no
-    manifest contains (verdicts, log starts, owners, retention, ...) is listed at the end, with the value that holds
+    manifest contains (verdicts, log starts, owners, retention, ...) is listed at the end, with the value that is used
     instead.
 
     The command asks first; without a terminal it needs --approve. A store that has no checksums of its own (file) is
@@ -81,7 +81,7 @@ def adopt(
     approve: Approve = False,
     as_json: Json = False,
 ) -> None:
-    """Adopt complete copies that the store holds and the metadata does not know, as after a restore from a backup.
+    """Adopt complete copies that are in the store but not in the metadata, for example after a restore from a backup.
 
     A copy is adopted if its manifest, its keys and the lengths of its objects agree, and if it continues the
     partition's metadata: no offset twice, no offset missing without a decision (`./tiering skip`), and leader epochs
@@ -92,7 +92,7 @@ def adopt(
     time go to the event log. The command asks first; without a terminal it needs --approve.
     """
     if everything == bool(segment_id):
-        raise SettingError("name segment ids, or take --all")
+        raise SettingError("name segment ids, or use --all")
     if dry_run and approve:
         raise SettingError("--dry-run and --approve exclude each other")
     ids = None if everything else [_parsed(text) for text in segment_id or ()]
@@ -112,7 +112,7 @@ def _parsed(text: str) -> "Uuid":
     try:
         return Uuid.parse(text)
     except ValueError as error:
-        raise SettingError(f"{text!r} is no segment id: 22 characters, as an audit shows them") from error
+        raise SettingError(f"{text!r} is no segment id, which has 22 characters as shown by an audit") from error
 
 
 def _refusal_to_adopt(plan: "AdoptionPlan", *, approve: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""`./tiering sizes` and `log-dirs`: the remote log size, and the brokers' log dirs beside the remote tier."""
+"""`./tiering sizes` and `log-dirs`: the remote log size, and local and remote bytes of the brokers' log dirs."""
 
 from typing import Annotated
 
@@ -12,15 +12,15 @@ def sizes(
     topic: Topics = None,
     log_dirs: Annotated[
         bool,
-        typer.Option(help="Read the log directories too: what waits for a copy, and what is both local and remote."),
+        typer.Option(help="Read the log directories too, for bytes that wait for a copy, or are local and remote."),
     ] = True,
     as_json: Json = False,
 ) -> None:
     """Show bytes and segments in remote storage, by partition and leader epoch.
 
     Only complete copies count. A segment that spans leader epochs counts once in its partition and once in each of
-    its epochs, so the sum of the epochs may be larger than the partition. Below that come the bytes that wait to be
-    copied or deleted, and the costs if the settings have prices.
+    its epochs, so the sum of the epochs may be larger than the partition. Further tables show the bytes that wait to
+    be copied or deleted, and the costs if the settings have prices.
     """
     with session_of(ctx).opened() as app:
         report = app.sizes.report(topic or (), scan_log_dirs=log_dirs)

@@ -1,4 +1,4 @@
-"""`./tiering verify`: the quality gate, and what is verified again as time goes by."""
+"""`./tiering verify`: verify new copies, and verify older ones again."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -33,7 +33,7 @@ def verify(
     run: Annotated[
         str | None,
         typer.Option(
-            "--run", help="Only the segments that this copy run copied, and those without a verdict.", metavar="ID"
+            "--run", help="Only segments that this copy run copied, and segments without a verdict.", metavar="ID"
         ),
     ] = None,
     depth: Annotated[
@@ -46,7 +46,7 @@ def verify(
             "--sample",
             min=0,
             max=1,
-            help="The next part of a rolling sample: about this share of all bytes.",
+            help="The next part of a rolling sample: roughly this share of all bytes.",
             metavar="0..1",
         ),
     ] = None,
@@ -88,8 +88,8 @@ def verify(
 
     The partitions of these segments are checked as a whole as well: holes, overlaps, falling leader epochs. A segment
     that fails is kept and named, it is never served, and its partition stops (exit code 1). What a deep verification
-    found is cleared only by another deep one. You can interrupt the command at any time: each verdict is stored at
-    once.
+    found is cleared only by another deep verification. You can interrupt the command at any time: each verdict is
+    stored at once.
 
     The command stops without a verdict about missing segments if all segments that it checks are missing, or all of a
     partition, or more of one partition than `tiering.verify.max.missing.segments`, or more in all than
@@ -99,7 +99,7 @@ def verify(
     """
     selects = share is not None or older_than_days is not None or failed or everything
     if approve and not missing_is_real:
-        raise SettingError("--approve goes with --missing-is-real: nothing else is asked")
+        raise SettingError("--approve goes with --missing-is-real: this command asks nothing else")
     if run is not None and (selects or topic or partition or limit_bytes or dry_run):
         raise SettingError("--run takes the segments of one copy run: only --depth and --missing-is-real go with it")
     with session_of(ctx).opened() as app:
@@ -126,14 +126,14 @@ def verify(
 
 
 def _confirmed(app: "App", *, approve: bool) -> Callable[[str], bool]:
-    """Asks whether what is missing is lost, and records who said so."""
+    """Return a function that asks whether missing segments are lost, and records the answer with its author."""
 
     def confirm(found: str) -> bool:
-        question = f"{found}. Are they lost? They become failed, and are copied again where the source has them"
+        question = f"{found}. Are they lost? They are marked as failed, and copied again if the source has them"
         if not approve and not (is_asked_on_a_terminal() and agrees(question)):
             return False
         app.verification.note_confirmed_losses(found, author=author())
-        typer.echo(f"taken for lost, which is recorded with your name: {found}", err=True)
+        typer.echo(f"recorded with your name as lost: {found}", err=True)
         return True
 
     return confirm
@@ -149,7 +149,7 @@ def _verify_sample(
     as_json: bool,
     confirm: Callable[[str], bool] | None,
 ) -> "VerifyReport":
-    """A dry run ends the command."""
+    """Plan and verify a sample. A dry run ends the command after the plan."""
     from include.tiering.cli.progress import counted_bytes
     from include.tiering.verification.report import cost_sentence, present_plan
 

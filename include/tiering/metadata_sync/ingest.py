@@ -1,19 +1,19 @@
-"""Read `__remote_log_metadata` into the metadata: from each partition's position to the end it has when a run begins.
+"""Ingest `__remote_log_metadata`: read each partition from its stored position to the end it has when a run begins.
 
 | step     | done when it is reached                       | a crash right after it leaves         | cleaned up by     |
 |----------|-----------------------------------------------|---------------------------------------|-------------------|
-| looked   | what the topic holds is stored, and new       | positions behind the end: partitions  | the next run      |
-|          | partitions have a position                    | of brokers are not ready              |                   |
+| bounds   | the topic's offsets are stored, and new       | positions below the end: partitions   | the next run      |
+| stored   | partitions have a position                    | of brokers are not ready              |                   |
 | read     | a page of records is in memory                | nothing                               | -                 |
-| applied  | the page and the position behind it are       | positions behind the end, each record | the next run goes |
-|          | stored, in one transaction                    | before them applied once              | on behind it      |
-| stopped  | why a partition goes no further is stored     | the same                              | a person; the     |
+| applied  | the page and the position after it are        | positions below the end, each record  | the next run      |
+|          | stored, in one transaction                    | before them applied once              | continues there   |
+| stopped  | the reason why a partition stopped is stored  | the same                              | a person; the     |
 |          |                                               |                                       | next run tries    |
-| followed | topics that brokers tier are theirs, and what | nothing                               | -                 |
-|          | they deleted of ours is deleted here          |                                       |                   |
+| followed | brokers own the topics that they tier, and    | nothing                               | -                 |
+|          | their deletions of our segments are applied   |                                       |                   |
 
-Two that read at once do no harm: a page is applied only where the position stands, so the later one of them is told to
-look again. Partitions of the topic go on without each other: one that is stopped, or whose leader is away, stops none.
+Concurrent runs are harmless: a page is applied only at the stored position, so the later run gets an error and repeats.
+The partitions of the topic are independent: a partition that is stopped, or has no leader, does not stop the others.
 """
 
 from collections import Counter
@@ -48,16 +48,17 @@ from include.tiering.segments.ingestion_contract import (
 
 @dataclass(frozen=True, slots=True)
 class IngestedPartition:
-    """What a run did with one metadata partition.
+    """The result of a run for one metadata partition.
 
     Attributes:
-        from_offset, next_offset: its position before and after.
-        end_offset: of when the run began, exclusive.
-        records: that were applied or dropped; `outcomes` says what each did.
-        holes: offsets without a record. Brokers that start while the last one is a hole are not ready until another
-            record comes.
-        stopped: why it went no further for a reason that a person has to look at.
-        failed: why it went no further for a reason that passes.
+        from_offset, next_offset: its position before and after the run.
+        end_offset: its end (exclusive) when the run began.
+        records: how many were applied or dropped; `outcomes` counts them by their effect.
+        holes: number of offsets without a record.
+        ends_in_a_hole: whether the last offset has no record. Brokers that start then are not ready until another
+            record is appended.
+        stopped: why reading stopped for a reason that needs a person.
+        failed: why reading stopped for a reason that passes.
     """
 
     metadata_partition: int
@@ -78,7 +79,7 @@ class IngestedPartition:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """One run. `findings` are sentences for a person; `changes` say what follows for topics and for our segments."""
+    """The result of a run. `findings` are sentences for a person; `changes` describe changes of topics and segments."""
 
     topic: MetadataTopicIdentity
     partitions: tuple[IngestedPartition, ...]
@@ -103,16 +104,16 @@ class IngestReport:
 
 
 PAGE_RECORDS: Final = 1_000
-"""Records of one transaction."""
+"""Records in one transaction."""
 
 _WHAT_BROKERS_DO: Final = (
-    "every broker that reads it stops reading remote log metadata, also after a restart; it goes away with"
-    " kafka-delete-records alone, and so does what is before it"
+    "every broker that reads it stops reading remote log metadata, also after a restart; only kafka-delete-records"
+    " removes it, together with everything before it"
 )
 
 
 class IngestStep(StrEnum):
-    """Where a run is; see the table."""
+    """The steps of a run; see the table."""
 
     BOUNDS_STORED = "bounds stored"
     READ = "read"
@@ -122,11 +123,11 @@ class IngestStep(StrEnum):
 
 
 def _ignore_step(_step: IngestStep, _metadata_partition: int) -> None:
-    """For callers that do not watch."""
+    """Ignore a step."""
 
 
 def _ignore_progress(_metadata_partition: int, _next_offset: int, _end_offset: int) -> None:
-    """For callers that do not watch."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,9 @@ class Ingester:
     """Reads one cluster's metadata topic.
 
     Attributes:
-        author: of what follows from the records, in the event log.
-        observe: told of each step, with the metadata partition (-1: the topic).
-        on_progress: told of each page: metadata partition, next offset, end offset.
+        author: name in the events that follow from the records.
+        observe: called after each step with the metadata partition; -1 for the topic.
+        on_progress: called after each page with metadata partition, next offset and end offset (exclusive).
     """
 
     topic: MetadataTopic
@@ -147,11 +148,12 @@ class Ingester:
     on_progress: Callable[[int, int, int], None] = _ignore_progress
 
     def run(self) -> IngestReport:
-        """Up to the ends of now.
+        """Read every partition up to its present end.
 
         Raises:
-            MetadataTopicReplacedError: another topic than was read so far. `read_again` is the way out.
-            MetadataTopicUnavailableError, MetadataTopicRefusedError: the topic cannot be described.
+            MetadataTopicReplacedError: the topic was created again since it was read; `read_again` resolves this.
+            MetadataTopicUnavailableError: the topic cannot be described now.
+            MetadataTopicRefusedError: the brokers refuse access.
         """
         identity, bounds = self._described()
         positions = self.ingestion.record_bounds(identity, bounds)
@@ -159,22 +161,22 @@ class Ingester:
         findings: list[str] = []
         ingested = tuple(self._ingest(position, findings) for position in positions)
         changes: tuple[str, ...] = ()
-        if not any(one.failed for one in ingested):
+        if not any(partition.failed for partition in ingested):
             changes = tuple(self.ingestion.take_over(author=self.author))
             self.observe(IngestStep.FOLLOWED, -1)
         return IngestReport(identity, ingested, tuple(findings), changes)
 
     def read_again(self) -> None:
-        """Put every position back to the beginning of the topic as it is now; the next `run` reads."""
+        """Reset every position to the beginning of the present topic; the next `run` reads from there."""
         self.ingestion.read_again(*self._described(), author=self.author)
         self.observe(IngestStep.BOUNDS_STORED, -1)
 
     def _described(self) -> tuple[MetadataTopicIdentity, dict[int, OffsetBounds]]:
-        """Before and after the offsets the topic is the same one, so they are its own."""
+        """Return identity and offsets of the topic. The identity is read twice, so that the offsets belong to it."""
         identity = self._identity()
         bounds = {number: self.topic.offsets(number) for number in range(identity.partition_count)}
         if self._identity() != identity:
-            raise MetadataTopicUnavailableError(f"{METADATA_TOPIC} changes while it is looked at")
+            raise MetadataTopicUnavailableError(f"{METADATA_TOPIC} was replaced while its offsets were read")
         return identity, bounds
 
     def _identity(self) -> MetadataTopicIdentity:
@@ -189,15 +191,15 @@ class Ingester:
             try:
                 stopped = reading.run()
             except (MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError) as error:
-                # Where records went away since the run began, the next run says which.
+                # If records were removed since the run began, the next run reports which.
                 failed = str(error)
         where = f"{METADATA_TOPIC}-{position.metadata_partition}"
         if stopped is not None:
             findings.append(f"{where} is stopped at offset {reading.next_offset}: {stopped}")
         if reading.ends_in_a_hole:
             findings.append(
-                f"{where} ends with offset {position.end_offset - 1}, which holds no record: a broker that starts now"
-                " is not ready until another record comes"
+                f"{where} ends with offset {position.end_offset - 1}, which has no record: a broker that starts now"
+                " is not ready until another record is appended"
             )
         return IngestedPartition(
             position.metadata_partition,
@@ -214,7 +216,7 @@ class Ingester:
 
 
 class _Reading:
-    """One metadata partition, page by page."""
+    """Reads one metadata partition page by page."""
 
     def __init__(self, ingester: Ingester, position: IngestPosition, findings: list[str]) -> None:
         self._ingester = ingester
@@ -232,10 +234,12 @@ class _Reading:
         return self.next_offset - self._from_offset - self.seen
 
     def run(self) -> str | None:
-        """Why it went no further, None if it reached the end.
+        """Read to the end. Return the reason if the partition is stopped before it, else None.
 
         Raises:
-            MetadataTopicUnavailableError, MetadataTopicRangeError, StateConflictError
+            MetadataTopicUnavailableError: the topic cannot be read now.
+            MetadataTopicRangeError: records were removed meanwhile.
+            StateConflictError: another run read the partition meanwhile.
         """
         if self.next_offset >= self._end_offset:
             return None
@@ -268,7 +272,7 @@ class _Reading:
         return self._stop(*poison) if stopped is None and poison is not None else stopped
 
     def _store(self, events: tuple[tuple[int, MetadataEvent], ...], next_offset: int) -> str | None:
-        """Why it was stopped on the way."""
+        """Apply a page; return the reason if the partition was stopped."""
         if next_offset == self.next_offset:
             return None
         page = IngestPage(self._number, self.next_offset, next_offset, events)

@@ -1,5 +1,6 @@
-"""What values of `__remote_log_metadata` mean to a broker's cache; and a page of them, applied to brokers' caches in
-memory: what each record did, and what is to be written. No I/O.
+"""Decode records of `__remote_log_metadata`, and apply a page of them to brokers' caches in memory. No I/O.
+
+The result is the effect of each record, and the rows that have to be written.
 """
 
 from collections import Counter
@@ -37,25 +38,25 @@ from include.tiering.segments.ingestion_contract import (
 
 
 def harmless_record(value: bytes) -> RemoteLogRecord:
-    """What a value says that brokers take, whatever it means to them.
+    """Decode a value that brokers accept, even if they then ignore it.
 
     Raises:
-        PoisonRecordError: every broker that reads it stops reading remote log metadata, also after a restart: it is no
-            record, a snapshot, or a segment that does not begin as COPY_SEGMENT_STARTED.
+        PoisonRecordError: every broker that reads the value stops reading remote log metadata, also after a restart.
+            It cannot be decoded, is a snapshot, or a new segment in another state than COPY_SEGMENT_STARTED.
     """
     try:
         record = decode(value)
     except FormatError as error:
-        raise PoisonRecordError(f"no record that Kafka's decoder takes: {error}") from error
+        raise PoisonRecordError(f"no record that Kafka's decoder accepts: {error}") from error
     if isinstance(record, SegmentSnapshotRecord):
-        raise PoisonRecordError("a snapshot of a segment, which belongs into a broker's own file")
+        raise PoisonRecordError("a snapshot of a segment, which belongs into a broker's snapshot file")
     if isinstance(record, SegmentRecord) and record.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
         raise PoisonRecordError(f"a segment that begins as {record.state.name}")
     return record
 
 
 def event_of(value: bytes) -> MetadataEvent | None:
-    """None for what brokers only keep in memory: a partition whose deletion has begun.
+    """Return the event of a value; None for the beginning of a partition's deletion, which brokers keep in memory only.
 
     Raises:
         PoisonRecordError: as `harmless_record`.
@@ -88,13 +89,13 @@ _OUTCOMES = {
 
 @dataclass(slots=True)
 class AppliedPartition:
-    """What a page did to one partition.
+    """The effect of a page on one partition.
 
     Attributes:
-        before, after: the part of the cache that was read.
-        last: every segment that a record changed, as the last of them left it; what was forgotten as
-            DELETE_SEGMENT_FINISHED.
-        times_ms: when brokers said that it entered a state, of those that it entered.
+        before, after: the loaded part of the cache before and after the page.
+        last: every segment that a record changed, after the last of these records; a segment that was removed from the
+            cache has the state DELETE_SEGMENT_FINISHED.
+        times_ms: for each segment the times, according to the brokers, at which it entered its states.
     """
 
     before: BrokerCacheState
@@ -136,7 +137,7 @@ class _Partition:
 
 @dataclass(slots=True)
 class PageEffects:
-    """What a page does, up to `next_offset`. `findings`: what is written down, by partition where it has one."""
+    """The effects of a page up to `next_offset` (exclusive). `findings`: sentences for the event log, by partition."""
 
     next_offset: int
     outcomes: Counter[RecordOutcome] = field(default_factory=Counter)
@@ -146,7 +147,7 @@ class PageEffects:
 
 
 def partition_of_event(event: MetadataEvent) -> TopicIdPartition | None:
-    """None for a record that is about no partition."""
+    """Return the partition of an event; None for a record without a partition."""
     match event:
         case UnusableRecord():
             return None
@@ -157,9 +158,9 @@ def partition_of_event(event: MetadataEvent) -> TopicIdPartition | None:
 
 
 def apply_in_memory(page: IngestPage, caches: Mapping[TopicIdPartition, BrokerCacheState]) -> PageEffects:
-    """Apply the events in order. `caches` holds for each partition of the page what `load_cache` reads.
+    """Apply the events in order. `caches` has for each partition of the page what `load_cache` returns.
 
-    A record over which brokers stop ends the page before it.
+    The page ends before the first record at which brokers stop.
     """
     effects = PageEffects(page.next_offset)
     parts = {partition: _Partition(state, BrokerCache(state)) for partition, state in caches.items()}

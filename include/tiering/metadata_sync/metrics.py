@@ -1,4 +1,4 @@
-"""Metrics of what is read of the brokers' metadata topic, and of what is published to it."""
+"""Metrics of ingestion from the brokers' metadata topic, and of publication to it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,25 +12,25 @@ INGEST_LAG: Final = Metric(
     "tiering_ingest_lag_records",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "Records of `__remote_log_metadata` that are not read yet, by what the cluster last said.",
+    "Records of `__remote_log_metadata` that are not read yet, by the end offsets that were read last.",
 )
 INGEST_STOPPED: Final = Metric(
     "tiering_ingest_stopped",
     MetricKind.GAUGE,
     ("metadata_partition",),
-    "1 where reading stopped and a person has to look.",
+    "1 where reading has stopped and a person has to act.",
 )
 INGEST_BOUNDS_READ: Final = Metric(
     "tiering_ingest_looked_timestamp_seconds",
     MetricKind.GAUGE,
     (),
-    "When the cluster was last asked what its metadata topic holds, in seconds since 1970.",
+    "When the offsets of the metadata topic were last read from the cluster, in seconds since 1970.",
 )
 INGEST_RECORDS: Final = Metric(
     "tiering_ingest_records",
     MetricKind.GAUGE,
     ("outcome",),
-    "Records by what they did, since the topic was read from its beginning: applied, or dropped as brokers drop them.",
+    "Records by effect, since the topic was read from its beginning: applied, or dropped as brokers drop them.",
 )
 
 INGEST_METRICS: Final = (INGEST_LAG, INGEST_STOPPED, INGEST_BOUNDS_READ, INGEST_RECORDS)
@@ -39,19 +39,19 @@ PUBLISHED_SEGMENTS: Final = Metric(
     "tiering_published_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "Segments of the platform that `__remote_log_metadata` has as finished.",
+    "Segments of the platform that are finished in `__remote_log_metadata`.",
 )
 UNPUBLISHED_SEGMENTS: Final = Metric(
     "tiering_unpublished_segments",
     MetricKind.GAUGE,
     ("topic",),
-    "Finished segments of a topic that is being handed over, above all that is published of their partition.",
+    "Finished segments of a topic that is being handed over, above the published segments of their partition.",
 )
 UNPUBLISHED_BYTES: Final = Metric(
     "tiering_unpublished_bytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of their logs.",
+    "Log bytes of the segments that `tiering_unpublished_segments` counts.",
 )
 
 PUBLICATION_METRICS: Final = (PUBLISHED_SEGMENTS, UNPUBLISHED_SEGMENTS, UNPUBLISHED_BYTES)
@@ -62,15 +62,17 @@ def publish_ingest(
     positions: Iterable[IngestPosition],
     outcomes: Mapping[int, Mapping[RecordOutcome, int]],
 ) -> None:
-    """Every partition of the topic, and every outcome, those without any too."""
+    """Set the metrics of ingestion for every partition of the topic and every outcome, including those without any."""
     known = list(positions)
-    lag: dict[tuple[str, ...], float] = {(str(one.metadata_partition),): float(one.lag_records) for one in known}
+    lag: dict[tuple[str, ...], float] = {
+        (str(position.metadata_partition),): float(position.lag_records) for position in known
+    }
     stopped: dict[tuple[str, ...], float] = {
-        (str(one.metadata_partition),): float(one.stopped is not None) for one in known
+        (str(position.metadata_partition),): float(position.stopped is not None) for position in known
     }
     recorder.show(INGEST_LAG, lag)
     recorder.show(INGEST_STOPPED, stopped)
-    recorder.show(INGEST_BOUNDS_READ, {(): max((one.bounds_read_at_ms for one in known), default=0) / 1000})
+    recorder.show(INGEST_BOUNDS_READ, {(): max((position.bounds_read_at_ms for position in known), default=0) / 1000})
     totals: dict[tuple[str, ...], float] = {(outcome.value,): 0.0 for outcome in RecordOutcome}
     for counted in outcomes.values():
         for outcome, records in counted.items():
@@ -81,7 +83,7 @@ def publish_ingest(
 def show_publication(
     recorder: PrometheusRecorder, totals: Iterable[PublicationTotal], waiting: Iterable[tuple[str, int, int]]
 ) -> None:
-    """`waiting`: topic, segments and bytes, of each partition."""
+    """Set the metrics of publication. `waiting`: topic, segments and bytes of each partition."""
     published: Counter[str] = Counter()
     for total in totals:
         published[total.topic_id_partition.topic] += total.live_segments

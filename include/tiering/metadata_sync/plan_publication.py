@@ -1,17 +1,16 @@
-"""Which records are to be sent about a partition next, decided from its journal and its segments, and the bytes that
-say them, looked at twice. No I/O.
+"""Which records are to be sent about a partition next, from its journal and its segments, and their bytes. No I/O.
 
-What is in the topic must at every moment be what a broker could be switched on with: segments from its log start on,
-ascending, without a gap, each begun, then finished, before the next begins. So:
+At every moment remote storage could be enabled on the brokers with what the topic contains: segments from the broker's
+log start on, ascending, without a gap, each STARTED and then FINISHED before the next one is STARTED. So:
 
-- the lowest segment that is sent first holds the broker's log start: at the switch a broker raises its log start to the
+- the first segment that is sent contains the broker's log start: at the switch a broker raises its log start to the
   start of the first segment that it finds, and deletes what is below;
-- ends ascend strictly: an id that ends lower than another of the same start is leaked by the brokers' cache;
-- what failed, was not verified or is missing ends the list; what comes behind it waits.
+- ends ascend strictly: the brokers' cache never removes an id that ends lower than another one of the same start;
+- a segment that failed, was not verified or is missing ends the list; later ones wait.
 
-What is being deleted here, or is gone, is deleted there, lowest first, before anything is added. Nothing else is ever
-taken back: brokers keep the highest offset that was FINISHED under each epoch, whatever is deleted later, and would
-take local segments up to there for tiered.
+Segments that are being deleted by the platform, or are gone, are deleted in the topic, lowest first, before anything is
+added. Nothing else is ever withdrawn: brokers keep the highest offset that was FINISHED under each epoch, even if it is
+deleted later, and would treat local segments up to there as tiered.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ _DELETE_FINISHED = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A segment as the topic has it. `state` holds, not the one in `metadata`, which is the one that it began with."""
+    """A segment as the topic has it. `state` is its present state; `metadata` has the state of its first record."""
 
     metadata: RemoteLogSegmentMetadata
     state: RemoteLogSegmentState
@@ -55,7 +54,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class PublicationStep:
-    """One record to send: `segment` comes to `state`."""
+    """One record to send: it sets `segment` to `state`."""
 
     segment: RemoteLogSegmentMetadata
     state: RemoteLogSegmentState
@@ -75,10 +74,10 @@ class PublicationPlan:
 
     Attributes:
         steps: in the order of sending; empty if `refused`.
-        live: what the topic has of the partition before them, ascending.
-        end_offset: the highest end in the topic after them; None if it then has nothing.
-        highest_recorded_end_offset: the highest end that was ever FINISHED there, these steps included. Brokers take
-            everything up to it for tiered, deleted or not.
+        live: segments in the topic before these steps, ascending.
+        end_offset: the highest end in the topic after these steps; None if it has no segment then.
+        highest_recorded_end_offset: the highest end that was ever FINISHED in the topic, including these steps.
+            Brokers treat everything up to it as tiered, even if it was deleted.
         withheld: where and why the list ends before the last segment.
         refused: why nothing may be sent at all.
     """
@@ -93,7 +92,7 @@ class PublicationPlan:
 
 
 def announced_segments(journal: Journal) -> dict[Uuid, Announced]:
-    """What the topic has by the records that were read back, in the order in which it began; deleted ones left out."""
+    """Return the segments in the topic, from records that were read back, in the order of STARTED; without deleted."""
     known: dict[Uuid, Announced] = {}
     for record in journal.records:
         intent = record.intent
@@ -109,23 +108,29 @@ def announced_segments(journal: Journal) -> dict[Uuid, Announced]:
 def plan_publication(
     partition: TopicIdPartition, journal: Journal | None, rows: Mapping[Uuid, SegmentRow], *, log_start_offset: int
 ) -> PublicationPlan:
-    """What to send so that the topic says what `rows` say: every segment of the partition that is no tombstone.
+    """Return what to send so that the topic agrees with `rows`.
 
-    `log_start_offset` is the broker's.
+    Args:
+        partition: the partition.
+        journal: what was published about it; None if nothing was.
+        rows: every segment of the partition that is no tombstone, by id.
+        log_start_offset: that of the broker.
     """
     known = {} if journal is None else announced_segments(journal)
-    kept = {id_: one for id_, one in known.items() if not _is_to_go(one, rows.get(id_))}
-    deletions = [step for id_, one in _ascending(known) if id_ not in kept for step in _deletion(one, rows.get(id_))]
-    begun = next((one for one in kept.values() if one.state is _STARTED), None)
+    kept = {id_: announced for id_, announced in known.items() if not _is_to_go(announced, rows.get(id_))}
+    deletions = [
+        step for id_, announced in _ascending(known) if id_ not in kept for step in _deletion(announced, rows.get(id_))
+    ]
+    begun = next((announced for announced in kept.values() if announced.state is _STARTED), None)
     row = None if begun is None else rows[_id_of(begun.metadata)]
     withheld = None if row is None else _why_not(row)
     finishing = [PublicationStep(row.metadata, _FINISHED)] if row is not None and withheld is None else []
-    live = [one.metadata for _, one in _ascending(kept)]
+    live = [announced.metadata for _, announced in _ascending(kept)]
     added: list[RemoteLogSegmentMetadata] = []
     if withheld is None:
         fresh = [row for id_, row in rows.items() if id_ not in kept]
         added, withheld = _additions(live, fresh, log_start_offset)
-    steps = [*deletions, *finishing, *(step for one in added for step in _addition(one))]
+    steps = [*deletions, *finishing, *(step for segment in added for step in _addition(segment))]
     refused = _of_several_histories(rows.values(), log_start_offset) or _why_nothing(live, added, log_start_offset)
     return _plan(partition, journal, known, () if refused else steps, withheld, refused)
 
@@ -138,7 +143,7 @@ def _plan(
     withheld: Withheld | None,
     refused: str | None = None,
 ) -> PublicationPlan:
-    after = {id_: (one.metadata.end_offset, one.state) for id_, one in known.items()}
+    after = {id_: (announced.metadata.end_offset, announced.state) for id_, announced in known.items()}
     after |= {_id_of(step.segment): (step.segment.end_offset, step.state) for step in steps}
     ever = (
         [record.intent.end_offset for record in journal.records if record.intent.state is _FINISHED] if journal else []
@@ -147,7 +152,7 @@ def _plan(
     return PublicationPlan(
         partition,
         tuple(steps),
-        tuple(one for _, one in _ascending(known)),
+        tuple(announced for _, announced in _ascending(known)),
         max((end for end, state in after.values() if state is _FINISHED), default=None),
         max(ever, default=None),
         withheld,
@@ -156,7 +161,10 @@ def _plan(
 
 
 def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> str | None:
-    """Brokers choose by leader epoch and by end: beside what was left they would not find all that follows."""
+    """Return why segments of several histories must not be published: brokers choose segments by epoch and end.
+
+    So with segments of a history that was left, they would not find all segments of the next one.
+    """
     reaching = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= log_start_offset]
     newest = max((row.history for row in reaching), default=0)
     older = [row.metadata for row in reaching if row.history != newest]
@@ -164,35 +172,36 @@ def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> 
         return None
     offsets = f"{older[0].start_offset}..{max(segment.end_offset for segment in older)}"
     return (
-        f"segments of two histories reach into the broker's log: offsets {offsets} were archived before somebody"
-        " decided to follow the source's; once the broker's log start has passed them, the others may be published"
+        f"segments of two histories reach into the broker's log: offsets {offsets} were archived before it was decided"
+        " to follow the source's; once the broker's log start has passed them, the others may be published"
     )
 
 
 def _why_nothing(
     live: Sequence[RemoteLogSegmentMetadata], added: Sequence[RemoteLogSegmentMetadata], log_start_offset: int
 ) -> str | None:
-    """What brokers would lose, were they switched on with these."""
+    """Return what brokers would lose if remote storage were enabled with these segments; None if nothing."""
     first = next(iter((*live, *added)), None)
     if first is not None and first.start_offset > log_start_offset:
         return (
             f"the first segment begins at {first.start_offset}, above the broker's log start {log_start_offset}:"
-            " switched on, the broker would delete what is between"
+            " with remote storage on, the broker would delete the offsets between them"
         )
     end_offset = log_start_offset - 1
     for segment in live:
         if segment.start_offset > end_offset + 1:
             return (
-                f"of what is published, offsets {end_offset + 1}..{segment.start_offset - 1} are not remote any more:"
-                " switched on, the broker would delete their only copy"
+                f"published offsets {end_offset + 1}..{segment.start_offset - 1} are not remote any more:"
+                " with remote storage on, the broker would delete their only copy"
             )
         end_offset = max(end_offset, segment.end_offset)
     return None
 
 
 def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
-    """A deletion that was begun in the topic, or here, comes to its end; so does a segment that turned out bad before
-    it was FINISHED there.
+    """Return whether a segment has to be deleted in the topic.
+
+    That is so if its deletion has begun there or in the platform, or if it failed before it was FINISHED there.
     """
     if row is None or announced.state >= _DELETE_STARTED or row.metadata.state >= _DELETE_STARTED:
         return True
@@ -200,7 +209,10 @@ def _is_to_go(announced: Announced, row: SegmentRow | None) -> bool:
 
 
 def _deletion(announced: Announced, row: SegmentRow | None) -> Iterator[PublicationStep]:
-    """DELETE_FINISHED is not said while the objects may be there still, unless nobody was ever to read them."""
+    """Yield the deletion of a segment; DELETE_FINISHED only once the platform has deleted its objects.
+
+    A segment that failed before it was FINISHED is deleted at once, as brokers never read it.
+    """
     if announced.state < _DELETE_STARTED:
         yield PublicationStep(announced.metadata, _DELETE_STARTED)
     if row is None or row.metadata.state is not _DELETE_STARTED:
@@ -215,8 +227,8 @@ def _addition(segment: RemoteLogSegmentMetadata) -> Iterator[PublicationStep]:
 def _additions(
     live: Sequence[RemoteLogSegmentMetadata], fresh: Sequence[SegmentRow], log_start_offset: int
 ) -> tuple[list[RemoteLogSegmentMetadata], Withheld | None]:
-    """Segments that go on where `live` ends, or the log begins; and what stands in the way of more."""
-    end_offset = max([log_start_offset - 1, *(one.end_offset for one in live)])
+    """Return the segments that continue `live`, or start at the log start; and why later ones are withheld."""
+    end_offset = max([log_start_offset - 1, *(segment.end_offset for segment in live)])
     finished = [row for row in fresh if row.metadata.state is _FINISHED]
     added: list[RemoteLogSegmentMetadata] = []
     for row in sorted(finished, key=lambda row: (row.metadata.start_offset, -row.metadata.end_offset)):
@@ -249,20 +261,20 @@ def _id_of(segment: RemoteLogSegmentMetadata) -> Uuid:
 
 
 def _after(announced: Announced | None, value: bytes) -> RemoteLogSegmentMetadata:
-    """Raises FormatError for a journal that says something about a segment before it began."""
+    """Return the metadata after a record. Raises FormatError if the first record of a segment is not STARTED."""
     record = decode(value)
     if isinstance(record, SegmentRecord):
         return metadata_of(record)
     if announced is None or not isinstance(record, SegmentUpdateRecord):
-        raise FormatError("a journal says something about a segment before it began")
+        raise FormatError("a journal has a record about a segment before its COPY_SEGMENT_STARTED")
     return replace(announced.metadata, custom_metadata=record.custom_metadata)
 
 
 def intent_for(step: PublicationStep, journal: Journal, *, broker_id: int, event_timestamp_ms: int) -> Intent:
-    """What is to be written down and sent. Custom metadata are what the copy gave, so a STARTED has none yet.
+    """Return the record of a step. Custom metadata are a result of the copy, so STARTED has none.
 
     Raises:
-        PublicationRefusedError: an independent reader of the bytes reads anything else than what is meant.
+        PublicationRefusedError: an independent decoder reads from the bytes anything else than the intended record.
     """
     segment = replace(step.segment, broker_id=broker_id, event_timestamp_ms=event_timestamp_ms)
     if step.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED:

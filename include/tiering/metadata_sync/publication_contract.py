@@ -1,8 +1,8 @@
-"""The outbox of the metadata topic: what was decided to be sent about a partition, where it is, how far was read back.
+"""The outbox of the metadata topic: records about a partition, their offsets, and how far the topic was read back.
 
-Each user partition has one journal. Its records have sequence numbers from 0 on, in the order of sending; one is
-written here before it is sent, and at most the last one is pending, that is, may or may not be in the topic. Changes
-need a lease of the role PUBLISH, so a partition has one writer.
+Each user partition has one journal. Its records have sequence numbers from 0 on, in the order of sending. A record is
+stored here before it is sent. At most the last one is pending, which means that it may or may not be in the topic.
+Changes need a lease of the role PUBLISH, so a partition has one writer.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartiti
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A record about one segment that is to be in the topic. Offsets are the segment's, inclusive.
+    """A record about one segment that is to be sent. Offsets are those of the segment, inclusive.
 
-    `value` is what is sent, byte for byte, however often it has to be tried.
+    `value` is what is sent: each try sends the same bytes.
     """
 
     segment_id: Uuid
@@ -31,8 +31,8 @@ class JournalRecord:
     """An intent with its place in the journal.
 
     Attributes:
-        intended_at_ms: when it was written down last, by the database's clock.
-        offset: where in the metadata partition it was read back; None while it is pending.
+        intended_at_ms: when it was last stored for sending, by the database's clock.
+        offset: the offset in the metadata partition at which it was read back; None while it is pending.
     """
 
     sequence: int
@@ -46,8 +46,8 @@ class Journal:
     """Everything that was published about one user partition, in order.
 
     Attributes:
-        metadata_partition, partition_count: where its records go, and of how many partitions.
-        next_offset: everything below was read, and what of it is about the user partition is in the journal.
+        metadata_partition, partition_count: the partition of the metadata topic, and the topic's partition count.
+        next_offset: everything below it (exclusive) was read, and the journal has all records about the user partition.
     """
 
     metadata_partition: int
@@ -57,7 +57,7 @@ class Journal:
 
     @property
     def pending(self) -> JournalRecord | None:
-        """The record of which nobody knows yet whether it is in the topic."""
+        """The record that may or may not be in the topic; None without one."""
         last = self.records[-1] if self.records else None
         return last if last is not None and last.offset is None else None
 
@@ -80,59 +80,65 @@ class PublicationStore(Protocol):
     """The journals of one cluster. Each call is one transaction, on disk when it returns."""
 
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
-        """The right to publish about this partition; None while somebody else has it.
+        """Take the lease to publish about this partition. A live lease of the same run and batch is taken over.
 
-        A live lease of the same run and batch is taken over. `WorkStore` renews and releases it.
+        `WorkStore` renews and releases it.
+
+        Returns:
+            The lease; None while another batch has it.
         """
         ...
 
     def now_ms(self) -> int:
-        """The database's clock: the one that `intended_at_ms` is from."""
+        """Return the database's time, which `intended_at_ms` uses, too."""
         ...
 
     def journal(self, partition: TopicIdPartition) -> Journal | None:
-        """None if nobody ever began to publish about it."""
+        """Return the journal of a partition; None if its publication never began."""
         ...
 
     def begin(self, fence: Fence, *, metadata_partition: int, partition_count: int, next_offset: int) -> Journal:
-        """Make an empty journal; one that is there stays as it is. Returns what holds.
+        """Create an empty journal, or leave an existing one unchanged; return the stored one. Idempotent.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another batch took the lease.
         """
         ...
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
-        """Write down what is to be sent next, before it is sent. A pending record is written down again, as of now.
+        """Store what is to be sent next, before it is sent. A pending record is stored again with the present time.
 
-        The topic's owner is read in the same transaction.
+        The topic's owner is checked in the same transaction.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another batch took the lease.
             PublicationRefusedError: the topic is not HANDING_OVER; a record before it is pending; or the journal has
                 another record under this number, or ends before it.
         """
         ...
 
     def advance(self, fence: Fence, next_offset: int, *, found: int | None = None) -> None:
-        """Everything below `next_offset` was read. `found` is the offset at which the pending record came, if it did.
+        """Store that everything below `next_offset` (exclusive) was read. Idempotent; `next_offset` never falls.
 
-        `next_offset` never falls; repeating the call is harmless.
+        Args:
+            fence: the lease.
+            next_offset: the first offset that was not read.
+            found: the offset of the pending record, if it was found.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another batch took the lease.
             PublicationRefusedError: no record is pending, or `found` is not below `next_offset`.
         """
         ...
 
     def forget_pending(self, fence: Fence) -> None:
-        """Remove the pending record: it is not in the topic, will not come, and is not to be sent any more.
+        """Remove the pending record: it is not in the topic, cannot arrive any more, and is not needed any more.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: another batch took the lease.
         """
         ...
 
     def totals(self) -> tuple[PublicationTotal, ...]:
-        """Every partition with a journal, by topic and partition."""
+        """Return the totals of every partition with a journal, ordered by topic and partition."""
         ...

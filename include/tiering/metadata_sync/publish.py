@@ -1,28 +1,28 @@
 """Publish a partition's segments to `__remote_log_metadata`, one record at a time: the protocol and its crash table.
 
-What is in the topic can be taken back by nobody, and a broker that is switched on believes all of it. So each record is
-decided, checked by an independent hand, written down, sent, and read back before the next one is decided on; whatever
-dies in between, the topic has a beginning of the whole that a broker could work with.
+Published records cannot be withdrawn, and brokers with remote storage act on all of them. So each record is decided,
+checked by an independent decoder, stored in the journal, sent, and read back before the next one is decided. Wherever a
+crash occurs, the topic has a prefix of all records that brokers could work with.
 
     step       done when it is reached                      a crash right after it leaves           cleaned up by
     INTENDED   the record is in the journal, pending        a record that was not sent              A
-    SENT       all in-sync replicas have it                 one in the topic, pending here          A
+    SENT       all in-sync replicas have it                 a record in the topic, pending here     A
     READ_BACK  everything up to it was read                 the same                                A
-    RECORDED   the journal knows its offset                 nothing to clean up                     -
+    RECORDED   the journal has its offset                   nothing to clean up                     -
 
-A: the next publisher of the partition, before it decides on anything. It waits until nothing of the dead one can still
-   be under way (`settle_ms` after the record was written down), reads the topic from where the journal was read back
-   to, and finds the pending record or not. If not, it sends the same bytes, so that one that comes late all the same
-   says nothing new; or forgets it, if it is not to be sent any more.
-   Who sends it again writes it down again, so that the one after waits from then on.
+A: the next publisher of the partition, before it decides anything. It waits until no request of the dead publisher can
+   still arrive (`settle_ms` after the record was stored), reads the topic from `next_offset` of the journal, and looks
+   for the pending record. If the record is missing, it sends the same bytes, so that a late request of the dead
+   publisher adds nothing new; or removes it from the journal, if it is not needed any more.
+   A publisher that sends a record again stores it again, so that its successor waits from then on.
 
-One writer for each partition: a lease of the role PUBLISH, proved in the transaction of each step. A writer that was
-asleep for longer than its lease sends nothing more, nor does one whose record was written down too long ago: who took
-its lease away waits for that record no longer.
+Each partition has one writer: a lease of the role PUBLISH is checked in the transaction of each step. A writer that was
+suspended for longer than its lease sends nothing more. Neither does a writer whose record was stored more than
+SEND_WITHIN_MS ago, as a successor may not wait for that record any more.
 
-What is read back is compared with the journal of what was sent. Every record of the metadata partition is looked at:
-one about the user partition must be the pending one, or one that is known already and came a second time (a request
-that the brokers took up late: brokers drop it, as it is no next state). Anything else was written by somebody else.
+What is read back is compared with the journal. Every record of the metadata partition is checked: a record about the
+user partition must be the pending one, or a known one that arrived a second time (a request that a broker processed
+late; brokers drop it, as it is no valid transition). Any other record was written by another writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,14 +64,14 @@ from include.tiering.runs.contract import ALL_TOPICS, WorkStore
 from include.tiering.segments.contract import RemoteLogMetadata, TopicRegistry
 
 LEASE_MS = 120_000
-"""Longer than a record takes at most: appending, reading back, and the database."""
+"""Longer than the longest time of one record: appending it, reading it back, and the database."""
 SEND_WITHIN_MS = 5_000
-"""A request begins so soon after its record began to be written down, or never. With the time after which a request is
-given up, that is within the default of `settle_ms`."""
+"""A record is sent within this time after it was stored, or not at all. Together with the request timeout this is less
+than the default of `settle_ms`."""
 
 
 class PublishStep(StrEnum):
-    """Named points of the protocol, in order; reported after each is done, with the number of the record."""
+    """The steps of the protocol, in order. Each is reported when it is done, with the sequence number of the record."""
 
     INTENDED = "written down"
     SENT = "sent"
@@ -81,13 +81,14 @@ class PublishStep(StrEnum):
 
 PublishObserver = Callable[[PublishStep, TopicIdPartition, int], None]
 PublishProgress = Callable[[int, int], None]
-"""Records sent, of records that the plan has."""
+"""Called with the number of records that were sent and the number in the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a call did: `plan` as it was carried out, and how many records that took. `repeated`: records of ours that
-    stand in the topic twice, which harms nobody.
+    """The result of a publication: the executed `plan`, and the number of its records.
+
+    `repeated`: records of the platform that are in the topic a second time, which brokers ignore.
     """
 
     plan: PublicationPlan
@@ -97,10 +98,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Everything that publishing touches.
+    """Publishes the segments of partitions.
 
-    `broker_id` is reserved: no broker of the cluster has it. Each method may raise `MetadataUnavailableError`, and what
-    `MetadataTopic` raises.
+    `broker_id` is reserved: no broker of the cluster has it. `settle_ms`: how long a record of a dead publisher may
+    take to arrive. Each method may raise `MetadataUnavailableError`, and what `MetadataTopic` raises.
     """
 
     topic: MetadataTopic
@@ -115,7 +116,7 @@ class Publisher:
     lease_ms: int = LEASE_MS
 
     def plan(self, partition: TopicIdPartition, *, log_start_offset: int) -> PublicationPlan:
-        """What `publish` would send now, by what was read back so far. Asks no broker and changes nothing."""
+        """Return what `publish` would send now, from what was read back so far. Changes nothing."""
         return self._planned(partition, self.journals.journal(partition), log_start_offset)
 
     def publish(
@@ -127,28 +128,28 @@ class Publisher:
         batch_id: str,
         on_progress: PublishProgress = lambda _done, _of: None,
     ) -> Published:
-        """Send what is to be sent; harmless to repeat. `log_start_offset` is the broker's, of now.
+        """Send all records of the plan. Idempotent. `log_start_offset` is the broker's present one.
 
         Raises:
-            PublicationRefusedError: the topic is not being handed over, the segments do not begin where the broker's
-                log does, the metadata topic has another number of partitions than before, or a check failed.
-            ForeignRecordError: somebody else wrote about the partition, or what was published is not there any more.
-            LeaseLostError: somebody else publishes it.
-            SendingStoppedError: paused.
+            PublicationRefusedError: the topic is not being handed over, the segments do not begin at the broker's log
+                start, the partition count of the metadata topic has changed, or a check failed.
+            ForeignRecordError: another writer wrote about the partition, or published records are missing.
+            LeaseLostError: another publisher has the partition.
+            SendingStoppedError: the topic is paused.
         """
         owner = self.registry.owner(partition.topic_id)
         if owner is not TopicOwner.HANDING_OVER:
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
         lease = self.journals.claim(partition, run_id=run_id, batch_id=batch_id, lease_ms=self.lease_ms)
         if lease is None:
-            raise LeaseLostError(f"{partition}: somebody else publishes it now")
+            raise LeaseLostError(f"{partition}: another process publishes it now")
         try:
             journal, repeated = self._caught_up(lease, partition)
             plan = self._planned(partition, journal, log_start_offset)
             if plan.refused is not None:
                 raise PublicationRefusedError(f"{partition}: {plan.refused}. Nothing was sent")
             if plan.steps:
-                # What brokers do not have any more cannot be gone on with.
+                # A publication cannot continue after records that brokers do not have any more.
                 require_published(self.topic, partition, journal)
             journal = self._without_stale_intent(lease, journal, plan)
             for done, step in enumerate(plan.steps):
@@ -161,10 +162,10 @@ class Publisher:
             self.work.release(lease)
 
     def confirm(self, partition: TopicIdPartition) -> Journal | None:
-        """Read everything that was published once more. None: nothing ever was.
+        """Read back everything that was published and return the journal; None if nothing was published.
 
         Raises:
-            ForeignRecordError: something is missing, or somebody else wrote about the partition.
+            ForeignRecordError: a record is missing, or another writer wrote about the partition.
             PublicationRefusedError: a record is pending: publish first.
         """
         journal = self.journals.journal(partition)
@@ -177,7 +178,7 @@ class Publisher:
         return journal
 
     def _caught_up(self, lease: PartitionLease, partition: TopicIdPartition) -> tuple[Journal, int]:
-        """The journal with all that the topic has by now."""
+        """Return the journal after reading the topic to its end, and the number of repeated records."""
         count = self.topic.partition_count()
         chosen = metadata_partition_of(partition, count)
         journal = self.journals.begin(
@@ -198,12 +199,12 @@ class Publisher:
         return self._reloaded(partition), len(read.repeated)
 
     def _settle(self, pending: JournalRecord) -> None:
-        """Until nothing of whoever wrote it down can still be under way."""
+        """Wait until a request of the publisher that stored this record cannot arrive any more."""
         age_ms = self.journals.now_ms() - pending.intended_at_ms
         self.clock.sleep(max(0, min(self.settle_ms, self.settle_ms - age_ms)) / 1000)
 
     def _without_stale_intent(self, lease: PartitionLease, journal: Journal, plan: PublicationPlan) -> Journal:
-        """A pending record that is not the next one by the plan is not sent any more."""
+        """Remove a pending record that is not the next one of the plan."""
         pending = journal.pending
         if pending is None or (plan.steps and _is_for(pending.intent, plan.steps[0])):
             return journal
@@ -221,15 +222,15 @@ class Publisher:
         self.observe(PublishStep.INTENDED, partition, sequence)
         if self.clock.monotonic() > send_by:
             raise LeaseLostError(
-                f"{partition}: this publisher was asleep for longer than its lease, or than the next one waits for its"
-                " record"
+                f"{partition}: this publisher was suspended for longer than its lease, or than its successor waits for"
+                " its record"
             )
         offset = self.topic.append(journal.metadata_partition, intent.value)
         self.observe(PublishStep.SENT, partition, sequence)
         journal = replace(journal, records=(*before, record))
         read = read_back(self.topic, partition, journal, end_offset=offset + 1)
         if read.found is None:
-            raise MetadataTopicRangeError(f"{partition}: the record acknowledged at offset {offset} is not there")
+            raise MetadataTopicRangeError(f"{partition}: the record acknowledged at offset {offset} is missing")
         self.observe(PublishStep.READ_BACK, partition, sequence)
         self.journals.advance(lease.fence, read.next_offset, found=read.found)
         self.observe(PublishStep.RECORDED, partition, sequence)
@@ -247,7 +248,7 @@ class Publisher:
         return plan_publication(partition, journal, rows, log_start_offset=log_start_offset)
 
     def _renewed(self, lease: PartitionLease) -> tuple[PartitionLease, float]:
-        """The lease, and until when on our own clock it holds for sure."""
+        """Return the lease, renewed if needed, and until when it is certainly valid by the monotonic clock."""
         asked_at = self.clock.monotonic()
         left_ms = lease.expires_at_ms - self.journals.now_ms()
         if left_ms < self.lease_ms // 2:
@@ -257,12 +258,12 @@ class Publisher:
     def _reloaded(self, partition: TopicIdPartition) -> Journal:
         journal = self.journals.journal(partition)
         if journal is None:
-            raise PublicationRefusedError(f"{partition}: its journal is gone")
+            raise PublicationRefusedError(f"{partition}: its journal was deleted")
         return journal
 
     def _require_not_paused(self, partition: TopicIdPartition) -> None:
         if {ALL_TOPICS, partition.topic} & self.work.paused_topics():
-            raise SendingStoppedError(f"{partition}: paused; ./tiering resume lets it go on")
+            raise SendingStoppedError(f"{partition}: paused; ./tiering resume ends the pause")
 
 
 def _is_for(intent: Intent, step: PublicationStep) -> bool:
@@ -275,9 +276,9 @@ _DELETE_FINISHED: Final = RemoteLogSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What was read: everything below `next_offset`. `found` is where the pending record is, None if it is not there.
+    """What was read, up to `next_offset` (exclusive). `found` is the offset of the pending record, None without it.
 
-    `repeated`: offsets at which a known record came once more.
+    `repeated`: offsets at which a known record was found a second time.
     """
 
     next_offset: int
@@ -288,18 +289,19 @@ class ReadBack:
 def read_back(
     topic: MetadataTopic, partition: TopicIdPartition, journal: Journal, *, end_offset: int | None = None
 ) -> ReadBack:
-    """Look at everything from `journal.next_offset` to `end_offset` (exclusive; None: to the end of now).
+    """Check every record from `journal.next_offset` to `end_offset` (exclusive; None: the present end).
 
     Raises:
-        ForeignRecordError: a record about the partition that is not ours, or one over which brokers stop.
-        MetadataTopicRangeError: records that were not read yet are gone, or more than what is there was read before.
-        MetadataTopicUnavailableError, MetadataTopicRefusedError
+        ForeignRecordError: a record about the partition was written by another writer, or brokers stop at a record.
+        MetadataTopicRangeError: unread records are gone, or the topic ends below what was read before.
+        MetadataTopicUnavailableError: the topic cannot be read now.
+        MetadataTopicRefusedError: the brokers refuse access.
     """
     end = topic.offsets(journal.metadata_partition).end if end_offset is None else end_offset
     if end < journal.next_offset:
         raise MetadataTopicRangeError(
             f"{METADATA_TOPIC}-{journal.metadata_partition} ends at {end}, and was read up to {journal.next_offset}:"
-            " the topic was created anew, or its end is lost"
+            " the topic was created again, or its end is lost"
         )
     pending = journal.pending
     found, repeated = None, []
@@ -315,12 +317,13 @@ def read_back(
 
 
 def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal: Journal) -> None:
-    """Read everything again, from the first record of ours on: each is where it was read back, and nothing else is
-    about the partition.
+    """Require that each published record is still at its offset, and that no other record is about the partition.
 
     Raises:
-        ForeignRecordError: a record is missing or another one, or somebody else wrote about the partition.
-        MetadataTopicRangeError, MetadataTopicUnavailableError, MetadataTopicRefusedError
+        ForeignRecordError: a record is missing or has changed, or another writer wrote about the partition.
+        MetadataTopicRangeError: the records are not in the topic any more.
+        MetadataTopicUnavailableError: the topic cannot be read now.
+        MetadataTopicRefusedError: the brokers refuse access.
     """
     placed: Mapping[int, bytes] = {
         record.offset: record.intent.value for record in journal.records if record.offset is not None
@@ -335,8 +338,8 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
     for offset, value in placed.items():
         if seen.pop(offset, None) != value:
             raise ForeignRecordError(
-                f"{partition}: what was published at offset {offset} of {METADATA_TOPIC}-{journal.metadata_partition}"
-                " is not there any more: the topic was created anew, or its records were removed"
+                f"{partition}: the record published at offset {offset} of {METADATA_TOPIC}-{journal.metadata_partition}"
+                " is missing: the topic was created again, or its records were removed"
             )
     for offset, value in seen.items():
         if value not in values:
@@ -344,38 +347,38 @@ def require_published(topic: MetadataTopic, partition: TopicIdPartition, journal
 
 
 def _require_harmless(partition: TopicIdPartition, journal: Journal, record: MetadataTopicRecord) -> None:
-    """A record of ours that came once more says nothing new, unless it begins a segment that brokers have forgotten."""
-    mine = next((one.intent for one in journal.records if one.intent.value == record.value), None)
+    """Require that a record is a harmless repetition. A STARTED after the segment's deletion is not harmless."""
+    mine = next((known.intent for known in journal.records if known.intent.value == record.value), None)
     if mine is None:
         raise _foreign(partition, record.partition, record.offset)
-    last = [one.intent.state for one in journal.records if one.intent.segment_id == mine.segment_id][-1]
+    last = [known.intent.state for known in journal.records if known.intent.segment_id == mine.segment_id][-1]
     if mine.state is _STARTED and last is _DELETE_FINISHED:
         raise ForeignRecordError(
-            f"{partition}: a record that begins segment {mine.segment_id} came once more at offset {record.offset} of"
-            f" {METADATA_TOPIC}-{record.partition}, after its deletion: brokers know it again"
+            f"{partition}: COPY_SEGMENT_STARTED of segment {mine.segment_id} was repeated at offset {record.offset} of"
+            f" {METADATA_TOPIC}-{record.partition}, after its deletion: brokers have the segment again"
         )
 
 
 def _foreign(partition: TopicIdPartition, metadata_partition: int, offset: int) -> ForeignRecordError:
     return ForeignRecordError(
-        f"{partition}: somebody else wrote about it, at offset {offset} of {METADATA_TOPIC}-{metadata_partition}. A"
-        " broker tiers it, another publisher is at work, or the database is older than what it published"
+        f"{partition}: another writer wrote about it, at offset {offset} of {METADATA_TOPIC}-{metadata_partition}. A"
+        " broker tiers it, another publisher is running, or the database is older than what was published"
     )
 
 
 def _is_about(partition: TopicIdPartition, record: MetadataTopicRecord) -> bool:
     try:
-        said = harmless_record(record.value)
+        decoded = harmless_record(record.value)
     except PoisonRecordError as error:
         raise ForeignRecordError(
-            f"{METADATA_TOPIC}-{record.partition} has a record at offset {record.offset} over which every broker stops:"
-            f" {error}. Nothing is published behind it"
+            f"{METADATA_TOPIC}-{record.partition} has a record at offset {record.offset} at which every broker stops:"
+            f" {error}. Nothing is published after it"
         ) from error
-    match said:
+    match decoded:
         case SegmentRecord() | SegmentUpdateRecord():
-            entry = said.segment_id.partition
+            entry = decoded.segment_id.partition
         case PartitionDeleteRecord():
-            entry = said.partition
+            entry = decoded.partition
         case _:
             return False
     return (entry.topic_id, entry.partition) == (partition.topic_id, partition.partition)

@@ -1,5 +1,7 @@
-"""What was read of the brokers' metadata topic, how far it is, and what brokers know by it; and what was, or would be,
-published about each partition.
+"""The reports of ingestion and publication.
+
+That of ingestion shows how far the brokers' metadata topic was read, and the sizes as brokers count them. That of
+publication shows what was, or would be, published about each partition.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ _SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "with every state>",
 
 
 def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = None) -> Presentation:
-    """`sizes`: None where they were not asked for. Not `ok`: a finding, or a partition that goes no further."""
+    """Present an ingestion. `sizes` is None if they were not requested. Findings and failures make it not `ok`."""
     return Presentation(
         lambda: _ingest_document(report, sizes),
         lambda: _tables(report, sizes or ()),
@@ -32,14 +34,14 @@ def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = 
 def question(
     known: MetadataTopicIdentity | None, positions: Sequence[IngestPosition], bounds: dict[int, OffsetBounds]
 ) -> str:
-    """What a person is to agree to before everything is read again."""
+    """Return the question before the whole topic is read again."""
     records = sum(bound.end - bound.begin for bound in bounds.values())
     gone = sum(1 for position in positions if bounds.get(position.metadata_partition, OffsetBounds(0, 0)).begin > 0)
     sentences = [f"Read all {count(records, 'record')} of {METADATA_TOPIC} again, as brokers do when they start?"]
     if known is not None:
         sentences.append(
-            "Until that is done, nothing of a broker's topic is expired, verified or audited; segments of brokers that"
-            " the topic tells of no more are removed from the metadata."
+            "Until that is done, no topic of brokers is expired, verified or audited; segments of brokers that are not"
+            " in the topic any more are removed from the metadata."
         )
     if gone:
         sentences.append(f"The beginning of {count(gone, 'partition')} was removed from the topic.")
@@ -48,7 +50,7 @@ def question(
 
 def _ingest_summary(report: "IngestReport") -> str:
     read = f"{count(report.records, 'record')} of {count(len(report.partitions), 'partition')} read"
-    parts = [read, f"{report.lag_records:,} to go" if report.lag_records else "all there is"]
+    parts = [read, f"{report.lag_records:,} not read yet" if report.lag_records else "up to the end"]
     parts += [f"{count(len(report.stopped), 'partition')} stopped"] if report.stopped else []
     parts += [f"{len(report.failed)} to be tried again"] if report.failed else []
     parts += [count(len(report.findings), "finding")] if report.findings else []
@@ -93,7 +95,7 @@ def _partition(ingested_partition: "IngestedPartition") -> Document:
 
 
 def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table, ...]:
-    """Partitions that are as they were are left out."""
+    """Return the tables; partitions without a change are left out."""
     moved = [
         partition
         for partition in report.partitions
@@ -101,7 +103,7 @@ def _tables(report: "IngestReport", sizes: Sequence[BrokerSize]) -> tuple[Table,
     ]
     tables = (
         Table(METADATA_TOPIC, _PARTITION_COLUMNS, tuple(map(_ingest_row, moved))),
-        Table("what follows", ("change",), tuple((change,) for change in report.changes)),
+        Table("changes of topics and segments", ("change",), tuple((change,) for change in report.changes)),
         Table("findings", ("finding",), tuple((finding,) for finding in report.findings)),
         Table("as brokers count", _SIZE_COLUMNS, tuple(map(_size_row, sizes))),
     )
@@ -133,7 +135,7 @@ _PUBLICATION_COLUMNS: Final = ("partition", "log start>", "published before>", "
 
 
 def present_publication(partitions: Sequence["PublishedPartition"], *, dry_run: bool) -> Presentation:
-    """Not `ok`: a partition that was refused, failed, or stops before its last segment."""
+    """Present a publication. It is not `ok` if a partition was refused, failed, or stops before its last segment."""
     return Presentation(
         lambda: {"dry_run": dry_run, "partitions": [_publication_document(partition) for partition in partitions]},
         lambda: (
@@ -172,7 +174,7 @@ def _withheld(plan: "PublicationPlan | None") -> Document | None:
 
 
 def _trouble(published_partition: "PublishedPartition") -> str:
-    """Why a person has to look, or nothing."""
+    """Return why a partition needs a person; empty if it does not."""
     if published_partition.error is not None:
         return f"{published_partition.error}: {published_partition.message}"
     if published_partition.plan is None:
@@ -205,4 +207,4 @@ def _publication_summary(partitions: Sequence["PublishedPartition"], *, dry_run:
     amount = f"{count(records, 'record')} of {count(len(partitions), 'partition')}"
     troubles = sum(1 for partition in partitions if _trouble(partition))
     what = f"{amount} would be sent" if dry_run else f"{amount} sent and read back"
-    return f"{what}, {count(troubles, 'partition')} to look at" if troubles else what
+    return f"{what}, {count(troubles, 'partition')} with problems" if troubles else what

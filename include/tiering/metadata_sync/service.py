@@ -1,5 +1,7 @@
-"""Ingestion: what brokers write to their metadata topic, read into the database. Publication: what the platform has
-copied, told to the brokers through that topic, partition by partition; what stops one does not stop the others.
+"""Ingestion and publication of remote log metadata.
+
+Ingestion reads what brokers write to their metadata topic into the database. Publication sends records about the
+platform's segments to that topic, partition by partition; an error of one partition does not stop the others.
 """
 
 import os
@@ -30,10 +32,13 @@ INGEST_AUTHOR: Final = "ingest"
 
 
 class IngestionService:
-    """Reads the brokers' metadata topic, from where it was read to its ends of now.
+    """Read the brokers' metadata topic into the database.
 
     Args:
-        topic: the metadata topic of the cluster; raises SettingError without bootstrap servers.
+        topic: opens the metadata topic of the cluster; raises SettingError without bootstrap servers.
+        ingestion: stores positions and what the records say.
+        metadata: segment metadata.
+        log_dirs: checks that the brokers belong to the cluster of the database.
     """
 
     def __init__(
@@ -56,11 +61,16 @@ class IngestionService:
         on_progress: Callable[[int, int, int], None] = ignore,
         observe: Callable[[IngestStep, int], None] = ignore,
     ) -> IngestReport:
-        """Read the metadata topic from where it was read to the ends of now; see `Ingester`.
+        """Read the metadata topic from the stored positions to its present ends; see `Ingester`. Idempotent.
+
+        Args:
+            author: name in the events that follow from the records.
+            on_progress: called per page with metadata partition, next offset and end offset (exclusive).
+            observe: called after each step with the metadata partition; -1 for the topic.
 
         Raises:
-            ForeignClusterError: the brokers are of another cluster than the database.
-            MetadataTopicReplacedError: another topic than was read so far.
+            ForeignClusterError: the brokers belong to another cluster than the database.
+            MetadataTopicReplacedError: the topic was created again since it was read.
         """
         self._log_dirs.require_cluster()
         ingester = Ingester(self._topic(), self._ingestion, author, observe=observe, on_progress=on_progress)
@@ -70,18 +80,20 @@ class IngestionService:
             publish_ingest(process_recorder(), self._ingestion.positions(), self._ingestion.outcomes())
 
     def topic_bounds(self) -> dict[int, OffsetBounds]:
-        """What each partition of the metadata topic holds now."""
+        """Return the present offsets of each partition of the metadata topic."""
         topic = self._topic()
         return {number: topic.offsets(number) for number in range(topic.partition_count())}
 
     def read_again(self, *, author: str) -> None:
-        """The next `run` begins at the beginning of the topic as it is now; see `MetadataIngestion.read_again`."""
+        """Reset all positions to the beginning of the present topic; see `MetadataIngestion.read_again`."""
         self._log_dirs.require_cluster()
         Ingester(self._topic(), self._ingestion, author).read_again()
 
     def read_of_brokers(self) -> Mapping[TopicIdPartition, int]:
-        """Partitions with segments of which all was read that brokers wrote to the metadata topic, and when they were
-        asked how much that is, by the database's clock.
+        """Return partitions with segments whose metadata partition was read to its end.
+
+        Returns:
+            For each partition, when that end was read from the brokers, in milliseconds by the database's clock.
         """
         topic = self._ingestion.topic()
         if topic is None:
@@ -95,27 +107,29 @@ class IngestionService:
             partition: metadata_partition_of(partition, topic.partition_count)
             for partition in self._metadata.partitions()
         }
-        return {one: bounds_read_at_ms[number] for one, number in numbers.items() if number in bounds_read_at_ms}
+        return {
+            partition: bounds_read_at_ms[number] for partition, number in numbers.items() if number in bounds_read_at_ms
+        }
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
-        """RemoteLogSizeBytes of every partition as brokers count it."""
+        """Return RemoteLogSizeBytes of every partition as brokers count it."""
         return self._ingestion.broker_sizes()
 
 
 PartitionProgress = Callable[[TopicIdPartition, int, int], None]
-"""Records sent about a partition, of records that its plan has."""
+"""Called with a partition, the number of records that were sent about it, and the number in its plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPartition:
-    """What became of one partition.
+    """The result of publishing one partition.
 
     Attributes:
-        log_start_offset: the broker's.
-        plan: what was to be sent; None where `error` came before there was a plan.
-        records: so many were sent and read back.
-        error: class name of what stopped it, None if nothing did; `message` says more.
-        retriable: another try may succeed.
+        log_start_offset: that of the broker.
+        plan: what was to be sent; None if `error` occurred before there was a plan.
+        records: how many records were sent and read back.
+        error: class name of the error that stopped it, None without one; `message` says more.
+        retriable: whether another try may succeed.
     """
 
     topic_id_partition: TopicIdPartition
@@ -128,7 +142,7 @@ class PublishedPartition:
 
 
 def plan_partitions(publisher: Publisher, log_starts: Mapping[TopicIdPartition, int]) -> tuple[PublishedPartition, ...]:
-    """What would be sent about each, by what was read back so far. Asks no broker and changes nothing."""
+    """Return what would be sent about each partition, from what was read back so far. Changes nothing."""
     return tuple(
         PublishedPartition(partition, offset, publisher.plan(partition, log_start_offset=offset))
         for partition, offset in log_starts.items()
@@ -143,10 +157,17 @@ def publish_partitions(
     batch_id: str,
     on_progress: PartitionProgress,
 ) -> tuple[PublishedPartition, ...]:
-    """Publish each, and read back all that was ever published of it. `log_starts` are the brokers'.
+    """Publish each partition, and read back everything that was ever published about it.
+
+    Args:
+        publisher: the publisher.
+        log_starts: the brokers' log start offset of each partition.
+        run_id: run of the leases.
+        batch_id: batch of the leases.
+        on_progress: called after each record.
 
     Raises:
-        SendingStoppedError: paused.
+        SendingStoppedError: the topic is paused.
     """
     return tuple(
         _publish_one(publisher, partition, offset, run_id, batch_id, on_progress)
@@ -184,10 +205,18 @@ def _publish_one(
 
 
 class PublicationService:
-    """Publishes metadata records. Needs `cluster.bootstrap_servers`.
+    """Publish metadata records about the platform's segments. Needs the setting `cluster.bootstrap_servers`.
 
     Args:
+        settings: the settings.
+        publisher: opens the publisher.
+        brokers: connects to the brokers.
+        publications: journals of published records.
         require_allowed: raises PublicationRefusedError while nothing of the topic may be published yet.
+        metadata: segment metadata.
+        registry: topics and their owners.
+        log_dirs: checks that the brokers belong to the cluster of the database.
+        ownership: which database writes to the store.
     """
 
     def __init__(
@@ -214,20 +243,26 @@ class PublicationService:
         self._ownership = ownership
 
     def plan(self, topic: str, partitions: Collection[int] | None = None) -> tuple[PublishedPartition, ...]:
-        """What `publish` would send about each partition of the topic that has segments of ours."""
+        """Return what `publish` would send about each partition of the topic with segments of the platform."""
         return plan_partitions(self._publisher(), self._log_starts(topic, partitions))
 
     def publish(
         self, topic: str, partitions: Collection[int] | None = None, *, on_progress: PartitionProgress = ignore
     ) -> tuple[PublishedPartition, ...]:
-        """Publish each partition of the topic that has segments of ours; see `publish_partitions`.
+        """Publish each partition of the topic with segments of the platform; see `publish_partitions`. Idempotent.
+
+        Args:
+            topic: name of the topic.
+            partitions: numbers of the partitions; without them, all.
+            on_progress: called after each record.
 
         Raises:
-            BrokersError: a log start offset cannot be had.
-            SettingError: a broker has the publisher's broker id.
-            PublicationRefusedError: the topic's handover has not looked at everything for the last time.
-            ForeignStoreError: the store is not this database's.
-            UnknownTopicError, SendingStoppedError
+            BrokersError: the brokers do not report a log start offset.
+            SettingError: a broker has the publisher's broker id, or no such partition has segments.
+            PublicationRefusedError: the topic's handover has not passed its last checks.
+            ForeignStoreError: the store belongs to another database.
+            UnknownTopicError: the brokers have no topic of this name.
+            SendingStoppedError: the topic is paused.
         """
         self.require_free_broker_id()
         self._require_allowed(known_topic(self._brokers(), topic))
@@ -242,7 +277,7 @@ class PublicationService:
             self.show()
 
     def show(self) -> None:
-        """Set the gauges of what is published, and of what waits to be."""
+        """Set the metrics of published segments and of those that wait for publication."""
         totals = self._publications.totals()
         waiting = unpublished_segments(self._metadata, self._registry, totals)
         show_publication(
@@ -255,21 +290,26 @@ class PublicationService:
         self._log_dirs.require_cluster()
         topic_id = known_topic(self._brokers(), topic).topic_id
         ours = [partition for partition in self._metadata.partitions() if partition.topic_id == topic_id]
-        wanted = [one for one in ours if partitions is None or one.partition in partitions]
+        wanted = [partition for partition in ours if partitions is None or partition.partition in partitions]
         if not wanted:
             raise SettingError(f"topic {topic} ({topic_id}): no such partition has segments of the platform")
         offsets = self._brokers().partition_offsets(wanted)
-        return {one: offsets.of(one).earliest for one in wanted}
+        return {partition: offsets.of(partition).earliest for partition in wanted}
 
     def require_free_broker_id(self) -> None:
+        """Require that no broker has the publisher's broker id.
+
+        Raises:
+            SettingError: a broker has it.
+        """
         broker_id = self._settings.metadata_topic.broker_id
         if broker_id in {broker.broker_id for broker in self._brokers().describe().brokers}:
-            raise SettingError(f"metadata_topic.broker_id: broker {broker_id} exists; it has to be nobody's")
+            raise SettingError(f"metadata_topic.broker_id: broker {broker_id} exists; no broker may have this id")
 
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """FINISHED segments of ours that end above all that is published of their partition."""
+    """FINISHED segments of the platform that end above the published ones of their partition."""
 
     topic_id_partition: TopicIdPartition
     segments: int
@@ -279,7 +319,7 @@ class Unpublished:
 def unpublished_segments(
     metadata: RemoteLogMetadata, registry: TopicRegistry, totals: Iterable[PublicationTotal]
 ) -> tuple[Unpublished, ...]:
-    """Of partitions that were begun to be published; none of a topic that is not being handed over (any more)."""
+    """Return what waits for publication in each partition with a journal; 0 unless the topic is being handed over."""
     return tuple(
         _unpublished(metadata, total)
         if registry.owner(total.topic_id_partition.topic_id) is TopicOwner.HANDING_OVER

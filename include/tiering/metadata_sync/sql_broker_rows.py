@@ -1,15 +1,15 @@
-"""Segments as brokers tell of them, in SQL: the part of their caches that a page of records can touch, read; and what
-the page changed, written, partition by partition.
+"""Segments from brokers' records in SQL: read the part of the caches that a page can change, and write the changes.
 
-A record touches its own segment and, where it finishes one, what the same leader epochs refer to at or behind its
-starts. So a page is applied without reading the rest of its partitions, however many segments they have.
+A record changes its own segment and, if it finishes one, the segments that the same leader epochs refer to at or above
+its epoch start offsets. So a page is applied without reading the rest of its partitions, however many segments they
+have.
 
-| segment                                    | what a change of a broker's does to its row                      |
+| segment                                    | effect of a broker's record on its row                           |
 |--------------------------------------------|------------------------------------------------------------------|
-| nobody knows it                            | a row of origin broker, counted under its state                  |
+| unknown                                    | a row of origin broker, counted under its state                  |
 | a broker's                                 | state, times, custom metadata; counted under the new state       |
 | a broker's, begun again with other offsets | a new row without a verdict                                      |
-| ours                                       | `broker_state` alone; a difference to what we wrote is a finding |
+| the platform's                             | only `broker_state`; a difference to our metadata is a finding   |
 
 All of it is in the transaction of the page: a crash leaves all or nothing.
 """
@@ -85,12 +85,12 @@ BROKER_SIZES: Final = (
     .group_by(segments.c.topic_id, segments.c.partition, topics.c.name)
     .order_by(topics.c.name, segments.c.topic_id, segments.c.partition)
 )
-"""What brokers know of each partition, by topic and partition."""
+"""Sizes of the segments that brokers have in their caches, by topic and partition."""
 
 
 @dataclass(slots=True)
 class LoadedCache:
-    """What was read of one partition: the cache's part, and the rows behind it by segment, whatever brokers know."""
+    """What was read of one partition: the part of the cache, and the rows by segment, including those not in it."""
 
     state: BrokerCacheState
     rows: Mapping[RemoteLogSegmentId, SegmentRow]
@@ -119,10 +119,19 @@ def load_cache(
     *,
     whole: bool = False,
 ) -> LoadedCache:
-    """The part for records about `segment_ids`, of which those in `shapes` are new. `whole`: all that brokers know."""
+    """Load the part of a partition's cache that records about `segment_ids` can change.
+
+    Args:
+        connection: a transaction.
+        cluster_id: the cluster.
+        partition: the partition.
+        segment_ids: segments that the records are about.
+        shapes: the metadata of those that the records begin.
+        whole: whether to load the whole cache.
+    """
     key = key_of(cluster_id, partition)
     loading = _Loading()
-    for ids in _chunks(sorted(str(one.id) for one in segment_ids)):
+    for ids in _chunks(sorted(str(segment_id.id) for segment_id in segment_ids)):
         for row in connection.execute(_BY_ID, key | {"ids": ids}):
             loading.take(row)
     if whole:
@@ -142,7 +151,7 @@ def load_cache(
 
 
 def _lowest_starts(loading: _Loading, shapes: Iterable[RemoteLogSegmentMetadata]) -> Mapping[int, int]:
-    """The lowest offset at which each epoch begins in any of the segments."""
+    """Return the lowest offset at which each epoch begins in any of the segments."""
     starts: dict[int, int] = {}
     for metadata in (*(row.metadata for row in loading.rows.values()), *shapes):
         for epoch, start in metadata.segment_leader_epochs:
@@ -206,7 +215,7 @@ _NO_TIMES: Final = dict.fromkeys(TIME_OF_STATE.values())
 
 
 class BrokerRows:
-    """What one page changes in one partition, whose row is locked."""
+    """Writes what one page changes in one partition, whose row is locked."""
 
     def __init__(
         self, connection: Connection, cluster_id: str, partition: TopicIdPartition, loaded: LoadedCache, now_ms: NowMs
@@ -219,7 +228,7 @@ class BrokerRows:
         self._now_ms = now_ms
 
     def write(self, applied: AppliedPartition) -> Iterator[str]:
-        """Write all of it; yields what differs between a broker's word and ours."""
+        """Write all changes; yield the differences between the brokers' records and the platform's metadata."""
         fresh: list[RemoteLogSegmentMetadata] = []
         gone: list[RemoteLogSegmentMetadata] = []
         come: list[RemoteLogSegmentMetadata] = []
@@ -251,12 +260,12 @@ class BrokerRows:
         if not fresh:
             return
         rows = [
-            values_of(self._cluster_id, one)
+            values_of(self._cluster_id, segment)
             | _NO_VERDICT
             | _NO_TIMES
-            | self._times(one, applied)
-            | {"fencing_token": _NO_TOKEN, "origin": SegmentOrigin.BROKER, "broker_state": int(one.state)}
-            for one in fresh
+            | self._times(segment, applied)
+            | {"fencing_token": _NO_TOKEN, "origin": SegmentOrigin.BROKER, "broker_state": int(segment.state)}
+            for segment in fresh
         ]
         keys = self._connection.execute(_ADD, rows).scalars().all()
         for key, segment in zip(keys, fresh, strict=True):
@@ -273,7 +282,7 @@ class BrokerRows:
         self._connection.execute(insert(segment_epochs), rows)
 
     def _change(self, row: SegmentRow, published: RemoteLogSegmentMetadata, applied: AppliedPartition) -> bool:
-        """Whether its leader epochs were written anew."""
+        """Update the row of a broker's segment; return whether its leader epochs were written again."""
         was, segment_id = row.metadata, published.remote_log_segment_id
         values = (
             values_of(self._cluster_id, published)
@@ -292,7 +301,7 @@ class BrokerRows:
         return is_another
 
     def _times(self, segment: RemoteLogSegmentMetadata, applied: AppliedPartition) -> dict[str, int]:
-        """Columns of the times at which brokers say it entered its states; no clock of theirs leads into the future."""
+        """Return the columns of times at which a segment entered its states, at most the database's present time."""
         now_ms = self._now_ms(self._connection)
         times_ms = applied.times_ms[segment.remote_log_segment_id]
         times = {TIME_OF_STATE[state]: min(at_ms, now_ms) for state, at_ms in times_ms.items()}
@@ -329,8 +338,11 @@ class BrokerRows:
         come: Iterable[RemoteLogSegmentMetadata],
         applied: AppliedPartition,
     ) -> None:
-        """A segment that was FINISHED on its way is counted in and out, so that the highest offset knows of it."""
-        counted = [one for one in gone if one.state is not _TOMBSTONE]
+        """Update the counters. A segment that was FINISHED only within the page is counted in and out again.
+
+        That raises the highest copied offset.
+        """
+        counted = [segment for segment in gone if segment.state is not _TOMBSTONE]
         if counted:
             count_out(self._connection, self._cluster_id, *counted)
         new = list(come)
@@ -363,7 +375,7 @@ def _as_finished(metadata: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata
 
 
 def _shape(metadata: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
-    """What no update ever changes."""
+    """Return the fields that no update record changes."""
     return (
         metadata.start_offset,
         metadata.end_offset,
@@ -375,14 +387,14 @@ def _shape(metadata: RemoteLogSegmentMetadata) -> tuple[Any, ...]:
 
 
 def _differences(row: SegmentRow, published: RemoteLogSegmentMetadata) -> Iterator[str]:
-    """What brokers were told about a segment of ours that we do not say ourselves."""
+    """Yield differences between the brokers' records about a segment of the platform and its own metadata."""
     ours = row.metadata
     segment = f"our segment {ours.remote_log_segment_id.id}"
     if _shape(ours) != _shape(published):
         theirs = f"{published.start_offset}..{published.end_offset}, {published.segment_size_bytes} bytes"
         yield (
-            f"{segment} ({ours.start_offset}..{ours.end_offset}, {ours.segment_size_bytes} bytes) is known to brokers"
-            f" with other values ({theirs})"
+            f"{segment} ({ours.start_offset}..{ours.end_offset}, {ours.segment_size_bytes} bytes) has other values on"
+            f" brokers ({theirs})"
         )
     if published.state is _FINISHED and ours.state is not _FINISHED:
-        yield f"{segment} is {ours.state.name} here and COPY_SEGMENT_FINISHED to brokers"
+        yield f"{segment} is {ours.state.name} here and COPY_SEGMENT_FINISHED on brokers"

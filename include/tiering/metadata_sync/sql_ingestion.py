@@ -1,17 +1,17 @@
-"""What was read of the brokers' metadata topic, in SQL.
+"""Ingestion of the brokers' metadata topic in SQL.
 
 | step of a page                                | a crash after it leaves                             |
 |-----------------------------------------------|-----------------------------------------------------|
 | position locked, the caches' parts read       | nothing: the transaction is rolled back             |
 | rows, references, counters, findings written  | nothing: the transaction is rolled back             |
-| position moved, committed                     | the page, once: the next one begins behind it       |
+| position moved, committed                     | the page, once: the next one begins after it        |
 
 | step of reading again                         | a crash after it leaves                             |
 |-----------------------------------------------|-----------------------------------------------------|
-| brokers' word forgotten, positions put back   | a topic that is read from its beginning; no         |
-|                                               | partition of a broker's is ready                    |
-| the end of then is reached                    | in the page's transaction: what no record told of   |
-|                                               | is gone, the metadata partition is complete         |
+| broker states removed, positions reset        | a topic that is read from its beginning; no         |
+|                                               | partition that brokers own is ready                 |
+| the end at the time of the reset is reached   | in the page's transaction: segments without a       |
+|                                               | record are removed, the partition is complete       |
 
 Order of locks: position, partitions by topic id and number, segments, size_counters.
 """
@@ -66,16 +66,19 @@ class SqlMetadataIngestion(ClusterStore):
     """`MetadataIngestion` of one cluster over the platform's database."""
 
     def topic(self) -> MetadataTopicIdentity | None:
+        """Implement `MetadataIngestion.topic`."""
         with reading(self._engine) as connection:
             return sql_metadata_topic.topic_read(connection, self._cluster_id)
 
     def positions(self) -> Sequence[IngestPosition]:
+        """Implement `MetadataIngestion.positions`."""
         with reading(self._engine) as connection:
             return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def record_bounds(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds]
     ) -> Sequence[IngestPosition]:
+        """Implement `MetadataIngestion.record_bounds`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             replaced = sql_metadata_topic.record_bounds(connection, self._cluster_id, topic, bounds, now_ms)
@@ -85,6 +88,7 @@ class SqlMetadataIngestion(ClusterStore):
         return positions
 
     def apply(self, page: IngestPage) -> PageResult:
+        """Implement `MetadataIngestion.apply`."""
         with writing(self._engine) as connection:
             position = self._require_position(connection, page)
             loaded = self._load(connection, page)
@@ -95,6 +99,7 @@ class SqlMetadataIngestion(ClusterStore):
             return PageResult(effects.next_offset, effects.outcomes, tuple(findings), effects.stopped)
 
     def stop(self, metadata_partition: int, at_offset: int, reason: str) -> None:
+        """Implement `MetadataIngestion.stop`."""
         with writing(self._engine) as connection:
             position = sql_metadata_topic.lock_position(connection, self._cluster_id, metadata_partition)
             if position.next_offset == at_offset:
@@ -105,6 +110,7 @@ class SqlMetadataIngestion(ClusterStore):
     def read_again(
         self, topic: MetadataTopicIdentity, bounds: Mapping[int, OffsetBounds], *, author: str
     ) -> Sequence[IngestPosition]:
+        """Implement `MetadataIngestion.read_again`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
@@ -117,6 +123,7 @@ class SqlMetadataIngestion(ClusterStore):
             return sql_metadata_topic.positions_of(connection, self._cluster_id)
 
     def take_over(self, *, author: str) -> Sequence[str]:
+        """Implement `MetadataIngestion.take_over`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             return [
@@ -125,15 +132,16 @@ class SqlMetadataIngestion(ClusterStore):
             ]
 
     def unread(self) -> Mapping[TopicIdPartition, str]:
+        """Implement `MetadataIngestion.unread`."""
         with reading(self._engine) as connection:
             topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
             if topic is None:
                 return {}
             known = sql_metadata_topic.positions_of(connection, self._cluster_id)
-            if len(known) == topic.partition_count and all(one.is_complete for one in known):
+            if len(known) == topic.partition_count and all(position.is_complete for position in known):
                 return {}
             rows = connection.execute(_PARTITIONS_OF_BROKERS, {"of_cluster": self._cluster_id}).all()
-        positions, unread = {one.metadata_partition: one for one in known}, {}
+        positions, unread = {position.metadata_partition: position for position in known}, {}
         for row in rows:
             partition = partition_from(row.topic_id, row.partition, row.name)
             why = sql_metadata_topic.why_incomplete(positions, metadata_partition_of(partition, topic.partition_count))
@@ -142,10 +150,12 @@ class SqlMetadataIngestion(ClusterStore):
         return unread
 
     def broker_view(self, partition: TopicIdPartition) -> BrokerView:
+        """Implement `MetadataIngestion.broker_view`."""
         with reading(self._engine) as connection:
             return BrokerView(partition, load_cache(connection, self._cluster_id, partition, (), whole=True).state)
 
     def broker_sizes(self) -> Sequence[BrokerSize]:
+        """Implement `MetadataIngestion.broker_sizes`."""
         with reading(self._engine) as connection:
             return [
                 BrokerSize(
@@ -158,6 +168,7 @@ class SqlMetadataIngestion(ClusterStore):
             ]
 
     def outcomes(self) -> Mapping[int, Mapping[RecordOutcome, int]]:
+        """Implement `MetadataIngestion.outcomes`."""
         found: dict[int, dict[RecordOutcome, int]] = {}
         query = select(ingested_records).where(ingested_records.c.cluster_id == self._cluster_id)
         query = query.order_by(ingested_records.c.metadata_partition, ingested_records.c.outcome)
@@ -182,7 +193,7 @@ class SqlMetadataIngestion(ClusterStore):
             if where is not None:
                 events.setdefault(where, []).append(event)
         loaded = {}
-        for partition in sorted(events, key=lambda one: (one.topic_id.value, one.partition)):
+        for partition in sorted(events, key=lambda partition: (partition.topic_id.value, partition.partition)):
             lock_or_create_partition(connection, self._cluster_id, partition)
             loaded[partition] = load_cache(
                 connection,
@@ -223,7 +234,7 @@ class SqlMetadataIngestion(ClusterStore):
         return []
 
     def _complete(self, connection: Connection, number: int) -> list[str]:
-        """It was read again, to the end of when that began."""
+        """Complete the second reading of a metadata partition, at the end that it had when the reading began."""
         topic = sql_metadata_topic.topic_read(connection, self._cluster_id)
         count = 0 if topic is None else topic.partition_count
         now_ms = self._now_ms(connection)

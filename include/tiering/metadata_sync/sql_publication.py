@@ -1,10 +1,10 @@
-"""Journals of what was published, in SQL.
+"""Journals of published records in SQL.
 
 | step                  | a crash after it leaves                        | what clears it up                        |
 |-----------------------|------------------------------------------------|------------------------------------------|
-| `intend`              | a pending record: sent or not, nobody knows    | the next publisher of the partition      |
+| `intend`              | a pending record that may have been sent       | the next publisher of the partition      |
 |                       |                                                | reads the topic from `next_offset` on    |
-| `advance` with `found`| a record whose offset is known                 | nobody has to                            |
+| `advance` with `found`| a record whose offset is known                 | no cleanup needed                        |
 """
 
 from dataclasses import replace
@@ -62,6 +62,7 @@ class SqlPublicationStore(DatedStore):
     """`PublicationStore` of one cluster over the platform's database."""
 
     def claim(self, partition: TopicIdPartition, *, run_id: str, batch_id: str, lease_ms: int) -> PartitionLease | None:
+        """Implement `PublicationStore.claim`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             fence = sql_batches.take(
@@ -79,10 +80,12 @@ class SqlPublicationStore(DatedStore):
         return PartitionLease(run_id=run_id, batch_id=batch_id, fence=fence, expires_at_ms=now_ms + lease_ms)
 
     def journal(self, partition: TopicIdPartition) -> Journal | None:
+        """Implement `PublicationStore.journal`."""
         with reading(self._engine) as connection:
             return self._journal(connection, partition)
 
     def begin(self, fence: Fence, *, metadata_partition: int, partition_count: int, next_offset: int) -> Journal:
+        """Implement `PublicationStore.begin`."""
         partition = fence.topic_id_partition
         with writing(self._engine) as connection:
             hold_fence(connection, self._cluster_id, fence)
@@ -100,6 +103,7 @@ class SqlPublicationStore(DatedStore):
         return journal
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
+        """Implement `PublicationStore.intend`."""
         partition = fence.topic_id_partition
         key = key_of(self._cluster_id, partition)
         with writing(self._engine) as connection:
@@ -122,6 +126,7 @@ class SqlPublicationStore(DatedStore):
         return record
 
     def advance(self, fence: Fence, next_offset: int, *, found: int | None = None) -> None:
+        """Implement `PublicationStore.advance`."""
         key = key_of(self._cluster_id, fence.topic_id_partition)
         if found is not None and not 0 <= found < next_offset:
             raise PublicationRefusedError(f"{fence.topic_id_partition}: {found} was not read, {next_offset} is next")
@@ -132,11 +137,13 @@ class SqlPublicationStore(DatedStore):
             connection.execute(_MOVE, key | {"read_to": next_offset})
 
     def forget_pending(self, fence: Fence) -> None:
+        """Implement `PublicationStore.forget_pending`."""
         with writing(self._engine) as connection:
             self._hold(connection, fence)
             connection.execute(_FORGET, key_of(self._cluster_id, fence.topic_id_partition))
 
     def totals(self) -> tuple[PublicationTotal, ...]:
+        """Implement `PublicationStore.totals`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_totals(), {"of_cluster": self._cluster_id}).all()
         return tuple(
@@ -168,10 +175,10 @@ class SqlPublicationStore(DatedStore):
             raise PublicationRefusedError(f"{partition}: its topic's owner is {owner}, not {TopicOwner.HANDING_OVER}")
 
     def _require_found_before(self, connection: Connection, fence: Fence, found: int) -> None:
-        """The same answer again is harmless."""
+        """Accept a repeated call: the last record must have been found at this offset already."""
         row = connection.execute(_LAST, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
         if row is None or row.metadata_offset != found:
-            raise PublicationRefusedError(f"{fence.topic_id_partition}: no record was waiting to be found at {found}")
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: no pending record for offset {found}")
 
     def _columns_of(self, partition: TopicIdPartition) -> dict[str, Any]:
         return {
@@ -206,7 +213,7 @@ def _record_from(row: Any) -> JournalRecord:
 
 
 def _totals() -> Any:
-    """A segment is live if the last of its records that was read back says FINISHED."""
+    """Return the query of `totals`. A segment is live if the last of its records that was read back is FINISHED."""
     records, journals = published_records.c, publications.c
     latest = (
         select(

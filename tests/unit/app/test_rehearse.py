@@ -117,7 +117,7 @@ def test_nothing_is_made_in_a_brokers_directory(
 ) -> None:
     inside = settings.log_dirs[0].path / "orders-0"
     monkeypatch.setattr(tempfile, "tempdir", str(inside))
-    with pytest.raises(SettingError, match="TMPDIR leads into the log directory"):
+    with pytest.raises(SettingError, match="TMPDIR is in the log directory"):
         attempt(settings, "orders", messages)
 
 

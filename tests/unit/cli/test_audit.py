@@ -34,7 +34,7 @@ def test_nothing_goes_before_somebody_agreed_to_this_plan(deployment: TinyDeploy
     before = stored_files(deployment.store)
     plan = removal(deployment)
     assert plan["refusal"] == f"it needs --approve, or --approve-plan {plan['plan_hash']}"
-    assert "another one than was approved" in removal(deployment, "--approve-plan", "f" * 64)["refusal"]
+    assert "and not the approved one" in removal(deployment, "--approve-plan", "f" * 64)["refusal"]
     assert stored_files(deployment.store) == before
     done = removal(deployment, "--approve-plan", plan["plan_hash"])
     assert ([one["outcome"] for one in done["removals"]], done["refusal"]) == (["removed"] * 2, None)

@@ -64,8 +64,8 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "one of --describe and --alter"),
-        (("--alter", "--describe"), "one of --describe and --alter"),
+        ((), "either --describe or --alter"),
+        (("--alter", "--describe"), "either --describe or --alter"),
         (("--alter", "--add-config", f"{COPY}=1"), "--alter needs --entity-type"),
         (
             ("--alter", "--entity-type", "brokers", "--add-config", f"{COPY}=1"),
@@ -74,7 +74,7 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> 
         (("--alter", *BROKERS), "--alter needs --add-config"),
         (("--alter", *BROKERS, "--history", "--add-config", f"{COPY}=1"), "--history goes with --describe"),
         (("--alter", *BROKERS, "--entity-name", "1", "--add-config", f"{COPY}=1"), "exclude each other"),
-        (("--alter", *BROKERS, "--add-config", COPY), "say NAME=VALUE"),
+        (("--alter", *BROKERS, "--add-config", COPY), "NAME=VALUE is needed"),
         (("--alter", *BROKERS, "--add-config", f"{COPY}=1", "--delete-config", COPY), "changed twice"),
         (("--alter", *BROKERS, "--add-config", f"{COPY}=1,{COPY}=2"), "changed twice"),
         (("--alter", *BROKERS, "--add-config", f"{COPY}=fast"), f"'fast': accepted: integer, 1 to {2**63 - 1}"),
@@ -89,7 +89,7 @@ def test_alter_is_refused_by_a_rule_with_the_numbers(run: Run, app: FakeApp) -> 
             "--dry-run goes with --alter --target brokers",
         ),
         (("--describe", "--target", "brokers", "--dry-run"), "--dry-run goes with --alter --target brokers"),
-        (("--describe", "--target", "both", "--entity-type", "topics"), "--target both is about brokers"),
+        (("--describe", "--target", "both", "--entity-type", "topics"), "--target both is for brokers"),
         (("--alter", "--target", "brokers", *REPORTING, "--add-config", f"{COPY}=1"), "exist only on this platform"),
         (
             ("--alter", "--target", "both", *BROKERS, "--add-config", "queued.max.bytes=1"),
@@ -265,7 +265,7 @@ def test_brokers_that_go_away_after_our_own_change_are_said_to_be_unchanged(run:
     app.adapters.brokers.after_call = goes_away
     result = run("configs", "--alter", "--target", "both", *BROKERS, "--add-config", f"{COPY}=10")
     assert result.exit_code == 3
-    assert "this platform's own were changed" in result.stderr
+    assert "this platform's configs were changed" in result.stderr
     assert "Kafka's were not: no bootstrap server answers" in result.stderr
     assert app.adapters.stores.configs.of_entity(ALL_BROKERS) == {COPY: "10"}
 

@@ -30,7 +30,7 @@ def test_what_expires_goes_once_somebody_agreed(deployment: TinyDeployment) -> N
     assert [one["outcome"] for one in plan["decisions"]] == ["planned"] * 3
     refused = expire(deployment)
     assert refused["refusal"].startswith("without a terminal it needs --approve, or --approve-plan ")
-    assert "another one than was approved" in expire(deployment, "--approve-plan", "f" * 64)["refusal"]
+    assert "and not the approved one" in expire(deployment, "--approve-plan", "f" * 64)["refusal"]
     done = expire(deployment, "--approve")
     assert [one["outcome"] for one in done["decisions"]] == ["deleted"] * 3
     assert (done["bytes"], done["deleted_bytes"], done["refusal"]) == (1_500, 1_500, None)

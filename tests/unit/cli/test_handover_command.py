@@ -66,7 +66,7 @@ def test_without_a_terminal_it_asks_for_a_flag_and_then_goes_on(run, world):
 
     other = run(TOPIC, "--resume", "--approve-plan", "0" * 64)
     assert other.exit_code == ExitCode.FINDINGS
-    assert "another one than was approved" in other.stdout
+    assert "and not the approved one" in other.stdout
 
     done = run(TOPIC, "--resume", "--approve-plan", plan["plan_hash"], "--json")
     assert done.exit_code == ExitCode.DONE
@@ -129,7 +129,7 @@ def test_flags_that_exclude_each_other(run, flags):
 def test_there_is_nothing_to_go_on_with(run, flag):
     refused = run(TOPIC, flag)
     assert refused.exit_code == ExitCode.FINDINGS
-    assert "no handover of orders is on its way" in refused.stderr
+    assert "no handover of orders is under way" in refused.stderr
 
 
 def test_an_unknown_topic_is_named(run):

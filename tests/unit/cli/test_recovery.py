@@ -42,7 +42,7 @@ DAMAGED = replace(
     not_taken=2,
 )
 ADOPTION = AdoptionPlan((PartitionAdoption(ORDERS_0, 99, (StoredSegment(SEGMENT, 1),)),), ())
-REFUSED = RefusedAttempt(uuid(7), None, None, "UnknownSegmentError", "no object in the store names it")
+REFUSED = RefusedAttempt(uuid(7), None, None, "UnknownSegmentError", "no object in the store has this segment id")
 
 
 class FakeRecovery:
@@ -141,7 +141,7 @@ class TestRebuild:
         app.plan = replace(PLAN, begun=NEW)
         asked = answer(monkeypatch, True)
         run("rebuild")
-        assert asked == ["Go on to rebuild metadata of 2 attempts (2.0 KiB) of 1 partition?"]
+        assert asked == ["Continue to rebuild metadata of 2 attempts (2.0 KiB) of 1 partition?"]
 
     def test_a_dry_run_asks_nobody(self, run: Callable[..., Result], app: FakeRecovery) -> None:
         done = run("rebuild", "--dry-run")
@@ -256,7 +256,7 @@ class TestAdopt:
         assert "nothing is adopted: without a terminal it needs --approve. 1 segment" in refused.stdout
         done = run("adopt", "--all", "--approve")
         assert (done.exit_code, app.calls) == (0, [("adopt", {"author": author()})])
-        assert "adopted 1 segment, 0 refused; nothing of it is served before ./tiering verify" in done.stdout
+        assert "adopted 1 segment, 0 refused; they are served once ./tiering verify has passed them" in done.stdout
 
     @pytest.mark.parametrize(("yes", "code"), [(True, 0), (False, 1)])
     def test_on_a_terminal_it_asks(
@@ -277,7 +277,7 @@ class TestAdopt:
         assert run("adopt", "--all").exit_code == 0
         app.adoption = AdoptionPlan((), (REFUSED,))
         done = run("adopt", str(uuid(7)))
-        assert (done.exit_code, "no object in the store names it" in done.stdout) == (1, True)
+        assert (done.exit_code, "no object in the store has this segment id" in done.stdout) == (1, True)
 
     def test_the_document(self, run: Callable[..., Result], app: FakeRecovery) -> None:
         app.adoption = replace(ADOPTION, refused=(REFUSED,))
@@ -295,7 +295,7 @@ class TestAdopt:
             "segment_id": str(uuid(7)),
             "start_offset": None,
             "error": "UnknownSegmentError",
-            "message": "no object in the store names it",
+            "message": "no object in the store has this segment id",
         }
         dry = json.loads(run("adopt", "--all", "--dry-run", "--json").stdout)
         assert dry == {"adoptable": [segment], "adopted": [], "refused": [refused], "refusal": None}

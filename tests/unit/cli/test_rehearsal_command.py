@@ -136,7 +136,7 @@ def test_a_kafka_home_without_jars_is_named(run, ends, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (("--rehearse", "--dry-run"), "--dry-run and --rehearse exclude each other"),
-        (("--rehearse", "--approve"), "--rehearse asks nobody"),
+        (("--rehearse", "--approve"), "--rehearse does not ask"),
         (("--rehearse", "--local-retention-bytes", "1"), "lowers local retention"),
         (("--dry-run", "--keep"), "--keep belongs to --rehearse"),
     ],
@@ -165,5 +165,5 @@ def test_a_signal_ends_it_with_the_shells_code(run, monkeypatch, ends, number: s
     result = run("handover", "orders", "--rehearse", KAFKA_HOME="")
     assert result.exit_code == 128 + number
     assert cleaned_up == ["broker"]
-    assert "stopped: the throw-away broker is gone, and its files" in result.stderr
+    assert "stopped: the throw-away broker was ended, its files were removed" in result.stderr
     assert signal.getsignal(number) is before

@@ -1,6 +1,6 @@
 """The `chunkIndex` of a manifest: how a segment file was cut into chunks, and where each stored chunk begins.
 
-Uncompressed chunks, but for the last one, have a fixed stored size: the chunk size plus the overhead of encryption.
+All uncompressed chunks but the last have a fixed stored size: the chunk size plus the overhead of encryption.
 Their index is `fixed` and has four numbers. Compressed chunks differ in size. Their index is `variable` and has all
 sizes, as base64 of one zstd frame of (big-endian)
 

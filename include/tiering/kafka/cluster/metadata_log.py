@@ -281,8 +281,8 @@ def _is_torn_tail(file: BrokerFile, position: int) -> bool:
     size_bytes = BatchHeader._make(HEADER.unpack(rest)).size_bytes
     if size_bytes < HEADER_SIZE:
         return False
-    behind = file.read_at(position + size_bytes, HEADER_SIZE)
-    return len(behind) < HEADER_SIZE or not any(behind)
+    after = file.read_at(position + size_bytes, HEADER_SIZE)
+    return len(after) < HEADER_SIZE or not any(after)
 
 
 _LOG = logging.getLogger(__name__)

@@ -81,7 +81,7 @@ class IneligibleReason(Reason):
     NO_LEADER_EPOCH = "no-leader-epoch", "no leader epoch covers it"
     NO_PRODUCER_SNAPSHOT = "no-producer-snapshot", "no producer snapshot at its end"
     CORRUPT = "corrupt", "corrupt"
-    AFTER_CORRUPT = "after-corrupt", "behind a corrupt segment"
+    AFTER_CORRUPT = "after-corrupt", "after a corrupt segment"
     COMPACTED_SEGMENT = "compacted-segment", "compacted"
 
 

@@ -334,7 +334,7 @@ def _orphans(
         for offset in sorted(offsets[kind] - sizes.keys()):
             log = offset_file(offset, FileKind.LOG)
             if directory.has(offset_file(offset, kind)) and not directory.has(log):
-                lost[offset] = CorruptFileError(directory.path_of(log), f"missing beside its .{kind}")
+                lost[offset] = CorruptFileError(directory.path_of(log), f"missing, although its .{kind} exists")
     return lost
 
 

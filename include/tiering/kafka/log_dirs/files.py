@@ -242,7 +242,7 @@ class BrokerDirectory:
         self.close()
 
     def _refusal(self, name: str, error: OSError) -> SourceError:
-        """Refused links fail with ELOOP or ENOTDIR; the status of the name tells whether it is a link."""
+        """Return the error. A refused link fails with ELOOP or ENOTDIR, so the status of the name is read."""
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             with contextlib.suppress(OSError):
                 if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):

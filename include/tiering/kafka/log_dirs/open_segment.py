@@ -218,10 +218,10 @@ class OpenLogSegment:
         """Require the same successor; without a successor the segment may be active again."""
         # A partition may have thousands of files: only the names of `.log` files are parsed.
         logs = (entry.name for entry in self._opened.directory.entries() if entry.name.endswith(LOG_SUFFIX))
-        behind = [
+        later = [
             parsed[0] for name in logs if (parsed := parse_offset_file(name)) and parsed[0] > self._segment.base_offset
         ]
-        before, now = self._segment.end_offset + 1, min(behind, default=None)
+        before, now = self._segment.end_offset + 1, min(later, default=None)
         if now != before:
             raise self._changed("base offset of the successor", before, now)
 

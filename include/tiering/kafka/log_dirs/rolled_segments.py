@@ -138,7 +138,9 @@ def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> 
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         if not listing.has(kind, log.base_offset):
             directory.stat(offset_file(log.base_offset, FileKind.LOG))
-            raise CorruptFileError(directory.path_of(offset_file(log.base_offset, kind)), "missing beside its .log")
+            raise CorruptFileError(
+                directory.path_of(offset_file(log.base_offset, kind)), "missing, although its .log exists"
+            )
 
 
 def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
@@ -219,7 +221,7 @@ class SegmentFiles:
                 index_files = required(base_offset, FileKind.OFFSET_INDEX), required(base_offset, FileKind.TIME_INDEX)
             except SourceVanishedError as error:
                 directory.stat(log.name)
-                raise CorruptFileError(error.path, "missing beside its .log") from error
+                raise CorruptFileError(error.path, "missing, although its .log exists") from error
             yield cls(
                 base_offset,
                 next_base_offset,

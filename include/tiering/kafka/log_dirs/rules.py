@@ -111,12 +111,12 @@ def segment_reasons(
         bounds: the offsets and the retention of the replica.
         refusal: the reason for all segments of the replica; None if there is none.
     """
-    behind: IneligibleReason | None = None
+    after_corrupt: IneligibleReason | None = None
     reasons = []
     for candidate in candidates:
-        reasons.append(refusal or _first(_segment_checks(candidate, bounds)) or behind)
+        reasons.append(refusal or _first(_segment_checks(candidate, bounds)) or after_corrupt)
         if candidate.is_corrupt and candidate.next_base_offset > bounds.log_start_offset:
-            behind = IneligibleReason.AFTER_CORRUPT
+            after_corrupt = IneligibleReason.AFTER_CORRUPT
     return reasons
 
 

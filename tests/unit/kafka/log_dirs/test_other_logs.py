@@ -291,7 +291,7 @@ def test_damage_of_a_follower_is_noted_and_keeps_nothing(tmp_path: Path) -> None
     report = both.scan()
     assert report.errors == ()
     assert sorted(note.message for note in report.notes) == [
-        "missing beside its .log",
+        "missing, although its .log exists",
         "the log ends at offset 25, but the broker's checkpoints have 3000",
     ]
     assert reasons(both.of(2)).count(None) == 4

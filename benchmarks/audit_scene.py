@@ -15,7 +15,7 @@ from spark_jobs.audit import read_findings
 from tests.doubles.audit_stores import BUCKET
 from tests.doubles.audit_worlds import FINISHED, OLD_MS, World, text_id
 from tests.doubles.s3_server import ACCESS_KEY, SECRET_KEY, VersityGateway, raw_client
-from tests.doubles.spark_submit import submit_command, submit_environment
+from tests.doubles.spark import submit_command, submit_environment
 
 PLANTED: Final = 500
 TOPICS: Final = 50

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.generated_segment import FileSource, status_bytes
+from benchmarks.generated_log_dir import FileSource, status_bytes
 from benchmarks.upload_clients import running_crc32c_of
 from include.tiering.quotas.contract import UnlimitedBytes
 from include.tiering.remote_storage.file.store import FileObjectStore

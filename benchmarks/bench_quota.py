@@ -33,7 +33,6 @@ import numpy as np
 from benchmarks.bench_upload import find_rclone, tell
 from benchmarks.limited_clients import rclone, s3transfer
 from benchmarks.machine import IdleMeter
-from benchmarks.quota_outages import outage_of
 from benchmarks.quota_scenarios import (
     SEGMENT_BYTES,
     Check,
@@ -42,6 +41,7 @@ from benchmarks.quota_scenarios import (
     killed,
     ledger_gone,
     live_change,
+    outage_of,
     steady,
     steady_checks,
     two_brokers,

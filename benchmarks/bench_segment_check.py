@@ -28,9 +28,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.beside_kafka import compared_rates, measure_beside_kafka, parsed, rates, rounded
-from benchmarks.dump_log_segments import Dump
-from benchmarks.generated_segment import FileSource, status_bytes, write_segment
+from benchmarks.beside_kafka import Dump, compared_rates, measure_beside_kafka, parsed, rates, rounded
+from benchmarks.generated_log_dir import FileSource, status_bytes, write_segment
 from benchmarks.machine import machine_description
 from include.tiering.formats.log_batches import check_segment
 from include.tiering.model.leader_epochs import LeaderEpochs

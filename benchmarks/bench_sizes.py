@@ -35,7 +35,7 @@ from include.tiering.model.segments import RemoteLogSegmentState, TopicIdPartiti
 from include.tiering.segments.sql import SqlRemoteLogMetadata
 from tests.doubles.databases import postgresql_server
 from tests.doubles.segments import lease_of, segment_of, update_of
-from tests.doubles.spark_submit import submit_command, submit_environment
+from tests.doubles.spark import submit_command, submit_environment
 
 COUNTED: Final = (1_000, 100_000, 1_000_000)
 RECOUNTED: Final = (1_000_000, 10_000_000)

@@ -39,7 +39,7 @@ import psutil
 from local.class_archive import class_archive
 from local.java import java_environment
 from tests.doubles.archive import RUN_ID, planned_run
-from tests.doubles.spark_submit import FAST_START, ROOT, submit_command, submit_environment
+from tests.doubles.spark import FAST_START, ROOT, submit_command, submit_environment
 
 JOB: Final = "copying.py"
 ARGUMENTS: Final = ("--run-id", RUN_ID, "--batch-id", "bench")

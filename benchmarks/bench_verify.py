@@ -31,9 +31,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.beside_kafka import compared_rates, measure_beside_kafka, measure_in_a_process, parsed, rates, rounded
-from benchmarks.dump_log_segments import Dump
-from benchmarks.generated_segment import status_bytes
+from benchmarks.beside_kafka import (
+    Dump,
+    compared_rates,
+    measure_beside_kafka,
+    measure_in_a_process,
+    parsed,
+    rates,
+    rounded,
+)
+from benchmarks.generated_log_dir import status_bytes
 from benchmarks.machine import machine_description
 from benchmarks.stored_segment import StoredLog, measure_deep, store_segment
 from include.tiering.units import KIB, MIB

@@ -1,14 +1,16 @@
-"""What has to hold while workers come, go, are killed, and quotas change: each scenario once, at any rate and length.
+"""Scenarios of quotas, and outages of what they depend on."""
 
-A check has a figure and a bound, both in the outcome. Bounds are those that users are promised. No test checks them,
-because a busy machine breaks them: tests/integration/test_quota_scenarios.py asserts what holds on any.
-"""
-
+import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
+
+import psutil
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
 
 from benchmarks.quota_scene import EACH_BROKER, TOTAL, Scene, Worker, begin, end, summary
 from benchmarks.quota_trace import (
@@ -23,8 +25,15 @@ from benchmarks.quota_trace import (
     slowest_second,
     worst_second,
 )
+from include.tiering.clock import SystemClock
 from include.tiering.quotas.contract import Scope
+from include.tiering.quotas.shared_quotas import open_ledger_engine
 from include.tiering.units import MIB
+
+# What has to hold while workers come, go, are killed, and quotas change: each scenario once, at any rate and
+# length. A check has a figure and a bound, both in the outcome. Bounds are those that users are promised. No test
+# checks them, because a busy machine breaks them: tests/integration/test_quota_scenarios.py asserts what holds on
+# any.
 
 SLOW_SHARE: Final = 0.01
 SEGMENT_BYTES: Final = 64 * MIB
@@ -356,3 +365,52 @@ def _received_as_charged(trace: Trace, charged_bytes: int, bounds: Bounds) -> Ch
 
 def _first_byte_after_s(trace: Trace) -> float | None:
     return reached_after_s(trace, 1.0, window_s=0.01)
+
+
+# Ways to take the ledger from everybody for a while. It comes back unharmed when the context ends.
+
+Outage = Callable[[], AbstractContextManager[None]]
+
+
+def outage_of(metadata_url: str) -> Outage:
+    """The one that fits this database."""
+    is_sqlite = make_url(metadata_url).get_backend_name() == "sqlite"
+    return lambda: locked_file(metadata_url) if is_sqlite else stopped_server(metadata_url)
+
+
+@contextmanager
+def locked_file(metadata_url: str) -> Iterator[None]:
+    """SQLite: an exclusive lock on the ledger's file."""
+    engine = open_ledger_engine(metadata_url, SystemClock())
+    path = Path(str(engine.url.database))
+    engine.dispose()
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def stopped_server(metadata_url: str) -> Iterator[None]:
+    """PostgreSQL: SIGSTOP for the server and all its backends; connections stay open and nobody answers."""
+    engine = create_engine(metadata_url)
+    with engine.connect() as connection:
+        directory = Path(connection.execute(text("SHOW data_directory")).scalar_one())
+    engine.dispose()
+    postmaster = psutil.Process(int((directory / "postmaster.pid").read_text().splitlines()[0]))
+    postmaster.suspend()
+    # Nobody is born now; a backend may still end.
+    processes = [*postmaster.children(recursive=True), postmaster]
+    _each(processes, psutil.Process.suspend)
+    try:
+        yield
+    finally:
+        _each(processes, psutil.Process.resume)
+
+
+def _each(processes: Sequence[psutil.Process], action: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            action(process)

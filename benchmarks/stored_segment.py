@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from benchmarks.generated_segment import FileSource, write_segment
+from benchmarks.generated_log_dir import FileSource, write_segment
 from include.tiering.formats import checkpoints, indexes
 from include.tiering.formats.record_batch import extend_crc32c, iter_headers
 from include.tiering.model.leader_epochs import LeaderEpochs

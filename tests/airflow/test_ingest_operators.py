@@ -1,16 +1,25 @@
-"""The tasks of `tiering_ingest` over the real library; the metadata topic is in memory."""
+"""Operators that ingest metadata and count sizes."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowSkipException
+from prometheus_client import REGISTRY
 
 from include.tiering.app.adapters import Adapters
 from include.tiering.errors import MetadataTopicUnavailableError
 from include.tiering.runs.cluster_log_dirs import ClusterLogDirs
-from plugins.tiering_airflow.errors import IngestFindingsError, IngestIncompleteError
+from plugins.tiering_airflow.errors import (
+    IngestFindingsError,
+    IngestIncompleteError,
+    SizeDifferenceError,
+    SparkJobError,
+    SparkJobRetriableError,
+)
 from plugins.tiering_airflow.metadata_sync import (
     FINDINGS_KEY,
     FROM_BEGINNING,
@@ -20,10 +29,19 @@ from plugins.tiering_airflow.metadata_sync import (
     IngestOutcomeOperator,
 )
 from plugins.tiering_airflow.shared import REMOTE_LOG
-from tests.doubles.airflow_home import TaskInstance
+from plugins.tiering_airflow.sizes import (
+    COUNTED_KEY,
+    FROM_STORAGE,
+    RemoteLogSizesOperator,
+    SizeOutcomeOperator,
+    SizeSummaryOperator,
+    finding_lines,
+)
+from tests.doubles.airflow_home import Deployment, TaskInstance
+from tests.doubles.present import present
 from tests.doubles.tiny_deployment import ObservedCluster
 
-pytestmark = pytest.mark.airflow
+# The tasks of `tiering_ingest` over the real library; the metadata topic is in memory.
 
 
 @pytest.fixture
@@ -104,3 +122,124 @@ def test_without_brokers_it_is_skipped(observed: ObservedCluster, monkeypatch: p
     monkeypatch.delenv("TIERING_CLUSTER__BOOTSTRAP_SERVERS")
     with pytest.raises(AirflowSkipException, match="bootstrap_servers"):
         ingest(TaskInstance())
+
+
+# The tasks of `tiering_remote_log_sizes` over the real library; a stub writes the summary of the Spark job.
+
+RUN_ID = "run-1"
+NOTHING_FOUND: dict[str, Any] = {
+    "differences": [],
+    "overlaps": [],
+    "stored": None,
+    "computation_ms": 1500,
+    "segments": 3,
+    "bytes": 300,
+}
+DIFFERENCE = {
+    "topic": "orders",
+    "partition": 0,
+    "state": "COPY_SEGMENT_FINISHED",
+    "rules": [{"rule": "S101", "message": "The counter of bytes is what the rows add up to."}],
+    "counters": {"bytes": 11, "segments": 1, "leader_epochs": []},
+    "recounted": {"bytes": 10, "segments": 1, "leader_epochs": []},
+}
+STORED = {
+    "topic": "orders",
+    "partition": 1,
+    "rules": [{"rule": "S201", "message": ""}],
+    "segments": [{"segment_id": "AAECAwQFBgcICQoLDA0ODw", "kind": "missing"}],
+}
+
+
+class _Job:
+    """Stands for spark-submit: what it was asked for, and what it leaves."""
+
+    def __init__(self, summary: dict[str, Any] | None, error: Exception | None = None) -> None:
+        self.summary = summary
+        self.error = error
+        self.arguments: list[str] = []
+
+    def run(self, operator: RemoteLogSizesOperator) -> None:
+        self.arguments = list(operator.application_args or ())
+        if self.summary is not None:
+            operator.output_dir.mkdir(parents=True, exist_ok=True)
+            (operator.output_dir / "summary.json").write_text(json.dumps(self.summary))
+        if self.error is not None:
+            raise self.error
+
+
+def _run(job: _Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, from_storage: str | None = None) -> dict[str, Any]:
+    monkeypatch.setenv("AIRFLOW__TIERING__SIZES_DIR", str(tmp_path / "sizes"))
+    monkeypatch.setenv("AIRFLOW__TIERING__WORK_DIR", str(tmp_path / "work"))
+    monkeypatch.setattr(RemoteLogSizesOperator, "_hook_for", lambda self, scratch: None)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", lambda self, context: job.run(self))
+    instance = TaskInstance()
+    context: Any = {"ti": instance, "params": {FROM_STORAGE: from_storage}}
+    RemoteLogSizesOperator(task_id="sizes").execute(context)
+    return dict(instance.pushed[COUNTED_KEY])
+
+
+def test_a_recount_without_findings_leaves_numbers(monkeypatch, tmp_path) -> None:
+    overlaps = [{"topic": "orders", "partition": n, "bytes": 5} for n in range(2)]
+    job = _Job({**NOTHING_FOUND, "overlaps": overlaps})
+    assert _run(job, monkeypatch, tmp_path) == {
+        "findings": 0,
+        "computation_ms": 1500,
+        "segments": 3,
+        "bytes": 300,
+        "duplicates": {"orders": 10},
+    }
+    assert "--from-storage" not in job.arguments
+
+
+def test_findings_are_logged_and_counted_and_fail_the_last_task(monkeypatch, tmp_path, capfd) -> None:
+    summary = {**NOTHING_FOUND, "differences": [DIFFERENCE], "stored": {"differences": [STORED], "unsettled": 0}}
+    job = _Job(summary, SparkJobError("exit code 1"))
+    assert _run(job, monkeypatch, tmp_path, "listing")["findings"] == 2
+    assert job.arguments[-2:] == ["--from-storage", "listing"]
+    said = capfd.readouterr().out
+    assert "the counters say 11 bytes in 1 segments, the rows 10 bytes in 1" in said
+    assert "AAECAwQFBgcICQoLDA0ODw missing" in said
+    with pytest.raises(SizeDifferenceError, match="2 findings"):
+        SizeOutcomeOperator(task_id="outcome", findings="2").execute({})
+    SizeOutcomeOperator(task_id="outcome", findings="0").execute({})
+
+
+@pytest.mark.parametrize(
+    ("summary", "error"),
+    [(None, SparkJobError("a setting")), (NOTHING_FOUND, SparkJobRetriableError("killed"))],
+)
+def test_a_job_that_could_not_finish_fails_its_own_task(monkeypatch, tmp_path, summary, error) -> None:
+    with pytest.raises(type(error)):
+        _run(_Job(summary, error), monkeypatch, tmp_path)
+
+
+def test_suspects_beyond_what_was_asked_about_again_are_a_finding() -> None:
+    summary = {**NOTHING_FOUND, "stored": {"differences": [], "unsettled": 7}}
+    assert [line.rpartition(" ")[2] for line in finding_lines(summary)] == ["7"]
+
+
+def test_the_summary_says_what_waits_and_publishes_it(deployed: Deployment, capfd) -> None:
+    with deployed.open() as app:
+        app.copying.plan(RUN_ID, topics=["bigrecs", "audit_log"])
+        waiting = app.sizes.report().tiers.copy_lags
+        assert sum(lag.segments for lag in waiting if lag.topic_id_partition.topic == "audit_log") > 0
+        app.copying.run_batch(RUN_ID, "0.1")
+    counted = {"findings": 1, "computation_ms": 250.0, "duplicates": {"bigrecs": 7}}
+    SizeSummaryOperator(task_id="summary").execute({"ti": TaskInstance(**{COUNTED_KEY: counted})})
+    said = capfd.readouterr().out
+    assert "remote log size" in said
+    assert "local and remote" in said
+    assert REGISTRY.get_sample_value("RemoteLogSizeComputationTime") == 250
+    assert REGISTRY.get_sample_value("tiering_remote_log_size_differences") == 1
+    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "bigrecs", "held": "remote"}) == 7
+    assert REGISTRY.get_sample_value("tiering_duplicate_bytes", {"topic": "audit_log", "held": "remote"}) == 0
+    copied = {"topic": "audit_log"}
+    assert REGISTRY.get_sample_value("RemoteCopyLagSegments", copied) == 0
+    assert present(REGISTRY.get_sample_value("RemoteLogSizeBytes", copied)) > 0
+    assert present(REGISTRY.get_sample_value("RemoteLogMetadataCount", copied)) > 0
+
+
+def test_the_summary_of_a_recount_that_failed_still_says_what_waits(deployed: Deployment, capfd) -> None:
+    SizeSummaryOperator(task_id="summary").execute({"ti": TaskInstance()})
+    assert "remote log size" in capfd.readouterr().out

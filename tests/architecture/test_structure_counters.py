@@ -1,4 +1,4 @@
-"""`make structure` counts what it says: small trees with known numbers."""
+"""The counters of the structure, and their limits."""
 
 import importlib.util
 import json
@@ -10,11 +10,14 @@ from typing import Any, Final
 import pytest
 
 from local.structure.__main__ import main
-from local.structure.counters import Structure, measure
-from local.structure.limits import beyond_limits
+from local.structure.counters import COUNTERS, TRACED, Structure, measure
+from local.structure.limits import beyond_limits, limits_of
 from local.structure.source import SourceFile, read_project
 from local.structure.trace import Trace
 from local.structure.traced_segment import Recorder
+from tests.doubles.source_tree import ROOT
+
+# `make structure` counts what it says: small trees with known numbers.
 
 FORWARDS: Final = '''"""Methods that only forward, and some that do not."""
 
@@ -259,3 +262,19 @@ def test_moves_and_returns_of_a_trace() -> None:
         "trace_calls_between": 2,  # a to b, b to a
     }
     assert list(trace.packages) == ["a", "b", "c"]
+
+
+# The structure gets no worse: every counter keeps the limit that pyproject.toml states for it. A counter that
+# became better gets its new value as limit, in the same change. `make structure` prints them all.
+
+LIMITS = limits_of(ROOT)
+
+
+def test_no_counter_is_beyond_its_limit() -> None:
+    assert not beyond_limits(measure(read_project(ROOT, with_tests=False)).values, LIMITS)
+
+
+def test_every_limit_belongs_to_a_counter_and_every_target_has_a_limit() -> None:
+    counters = {counter.key: counter for counter in (*COUNTERS, *TRACED)}
+    assert LIMITS.keys() <= counters.keys()
+    assert {key for key, counter in counters.items() if counter.target is not None} <= LIMITS.keys()

@@ -75,7 +75,7 @@ class TestRoles:
 
     def test_a_token_of_the_other_role_proves_nothing(self, metadata, engine, partition, copying):
         segment = finish(metadata, segment_of(partition, 1, 0, 99), copying)
-        with pytest.raises(LeaseLostError, match="nobody was ever given a lease to expire"):
+        with pytest.raises(LeaseLostError, match="there was never a lease to expire"):
             _advance(metadata, [segment], DELETE_STARTED, Fence(partition, copying.token, LeaseRole.EXPIRE))
 
     def test_on_one_segment_the_first_change_wins(self, metadata, partition, copying, expiring):

@@ -35,7 +35,7 @@ from spark_jobs.audit_tasks import classified_alone, classified_ranges, classifi
 from tests.doubles.audit_plants import PLANTS, QUIET, UPLOAD_PLANTS, VERSION_PLANTS
 from tests.doubles.audit_stores import write_database
 from tests.doubles.audit_worlds import LISTED_AT_MS, MARKER, World
-from tests.doubles.spark_session import NO_JAVA
+from tests.doubles.spark import NO_JAVA
 
 _SETTLED = ("of brokers", "a copy under way", "encrypted by a broker", "compressed by a broker", "our own")
 pytestmark = [pytest.mark.integration, NO_JAVA]

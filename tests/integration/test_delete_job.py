@@ -11,7 +11,7 @@ from include.tiering.runs.deletion_run import DeletionOutcome
 from spark_jobs.batch import run_once
 from spark_jobs.expiration import batch_task
 from tests.doubles.archive import Archive, settings_of
-from tests.doubles.spark_session import NO_JAVA
+from tests.doubles.spark import NO_JAVA
 
 pytestmark = NO_JAVA
 

@@ -14,7 +14,7 @@ from tests.contract.brokers_contract import BrokersContract
 from tests.doubles.kafka_lab.brokers_world import RealWorld, open_brokers
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.produce import mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
 

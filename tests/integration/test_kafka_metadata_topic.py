@@ -12,7 +12,7 @@ from include.tiering.errors import MetadataTopicRangeError, MetadataTopicRefused
 from include.tiering.kafka.metadata_topic.kafka import KafkaMetadataTopic
 from tests.contract.metadata_topic_contract import MetadataTopicContract, values_of
 from tests.doubles.kafka_lab.cluster import KafkaCluster, client_configuration, kafka_cluster, wait_until
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
 

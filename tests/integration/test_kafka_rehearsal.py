@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.broker_data import broker_data, expected
 from tests.doubles.handover_evidence import rehearsed
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
 TOPIC = "orders"

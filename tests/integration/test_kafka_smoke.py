@@ -8,7 +8,7 @@ from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
 TOPIC, PARTITIONS = "orders", (0, 1)

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from benchmarks.quota_outages import outage_of
+from benchmarks.quota_scenarios import outage_of
 from benchmarks.quota_scene import CLUSTER_ID, EACH_BROKER, TOTAL, Scene, Worker, begin, end, scene
 from benchmarks.quota_trace import farthest_ahead_bytes
 from include.tiering.clock import SystemClock

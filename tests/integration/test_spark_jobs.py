@@ -40,8 +40,7 @@ from tests.doubles.s3_server import (
     versitygw_or_skip,
 )
 from tests.doubles.segments import segment_of
-from tests.doubles.spark_session import NO_JAVA
-from tests.doubles.spark_submit import ROOT, fastest_start, submit_command, submit_environment
+from tests.doubles.spark import NO_JAVA, ROOT, fastest_start, submit_command, submit_environment
 from tests.doubles.stored_log import some_uuid
 
 pytestmark = NO_JAVA

@@ -22,7 +22,7 @@ from spark_jobs import verification
 from spark_jobs.shared import TaskStoppedError
 from spark_jobs.verification import attempt, parse_arguments
 from tests.doubles.archive import RUN_ID, planned_run, settings_of
-from tests.doubles.spark_session import NO_JAVA
+from tests.doubles.spark import NO_JAVA
 
 pytestmark = NO_JAVA
 

@@ -23,7 +23,7 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 from tests.doubles.kafka_lab.brokers_world import open_brokers
 from tests.doubles.kafka_lab.certificates import Authority
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, kafka_cluster, wait_until
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 pytestmark = pytest.mark.kafka
 

@@ -11,7 +11,7 @@ from include.tiering.model.broker_cache import BrokerCache
 from include.tiering.model.segments import RemoteLogSegmentMetadata, TopicIdPartition
 from tests.doubles.kafka_lab.artifacts import VERSIONS
 from tests.doubles.kafka_lab.kafka_cache import KnownPartition, told
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.record_batches import MOST_OFFSET, random_records
 from tests.doubles.segments import partition_of
 

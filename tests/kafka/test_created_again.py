@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from include.tiering.cli.app import cli
 from tests.doubles.kafka_lab.broker import KafkaBroker
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, kafka_cluster, wait_until
-from tests.doubles.kafka_lab.reassign import replicas
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import replicas, require_kafka
 
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

@@ -8,8 +8,7 @@ from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
-from tests.doubles.kafka_lab.reassign import lead, move, replicas
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import lead, move, replicas, require_kafka
 from tests.doubles.seeded_topics import seed, switch_on
 
 TOPIC = "moves"

@@ -16,7 +16,7 @@ from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import Digest, both_digests
 from tests.doubles.kafka_lab.produce import Writer, mixed_records, running_producers
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import has_left_the_disk
 
 LONG_SECONDS = 700

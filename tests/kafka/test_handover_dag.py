@@ -12,7 +12,7 @@ from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import kafka_cluster
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records, running_producers
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 
 HANDOVER: Final = "tiering_handover"
 OTHERS: Final = ("tiering_audit", "tiering_expiration", "tiering_ingest", "tiering_quality", "tiering_remote_log_sizes")

@@ -13,7 +13,7 @@ from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import has_left_the_disk
 from tests.doubles.source_tree import ROOT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.life import events, operations
 from tests.life.cluster import LifeCluster
 from tests.life.journal import Journal, Row

@@ -13,7 +13,7 @@ from include.tiering.metadata_sync.publish import PublishStep
 from tests.contract.metadata_topic_contract import values_of
 from tests.doubles.copy_process import worker_template
 from tests.doubles.kafka_lab.cluster import client_configuration, kafka_cluster
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.publication_world import PublicationWorld, orders
 from tests.doubles.publish_worker import IN_FLIGHT
 from tests.doubles.publisher_kills import PARTITION, RANGES, Kills

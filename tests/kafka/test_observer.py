@@ -11,10 +11,9 @@ from include.tiering.model.ownership import SegmentOrigin, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, Uuid
 from tests.doubles.broker_deployment import BrokerDeployment, broker_deployment
 from tests.doubles.kafka_lab.cluster import KafkaCluster, kafka_cluster, wait_until
-from tests.doubles.kafka_lab.gauges import gauge_by_topic
 from tests.doubles.kafka_lab.kafka_cache import Known, told
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import gauge_by_topic, require_kafka
 from tests.doubles.seeded_topics import seed, switch_on
 from tests.doubles.segments import DELETE_FINISHED, FINISHED
 

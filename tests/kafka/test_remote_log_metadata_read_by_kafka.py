@@ -6,8 +6,8 @@ import pytest
 
 from include.tiering.errors import FormatError
 from include.tiering.formats.remote_log_metadata import decode, encode
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.kafka_lab.serde_check import accepted_texts
-from tests.doubles.kafka_lab.skipping import require_kafka
 from tests.doubles.sample_values import mutated_values, seed_values
 
 pytestmark = pytest.mark.kafka

@@ -10,7 +10,7 @@ from tests.doubles.kafka_lab.artifacts import VERSIONS
 from tests.doubles.kafka_lab.cluster import kafka_cluster, wait_until
 from tests.doubles.kafka_lab.consume import both_digests
 from tests.doubles.kafka_lab.produce import Writer, mixed_records
-from tests.doubles.kafka_lab.skipping import require_kafka
+from tests.doubles.kafka_lab.requests import require_kafka
 from tests.doubles.seeded_topics import seed, switch_on
 
 PARTITIONS = (0, 1, 2)

@@ -19,7 +19,7 @@ from include.tiering.errors import PortTakenError
 from tests.doubles.kafka_lab.artifacts import class_path
 from tests.doubles.kafka_lab.broker import KafkaBroker
 from tests.doubles.kafka_lab.cluster import WAIT_SECONDS, KafkaCluster, client_configuration, wait_until
-from tests.doubles.kafka_lab.reassign import Replicas, move
+from tests.doubles.kafka_lab.requests import Replicas, move
 
 VERSION: Final = "4.3.1"
 VOTERS: Final = (1, 2, 3)

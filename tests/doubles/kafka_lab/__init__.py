@@ -23,7 +23,7 @@
 - `kafka_cluster(..., version="3.9.2", brokers=2, config={...}, jmx=True)`; without `remote_dir` no tiered storage.
 - `cluster.stored` is the `kafka-tiered-storage` below `remote_dir`; `cluster.remote_segments(topic, partition)`.
 - `produce.Writer`: one producer (codec, plain, idempotent, transactional, a transaction left open by `begin`).
-- `serde_check.evaluate(values)` asks Kafka's own serde of `__remote_log_metadata`; `reassign.move(...)` moves replicas.
+- `serde_check.evaluate(values)` asks Kafka's own serde of `__remote_log_metadata`; `requests.move(...)` moves replicas.
 
 Every wait has a deadline of 240 or 300 s. A broker takes 400 to 500 MB and a few seconds of two cores to start: give a
 module of tests one cluster (a module fixture), and each test topics of its own.

@@ -260,7 +260,7 @@ def test_what_brokers_would_not_take_is_refused_before_anything_is_begun(world: 
     world.plan()
     (failed,) = world.batch().failed
     assert failed.item.error == "CustomMetadataTooLargeError"
-    assert "brokers take 80" in str(failed.item.message)
+    assert "brokers accept 80" in str(failed.item.message)
     assert world.metadata.list_segments(orders.topic_id_partition) == []
     assert world.objects() == 0
     assert (0, SegmentOutcome.FAILED) in world.outcomes()

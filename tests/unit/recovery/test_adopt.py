@@ -136,7 +136,7 @@ def test_what_does_not_go_on_is_refused_with_the_reason(deployment: Deployment) 
     said = {start: message for start, _, message in why(plan)}
     assert "it does not begin behind the last offset that was copied" in said[20]
     assert "nobody decided to go on without them" in said[100]
-    assert said[25] == "it was deleted here: its id is never used again"
+    assert said[25] == "it was deleted by this platform: its id is never used again"
     assert deployment.adopt(plan).refused == plan.refused
     assert deployment.work.items("adopt-1") == []
 
@@ -148,7 +148,7 @@ def test_what_is_known_and_what_is_nowhere_is_said_of_those_that_were_named(depl
         (uuid(77), None, "UnknownSegmentError")
     ]
     assert why(deployment.plan(deployment.known)) == [
-        (0, "UnknownSegmentError", "nothing to adopt: the metadata has it as COPY_SEGMENT_FINISHED")
+        (0, "UnknownSegmentError", "nothing to adopt: the metadata have it as COPY_SEGMENT_FINISHED")
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_copy_that_goes_on_meanwhile_is_not_overtaken(deployment: Deployment) 
     deployment.stored.copy(1)
     plan = deployment.plan()
     deployment.finish(deployment.stored.copy(1, seed="new"))
-    assert "went on meanwhile" in why(deployment.adopt(plan))[0][2]
+    assert "was copied further meanwhile" in why(deployment.adopt(plan))[0][2]
     assert deployment.starts() == [0, 25]
 
 
@@ -181,7 +181,7 @@ def test_objects_that_go_away_meanwhile_end_their_partition(deployment: Deployme
     report = deployment.adopt(plan)
     assert [one.metadata for one in report.adopted] == [first]
     assert [start for start, _, _ in why(report)] == [50, 75]
-    assert "the one before it was not adopted" in why(report)[1][2]
+    assert "the copy before it was not adopted" in why(report)[1][2]
 
 
 def test_a_stopped_partition_takes_none(deployment: Deployment) -> None:
@@ -200,7 +200,7 @@ def test_a_partition_that_somebody_works_on_is_left_to_them(deployment: Deployme
     else:
         deployment.work.pause("orders", author="me")
     report = deployment.adopt(plan)
-    assert (report.adopted, "somebody else works" in why(report)[0][2]) == ((), True)
+    assert (report.adopted, "leased by another run" in why(report)[0][2]) == ((), True)
     assert deployment.starts() == [0]
 
 
@@ -278,4 +278,4 @@ def test_while_a_divergence_waits_for_a_decision_nothing_is_adopted(deployment: 
     assert deployment.metadata.record_divergence(where, seen, history=0) is not None
     plan = deployment.plan()
     assert plan.partitions == ()
-    assert "which history it goes on with is not known: offsets 10..24" in plan.refused[0].message
+    assert "which history it follows is undecided: offsets 10..24" in plan.refused[0].message

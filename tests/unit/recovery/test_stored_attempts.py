@@ -119,12 +119,12 @@ HOSTILE: dict[str, tuple[Callable[[Manifest], object], str, str]] = {
     "another segment id": (
         _in_segment_id(lambda one: one.update(id=str(some_uuid("other")))),
         "ObjectKeyError",
-        "its manifest is that of",
+        "its manifest names",
     ),
     "another topic id": (
         _in_segment_id(lambda one: one["topicIdPartition"].update(topicId=str(some_uuid("topic")))),
         "ObjectKeyError",
-        "its manifest is that of",
+        "its manifest names",
     ),
     "another partition": (
         _in_segment_id(lambda one: one["topicIdPartition"]["topicPartition"].update(partition=4)),
@@ -139,9 +139,9 @@ HOSTILE: dict[str, tuple[Callable[[Manifest], object], str, str]] = {
     "another start offset": (
         lambda m: m["remoteLogSegmentMetadata"].update(startOffset=1, segmentLeaderEpochs={"0": 1}),
         "ObjectKeyError",
-        "begins at offset 1, its key says 0",
+        "says start offset 1, its key says 0",
     ),
-    "no metadata": (lambda m: m.pop("remoteLogSegmentMetadata"), "FormatError", "does not say whose segment it is"),
+    "no metadata": (lambda m: m.pop("remoteLogSegmentMetadata"), "FormatError", "does not name its segment"),
     "no epochs": (lambda m: m["remoteLogSegmentMetadata"].update(segmentLeaderEpochs={}), "FormatError", "epoch"),
     "offsets that fall": (lambda m: m["remoteLogSegmentMetadata"].update(endOffset=-1), "FormatError", "endOffset"),
     "a huge number": (lambda m: m["remoteLogSegmentMetadata"].update(endOffset=10**40), "FormatError", "endOffset"),

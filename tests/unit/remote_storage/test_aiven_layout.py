@@ -247,7 +247,7 @@ def test_all_custom_metadata_fit_while_the_names_are_short(length: int, fits: bo
     if fits:
         layout.require_copyable(metadata)
     else:
-        with pytest.raises(CustomMetadataTooLargeError, match="brokers take 128"):
+        with pytest.raises(CustomMetadataTooLargeError, match="brokers accept 128"):
             layout.require_copyable(metadata)
     AivenLayout(replace(ALL_FIELDS, custom_metadata_max_bytes=400)).require_copyable(metadata)
 
@@ -361,7 +361,7 @@ def test_a_store_that_loses_what_it_took_is_not_writable(
     storage: SegmentStorage, moods: Moods, stat: ObjectStat | None, tmp_path: Path
 ) -> None:
     moods.stat = stat
-    with pytest.raises(RemoteStorageError, match="cannot be found as it was"):
+    with pytest.raises(RemoteStorageError, match="cannot be read back unchanged"):
         storage.check_writable()
     assert list(tmp_path.iterdir()) == []
 

@@ -400,10 +400,10 @@ def test_files_that_are_no_pair_are_found_before_anything_is_encrypted(
     KeyRing([one], "one").check()
     KeyRing([PemKeyPair("one", one.public_key)], "one").check()
     mixed = KeyRing([PemKeyPair("one", one.public_key, two.private_key)], "one")
-    with pytest.raises(SettingError, match="'one' are no pair"):
+    with pytest.raises(SettingError, match="the two keys of 'one' do not match"):
         mixed.check()
     layout = AivenLayout(AivenForm(encrypts=True), mixed)
-    with pytest.raises(SettingError, match="are no pair"):
+    with pytest.raises(SettingError, match="do not match"):
         SegmentStorage(FileObjectStore(tmp_path / "store"), layout).check_writable()
     SegmentStorage(FileObjectStore(tmp_path / "store"), AivenLayout(keys=mixed)).check_writable()
 

@@ -1,4 +1,4 @@
-"""`python -m include.tiering.cli`: what the launcher starts."""
+"""`python -m include.tiering.cli`, which the launcher `./tiering` starts."""
 
 from include.tiering.cli.app import cli
 

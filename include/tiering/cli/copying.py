@@ -74,8 +74,8 @@ def copy(ctx: typer.Context, topic: Topics = None, limit_bytes: LimitBytes = Non
     The topics are those of --topic, or else those of the setting topics.include. Every batch of a segment is checked
     before it is sent, and the stored objects are compared with the source afterwards. You can interrupt the command at
     any time and start it again: a segment counts only when it is complete. Copied segments are served after `./tiering
-    verify` has passed them. This process reads the log directories itself, whatever queue or Spark resource is set for
-    them.
+    verify` has passed them. This process reads the log directories itself; queues and Spark resources that are set for
+    them are not used.
     """
     with session_of(ctx).opened(topic) as app, Interrupt() as interrupt:
         require_topics(app.settings)

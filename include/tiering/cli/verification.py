@@ -81,8 +81,8 @@ def verify(
     verified, failed before, or with a verdict that has expired or is about to (`tiering.verdict.max.age.ms`). If you
     give several of these flags, it takes the segments of all of them. With --limit-bytes the most urgent come first.
 
-    `--depth shallow` asks the store for lengths and checksums and reads the manifest, the indexes and both ends of the
-    log; `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. With
+    `--depth shallow` reads lengths and checksums from the store, the manifest, the indexes and both ends of the log;
+    `deep` reads every byte, under the fetch quota. The command says how much it will read before it starts. With
     `--share 0.05` it takes another twentieth each day (`tiering.verify.period.ms`), so that each segment is verified
     once in twenty days.
 

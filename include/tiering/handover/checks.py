@@ -78,7 +78,7 @@ class SeededSegment:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSegment:
-    """What the metadata topic holds of one segment of the topic. `is_ours`: we wrote it."""
+    """One segment of the topic in the metadata topic. `is_ours`: the platform wrote its records."""
 
     partition: int
     segment_id: Uuid

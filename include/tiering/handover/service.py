@@ -122,7 +122,7 @@ class HandoverService:
         Args:
             handover_id: the handover.
             until: the last step to run (inclusive); without it, all of them.
-            resume: whether a STOPPED or PARKED handover goes on.
+            resume: whether a STOPPED or PARKED handover continues.
             driver: name of the driver; without it, that of this process.
             on_step: called before each step.
             on_message: called with each progress message.

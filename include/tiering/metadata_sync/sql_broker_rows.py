@@ -60,7 +60,7 @@ _EPOCHS: Final = select(
 ).where(
     segment_epochs.c.segment_key.in_(bindparam("keys", expanding=True)), segment_epochs.c.broker_reference.is_not(None)
 )
-_BEHIND: Final = (
+_REFERENCED: Final = (
     _ROWS.add_columns(segment_epochs.c.leader_epoch.label("referring_epoch"))
     .join(segment_epochs, segment_epochs.c.segment_key == segments.c.segment_key)
     .where(in_partition(segment_epochs), segment_epochs.c.broker_reference == str(Reference.REFERENCED))
@@ -139,7 +139,7 @@ def load_cache(
             loading.take(row)
     _load_references(connection, loading)
     if not whole:
-        _load_behind(connection, key, loading, _lowest_starts(loading, shapes))
+        _load_above(connection, key, loading, _lowest_starts(loading, shapes))
     highest = {row.leader_epoch: row.highest_offset for row in connection.execute(_HIGHEST, key)}
     known = {
         segment_id: replace(row.metadata, state=row.broker_state)
@@ -167,17 +167,17 @@ def _load_references(connection: Connection, loading: _Loading) -> None:
             loading.references[pair] = Reference(row.broker_reference)
 
 
-def _load_behind(
+def _load_above(
     connection: Connection, key: Mapping[str, Any], loading: _Loading, lowest_starts: Mapping[int, int]
 ) -> None:
     for epochs in _chunks(sorted(lowest_starts.items()), _EPOCHS_AT_ONCE):
-        behind = or_(
+        at_or_above = or_(
             *(
                 and_(segment_epochs.c.leader_epoch == epoch, segment_epochs.c.start_offset >= start)
                 for epoch, start in epochs
             )
         )
-        for row in connection.execute(_BEHIND.where(behind), dict(key)).all():
+        for row in connection.execute(_REFERENCED.where(at_or_above), dict(key)).all():
             loading.references[row.referring_epoch, loading.take(row)] = Reference.REFERENCED
 
 

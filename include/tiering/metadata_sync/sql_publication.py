@@ -156,7 +156,7 @@ class SqlPublicationStore(DatedStore):
         row = connection.execute(_JOURNAL, key).one_or_none()
         if row is None:
             return None
-        records = tuple(_record_from(one) for one in connection.execute(_RECORDS, key))
+        records = tuple(_record_from(row) for row in connection.execute(_RECORDS, key))
         return Journal(row.metadata_partition, row.partition_count, row.next_offset, records)
 
     def _hold(self, connection: Connection, fence: Fence) -> None:

@@ -1,1 +1,1 @@
-"""Set up, look, change configs, answer questions."""
+"""Set up a deployment, check and diagnose it, show its status, and change its brokers' configs or its store's owner."""

@@ -232,8 +232,8 @@ def _refused_by_topic_quota(evidence: Evidence, planned: PlannedPartition) -> Li
     if total <= usage.threshold or rate <= own.threshold:
         return None
     finding = (
-        f"brings in {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "
-        f"{usage.broker_id} brings in {format_bytes(round(total))}/s (threshold {format_bytes(usage.threshold)}/s)"
+        f"receives {format_bytes(round(rate))}/s (threshold {format_bytes(int(own.threshold))}/s) while broker "
+        f"{usage.broker_id} receives {format_bytes(round(total))}/s (threshold {format_bytes(usage.threshold)}/s)"
     )
     return Cause.TOPIC_QUOTA, finding, "wait until the rate falls, or raise a threshold: ./tiering configs --alter"
 

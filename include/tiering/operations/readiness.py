@@ -303,7 +303,7 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether every check holds and, if the run needs one, not all partitions wait for a retriable reason."""
+        """Whether all needed checks passed and, if the run needs a partition, not all of them wait for a retry."""
         there = [partition for partition in self.partitions if partition.ready or partition.waits]
         all_wait = bool(there) and all(partition.reason and partition.reason.retriable for partition in there)
         return self.holds and not (self.needs_one and all_wait)
@@ -330,7 +330,7 @@ class Readiness:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """One line for each check that does not hold."""
+        """One line for each needed check that failed."""
         return tuple(str(check) for check in self.checks if not check.holds)
 
     @property

@@ -224,7 +224,7 @@ def test_a_topic_quota_refuses_only_if_both_are_exceeded(total: int, own: int, e
     assert (found.cause is Cause.TOPIC_QUOTA) is refused
     if refused:
         assert found.finding == (
-            "brings in 2.0 KiB/s (threshold 600 B/s) while broker 1 brings in 2.0 KiB/s (threshold 1000 B/s)"
+            "receives 2.0 KiB/s (threshold 600 B/s) while broker 1 receives 2.0 KiB/s (threshold 1000 B/s)"
         )
 
 

@@ -5,16 +5,16 @@
 
     DIR/listing        Parquet: every object, version and open upload (`audit_frames.LISTED`)
     DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
-    DIR/judged         Parquet: what each segment id gave, before equal offsets of two of them were looked at
-    DIR/findings       Parquet: what they disagree about (`FINDINGS`)
-    DIR/summary.json   how much was compared, findings by kind, what was passed over and why, what cannot be seen
+    DIR/judged         Parquet: findings for each segment id, before segments with equal offsets are compared
+    DIR/findings       Parquet: the differences (`FINDINGS`)
+    DIR/summary.json   how much was compared, findings by kind, what was skipped and why, what the listing cannot show
 
-The listing comes first: a row is there before the first object of its segment, so an object without a row is unknown
-for good. With `--inventory` it is an S3 Inventory that is listed, by its manifest.json (a path or an URL). With
-`--record` the findings are looked at again and kept in the database under that run, as `./tiering audit` does. Nothing
-is removed. Writing again into the same directory replaces what is there.
+The listing comes first: a row is stored before the first object of its segment, so an object without a row has no
+metadata at all. With `--inventory` an S3 Inventory is used as the listing, by its manifest.json (a path or a URL). With
+`--record` the findings are checked again and stored in the database under that run, as `./tiering audit` does. Nothing
+is removed. A second run with the same directory replaces its content.
 
-Exit codes: 0 nothing found, 1 findings, 2 a setting, 3 another try can help.
+Exit codes: 0 nothing found, 1 findings, 2 a wrong setting, 3 retry.
 """
 
 import argparse
@@ -58,14 +58,14 @@ Document = dict[str, Any]
 
 
 def read_findings(directory: Path) -> Iterator[AuditFinding]:
-    """All findings of the audit whose `--output` was `directory`, in no particular order; memory holds a batch."""
+    """Read all findings of the audit whose `--output` was `directory`, in no order; memory holds a batch."""
     stored = ds.dataset(directory / "findings", format="parquet")
     for batch in stored.to_batches(batch_size=_BATCH_ROWS, filter=ds.field("kind").is_valid()):
         yield from map(finding_of, batch.to_pylist())
 
 
 def totals_of(listed: DataFrame) -> tuple[int, int, bool]:
-    """Current objects, their bytes, and whether the store's marker is among them."""
+    """Count current objects and their bytes; return also whether the store's marker is among them."""
     current = listed.where(functions.col("is_latest") & ~functions.col("is_delete_marker"))
     counted = (
         current.where(functions.col("upload_id").isNull())
@@ -88,7 +88,7 @@ def passed_over_of(findings: DataFrame) -> Mapping[PassedOver, int]:
 
 
 def kinds_of(findings: DataFrame) -> Document:
-    """Findings and bytes of each kind that was found."""
+    """Count findings and bytes by kind."""
     grouped = findings.where(functions.col("kind").isNotNull()).groupBy("kind")
     rows = grouped.agg(functions.count(functions.lit(1)).alias("findings"), functions.sum("size_bytes").alias("bytes"))
     found = {row.kind: {"findings": row.findings, "bytes": row.bytes} for row in rows.collect()}
@@ -100,7 +100,7 @@ def exit_code(kinds: Mapping[str, Any]) -> int:
 
 
 MOST_RECORDED: Final = 100_000
-"""Of more findings than these the rest stays in the job's output: a database of findings is for people."""
+"""Further findings are in the job's output only: those in the database are for operators to read."""
 
 
 def record(
@@ -116,9 +116,9 @@ def record(
     listing_ended_ms: int,
     rows_began_ms: int,
 ) -> dict[str, Any]:
-    """Conclude the audit that wrote `output`; members for the job's summary.
+    """Conclude the audit that wrote `output`; return members for the job's summary.
 
-    If not all findings are recorded, none of an earlier audit counts as healed.
+    If not all findings are recorded, no finding of an earlier audit is marked as resolved.
     """
     stored = read_findings(output)
     findings = tuple(islice(stored, MOST_RECORDED))
@@ -155,7 +155,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="audit", description="Compare the store with the metadata.")
     parser.add_argument("--output", required=True, type=Path, help="directory of the results")
     parser.add_argument("--inventory", help="manifest.json of an S3 Inventory instead of the store's own listing")
-    parser.add_argument("--record", metavar="RUN", help="look at the findings again and keep them under this run")
+    parser.add_argument("--record", metavar="RUN", help="check the findings again and store them under this run")
     parser.add_argument(
         "--parts", type=at_least_one, default=PARTS, help="parts of the listing, shared among the tasks"
     )
@@ -167,7 +167,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class Steps:
-    """Seconds that each step took."""
+    """Duration of each step in seconds."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -181,11 +181,11 @@ class Steps:
 
 
 def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
-    """List, read, classify; returns the summary.
+    """List the store, read the rows, and classify; return the summary.
 
     Raises:
         ForeignStoreError: the store, or the listing, is not this database's.
-        TaskStoppedError: a task could not go on.
+        TaskStoppedError: a task stopped with an error.
         OSError: a result cannot be written.
     """
     steps = Steps()
@@ -248,7 +248,7 @@ def audit(session: SparkSession, app: App, options: argparse.Namespace) -> dict[
 
 
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
-    """Audit and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
+    """Audit and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         with open_app(load_settings(options.config)) as app:

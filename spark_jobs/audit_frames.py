@@ -1,12 +1,12 @@
-"""Columns of an audit's DataFrames, and the values of the library in and out of them.
+"""Columns of an audit's DataFrames, and conversions from and to values of the library.
 
-LISTED     what a store holds: objects, versions and open uploads (those have an `upload_id`, and begin at
-           `last_modified_ms`); `segment_id` is what the key names, null without one
-FACTS      what the metadata says: `AuditedSegment`
-FINDINGS   `AuditFinding`; a row whose `kind` is null says how many `objects` were `passed_over` and why
+LISTED     content of the store: objects, versions and open uploads (those have an `upload_id`, and
+           `last_modified_ms` is when they began); `segment_id` is from the key, null if it has none
+FACTS      segments of the metadata: `AuditedSegment`
+FINDINGS   `AuditFinding`; a row whose `kind` is null has the number of `objects` that were `passed_over`, and why
 
-What kept a task from going on is told as a row too (`ERROR_COLUMNS`): the driver then knows whether another try can
-help.
+A task that stops with an error returns it as a row, too (`ERROR_COLUMNS`), so that the driver can decide whether to
+retry.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 def arrow_schema(columns: str) -> pa.Schema:
-    """Of one of the texts above."""
+    """Return the Arrow schema of one of the column lists above."""
     named = (column.split() for column in columns.split(","))
     return pa.schema([(name, _TYPES[kind]) for name, kind in named])
 
@@ -58,7 +58,7 @@ FINDINGS_SCHEMA: Final = arrow_schema(FINDINGS)
 
 
 def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of values in the order of the columns."""
+    """Build a batch from rows of values in the order of the columns."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -91,7 +91,7 @@ def rows_of(batches: Batches) -> Iterator[Row]:
 
 
 def finding_batches(outcomes: Iterable[AuditOutcome]) -> Batches:
-    """`FINDINGS` of outcomes as they come; what was passed over is added up and comes last."""
+    """Yield `FINDINGS` of outcomes; the numbers of skipped objects are added up and come last."""
     rows: list[Row] = []
     passed_over: dict[str, int] = {}
     for outcome in outcomes:
@@ -106,7 +106,7 @@ def finding_batches(outcomes: Iterable[AuditOutcome]) -> Batches:
 
 
 def finding_of(row: Mapping[str, Any]) -> AuditFinding:
-    """The inverse of what `finding_batches` writes of one finding."""
+    """Parse a row that `finding_batches` wrote for one finding."""
     return AuditFinding(
         kind=FindingKind(row["kind"]),
         segment_id=_uuid(row["segment_id"]),
@@ -148,7 +148,7 @@ _FIELDS: Final = (pa.field("error", pa.string()), pa.field("exit_code", pa.int32
 
 
 def telling(read: Callable[[Batches], Batches], schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """`read`, with the two columns of `ERROR_COLUMNS` after those of `schema`; a typed error is its last row."""
+    """Wrap `read`: its rows get `ERROR_COLUMNS` after those of `schema`, and a TieringError becomes the last row."""
 
     def reading(batches: Batches) -> Batches:
         try:
@@ -162,10 +162,10 @@ def telling(read: Callable[[Batches], Batches], schema: pa.Schema) -> Callable[[
 
 
 def without_errors(rows: DataFrame) -> DataFrame:
-    """`rows` as they were read.
+    """Return `rows` without the error columns.
 
     Raises:
-        TaskStoppedError: a task told of an error.
+        TaskStoppedError: a task returned an error.
     """
     errors = rows.where(functions.col("error").isNotNull()).select("error", "exit_code").head(1)
     if errors:

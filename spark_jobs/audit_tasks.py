@@ -1,11 +1,11 @@
-"""An audit as DataFrames: what is compared is read, and what names one segment id comes together and is classified.
+"""An audit as DataFrames: listing and metadata are read, grouped by segment id, and classified.
 
-The decisions are the library's, in plain Python; Spark brings rows together and spreads them. Rows of a task are sorted
-by what groups them and pass one after another, so a task holds one group at a time.
+The library makes the decisions, in plain Python; Spark groups and distributes rows. Rows of a task are sorted by their
+group and processed one after another, so a task holds one group at a time.
 
-What is compared is written down as Parquet first: the listing, then the rows of the metadata. Each task opens the
-library and reads its parts page by page; a page is columns before the next is read, so memory does not grow with their
-number. What is written is read as often as needed and stays what it was.
+The input is stored as Parquet first: the listing, then the rows of the metadata. Each task opens the library and reads
+its parts page by page; a page is converted to columns before the next is read, so memory does not grow with their
+number. Stored input can be read several times, and does not change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ from spark_jobs.audit_frames import (
 from spark_jobs.shared import Batches, ParentWatch
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
-"""Gives a task its reader of manifests. Must be picklable."""
+"""Opens a task's reader of manifests. Must be picklable."""
 
 _OUTPUT_COLUMNS: Final = FINDINGS + ERROR_COLUMNS
 _RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
@@ -57,8 +57,10 @@ _IS_SEGMENT: Final = "is_segment"
 
 
 def classified_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
-    """`FINDINGS` about what needs no metadata: old versions, markers, keys and uploads that name no segment; with the
-    columns of `ERROR_COLUMNS`."""
+    """Return `FINDINGS` that need no metadata: old versions, delete markers, keys and uploads without a segment id.
+
+    They have the columns of `ERROR_COLUMNS`.
+    """
 
     def classify(batches: Batches) -> Batches:
         return finding_batches(_outcome_alone(row, context) for row in rows_of(batches))
@@ -71,8 +73,9 @@ def classified_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
 def classified_segments(
     listed: DataFrame, segments: DataFrame, context: AuditContext, manifests: OpenManifests, *, tasks: int
 ) -> DataFrame:
-    """`FINDINGS` about objects and uploads that name a segment id, and about the segments of the metadata, with the
-    columns of `ERROR_COLUMNS`. What is adoptable is so provisionally: see `classified_ranges`.
+    """Return `FINDINGS` about objects and uploads with a segment id, and about the segments of the metadata.
+
+    They have the columns of `ERROR_COLUMNS`. Findings of the kind adoptable are provisional, see `classified_ranges`.
     """
 
     def classify(batches: Batches) -> Batches:
@@ -89,7 +92,7 @@ def classified_segments(
 
 
 def classified_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
-    """`findings` with duplicates: two segments of the same offsets, known or adoptable, are looked at together."""
+    """Return `findings` with duplicates: segments of the same offsets, known or adoptable, are classified together."""
 
     def classify(batches: Batches) -> Batches:
         groups = groupby(rows_of(batches), key=itemgetter(*_RANGE))
@@ -160,16 +163,16 @@ def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcom
 
 
 _UPLOADS: Final = None
-"""The part of a listing that is no part of its keys: open uploads."""
+"""The part of the work that lists open uploads."""
 
 
 def write_listing(
     session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, config: Path | None
 ) -> DataFrame:
-    """`LISTED` of all parts and of open uploads.
+    """Write `LISTED` of all parts and of open uploads.
 
     Raises:
-        TaskStoppedError: one of them could not be listed.
+        TaskStoppedError: a part could not be listed.
     """
     work = (*parts, _UPLOADS)
 
@@ -186,7 +189,7 @@ def write_listing(
 
 
 def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
-    """`FACTS` of every segment of now, tombstones included.
+    """Write `FACTS` of every segment in the metadata, tombstones included.
 
     Raises:
         TaskStoppedError: a range could not be read.
@@ -201,7 +204,7 @@ def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *
 
 
 def manifests_of_the_store(config: Path | None) -> OpenManifests:
-    """Manifests as the store has them. A task that needs none opens nothing."""
+    """Return an opener of manifests in the store. A task that reads none opens no connection."""
 
     @contextmanager
     def opened() -> Iterator[ManifestReader]:
@@ -238,10 +241,10 @@ def _spread(
 
 
 def written(rows: DataFrame, target: Path) -> DataFrame:
-    """Rows with the columns of `ERROR_COLUMNS`, written and read back without them.
+    """Write rows with `ERROR_COLUMNS`, and read them back without these columns.
 
     Raises:
-        TaskStoppedError: a task told of an error.
+        TaskStoppedError: a task returned an error.
     """
     rows.write.mode("overwrite").parquet(str(target))
     return without_errors(rows.sparkSession.read.schema(rows.schema).parquet(str(target)))

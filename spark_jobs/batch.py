@@ -1,14 +1,14 @@
-"""What jobs share whose one action runs one batch as one Spark task.
+"""Shared code of jobs that run one batch as one Spark task.
 
-A batch is repeated by Airflow alone, after its lease was given back. Spark must not start a second copy of a task that
-is slow, nor start a failed one again.
+Only Airflow repeats a batch, after its lease was released. Spark must not start a slow task a second time
+(speculation), nor retry a failed task.
 
-Settings come from the environment (TIERING_...) or a file, read where the task runs. Progress and outcomes go to SQL
-from there; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
-SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; a killed client is
-noticed there only when the server gives the operation up.
+Settings come from the environment (TIERING_...) or a file, read where the task runs. The task stores progress and
+outcomes in SQL; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
+SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; there the task ends
+only when the server abandons the operation of a killed client.
 
-Exit codes: 0 the batch did what it could; 1 something failed and needs a person; 2 a setting; 3 another try can help.
+Exit codes: 0 the batch is done; 1 a segment failed and an operator must act; 2 a wrong setting; 3 retry.
 """
 
 import argparse
@@ -37,10 +37,10 @@ ReadConf = Callable[[str, str | None], str | None]
 
 
 def require_single_attempt(conf: ReadConf) -> None:
-    """`conf` answers a key with its value, or with the second argument.
+    """Check that Spark runs a task once. `conf` returns the value of a key, or its second argument.
 
     Raises:
-        SettingError: speculation is on, or a task may be tried more than once.
+        SettingError: speculation is on, or Spark may retry a task.
     """
     if str(conf("spark.speculation", "false")).lower() != "false":
         raise SettingError("spark.speculation is on: this job's one task must run once; set spark.speculation=false")
@@ -58,13 +58,13 @@ _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RunBatch = Callable[["App", Callable[[], bool]], dict[str, Any]]
-"""Runs the batch, given the library and what tells whether the parent process lives; returns the outcome."""
+"""(library, function that returns whether the parent processes live) -> outcome of the batch."""
 
 _OUTCOME: Final = pa.schema([("outcome", pa.string())])
 
 
 def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """With the arguments that every batch has."""
+    """Return a parser with the arguments that every batch has."""
     parser = argparse.ArgumentParser(prog=name, description=description)
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--batch-id", required=True)
@@ -74,7 +74,7 @@ def batch_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def as_task(run_batch: RunBatch, config: Path | None) -> Task:
-    """The function of the one task: runs the batch, yields one row with its outcome as JSON."""
+    """Return the function of the Spark task, which runs the batch and yields one row with its outcome as JSON."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in rows:
@@ -87,13 +87,13 @@ def as_task(run_batch: RunBatch, config: Path | None) -> Task:
 
 
 def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
-    # The driver needs neither; where the task runs, importing them is part of its start.
+    # Only the task needs these modules, not the driver.
     from include.tiering.app import open_app
     from include.tiering.settings import load_settings
 
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        return refusal("Spark started the task again: the batch runs once", ExitCode.RETRY)
+        return refusal("Spark started the task again, but a batch runs once", ExitCode.RETRY)
     try:
         with open_app(load_settings(config)) as app:
             began_ms = now_ms()
@@ -110,7 +110,7 @@ def exit_code_of(*, failed: bool, worth_retrying: bool, stopped: bool) -> int:
 
 
 def run_once(session: SparkSession, task: Task) -> Mapping[str, Any]:
-    """One row, one partition, one job: the task's outcome.
+    """Run the task as one Spark job with one partition and one row; return its outcome.
 
     Raises:
         SettingError: Spark may run the task more than once.
@@ -121,7 +121,7 @@ def run_once(session: SparkSession, task: Task) -> Mapping[str, Any]:
 
 
 def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
-    """The outcome of `run_once`; a setting or a lost task is an outcome too, an error in the task's code is not."""
+    """Return the outcome of `run_once`, also for a wrong setting or a lost task; other errors are raised."""
     try:
         return run_once(session, task)
     except Exception as error:
@@ -131,7 +131,7 @@ def attempt(session: SparkSession, task: Task) -> Mapping[str, Any]:
 
 
 def run_job(job: str, options: argparse.Namespace, task: Task) -> int:
-    """Session, action, one line on standard output; returns the exit code."""
+    """Start a session, run the task, print the outcome as one line; return the exit code."""
     driver_began_ms = now_ms()
     with ParentWatch():
         session = SparkSession.builder.appName(f"tiering.{job} {options.run_id}/{options.batch_id}").getOrCreate()

@@ -3,7 +3,8 @@
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/copying.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
 
-The batch takes partitions of exactly the placement that --queue and --spark-resource name, or of none.
+The batch claims only partitions with the placement that --queue and --spark-resource name; without both, those without
+one.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def batch_task(
     run_id: str, batch_id: str, pool: str | None, config: Path | None, placement: Placement = ANYWHERE
 ) -> Task:
-    """The function of the one task."""
+    """Return the function of the Spark task."""
 
     def run_batch(app: "App", parent_alive: Callable[[], bool]) -> dict[str, Any]:
         return outcome_of(
@@ -42,7 +43,7 @@ def batch_task(
 
 
 def outcome_of(result: BatchResult) -> dict[str, Any]:
-    """Counts and the exit code; names and reasons of segments are in SQL."""
+    """Return counts and the exit code; ids of segments and reasons are in SQL."""
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

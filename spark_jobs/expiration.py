@@ -3,7 +3,7 @@
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/expiration.py --run-id R --batch-id B [--pool P] [--config F]
 
-The run must have been released, by the deletion limits or by an approval of its plan.
+The run must have been released: its plan is within the deletion limits, or was approved.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None) -> Task:
-    """The function of the one task."""
+    """Return the function of the Spark task."""
 
     def run_batch(app: "App", parent_alive: Callable[[], bool]) -> dict[str, Any]:
         return outcome_of(app.expiration.run_batch(run_id, batch_id, pool=pool, parent_alive=parent_alive))
@@ -34,7 +34,7 @@ def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None
 
 
 def outcome_of(result: DeleteResult) -> dict[str, Any]:
-    """Counts and the exit code; names and reasons of segments are in SQL."""
+    """Return counts and the exit code; ids of segments and reasons are in SQL."""
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

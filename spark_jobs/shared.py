@@ -1,9 +1,9 @@
-"""What all jobs share: the watch over their parent process, their session, and the outcome of one that failed.
+"""Shared code of all jobs: exit when the parent process dies, the session, and the outcome of a failed job.
 
-spark-submit that is killed cannot stop the Python processes below it: the driver lives on as an orphan, and so would
-a task that is busy. A process whose parent dies gets another parent, so reading the parents' ids is enough. Two
-generations are watched: a driver sits below the JVM, and that below whoever submitted the job; a task sits below the
-Python daemon, and that below the JVM.
+A killed spark-submit cannot stop its Python child processes: the driver, and a busy task, would continue as orphan
+processes. A process whose parent dies gets another parent, so a comparison of the parents' ids is enough. Two
+generations are checked: the parent of a driver is the JVM, whose parent is the submitting process; the parent of a task
+is the Python daemon, whose parent is the JVM.
 """
 
 import argparse
@@ -29,11 +29,11 @@ ORPHANED_EXIT_CODE: Final = 3
 _PARENT_FIELD: Final = 1
 
 Batches = Iterator["pa.RecordBatch"]
-"""What `mapInArrow` gives to a task, and what it takes back."""
+"""Input and output of a function for `mapInArrow`."""
 
 
 def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:
-    """Ids of the parent, its parent and so on; shorter where the system does not say."""
+    """Return the ids of the parent, its parent and so on; fewer where /proc does not show them."""
     found = [os.getppid()]
     while len(found) < generations:
         try:
@@ -45,10 +45,10 @@ def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:
 
 
 class ParentWatch:
-    """While entered, a thread looks at the parents; `grace_seconds` after one of them is gone the process exits.
+    """A thread that ends this process `grace_seconds` after one of its parents has died, while the context lasts.
 
-    The grace is for work that asks `parents_alive` by itself and can stop in good order. The exit runs no clean-up:
-    what a killed copy leaves is for the next holder of its lease.
+    The grace period is for work that calls `parents_alive` itself and can stop cleanly. The exit runs no clean-up: the
+    next holder of the lease cleans up after a killed copy.
     """
 
     def __init__(
@@ -87,13 +87,13 @@ class ParentWatch:
 
 
 def is_lost_task(error: Exception) -> bool:
-    """Spark's own errors, and those of py4j, its bridge to the JVM: another try can help. Not what our code raised."""
+    """Return whether Spark or py4j, its bridge to the JVM, failed, so that a retry can help; not the job's own code."""
     of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
     return of_spark and not isinstance(error, PythonException)
 
 
 class TaskStoppedError(TieringError):
-    """A task could not go on; `exit_code` is what the job should end with."""
+    """A task stopped with an error; `exit_code` is that of the job."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         super().__init__(message)
@@ -101,12 +101,12 @@ class TaskStoppedError(TieringError):
 
 
 def refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    """The outcome of a job that did nothing, or not all."""
+    """Return the outcome of a job that did nothing, or only a part."""
     return {"exit_code": int(code), "error": message}
 
 
 def failed_outcome(error: Exception, *, lost: str = "a task") -> dict[str, Any] | None:
-    """The outcome of a job that ended with one of the library's errors, or as Spark lost a task; None for any other."""
+    """Return the outcome of a job that ended with a TieringError or a lost task; None for any other exception."""
     if isinstance(error, TaskStoppedError):
         return refusal(str(error), error.exit_code)
     if isinstance(error, TieringError):
@@ -117,7 +117,7 @@ def failed_outcome(error: Exception, *, lost: str = "a task") -> dict[str, Any] 
 
 
 def at_least_one(text: str) -> int:
-    """For arguments that count something."""
+    """Parse an argument that must be 1 or more."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
@@ -125,7 +125,7 @@ def at_least_one(text: str) -> int:
 
 
 def run_in_session(name: str, job: Callable[[SparkSession], dict[str, Any]]) -> dict[str, Any]:
-    """The outcome of the job, whose session is stopped behind it. It ends with its parent process."""
+    """Run the job in a session, which is stopped afterwards; return its outcome. It ends with its parent process."""
     with ParentWatch():
         session = SparkSession.builder.appName(name).getOrCreate()
         try:

@@ -3,14 +3,14 @@
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests]
 
-    DIR/sizes          Parquet: one row per partition, state and leader epoch, a null epoch is the whole partition
-    DIR/summary.json   what was counted, every difference, what is stored twice
-    history            the same rows once more, kept (see `sizes_history`)
+    DIR/sizes          Parquet: one row per partition, state and leader epoch; a null epoch is the whole partition
+    DIR/summary.json   totals, every difference, bytes that are stored twice
+    history            a copy of the same rows that is kept (see `sizes_history`)
 
 Each task reads some ranges of segments through the library, page by page: memory does not grow with their number. With
-`--from-storage` the rows are compared with the store's listing too, segment by segment, and with what every manifest
-says. Writing again into the same directory replaces what is there. Exit codes: 0 equal, 1 differences, 2 a setting,
-3 another try can help.
+`--from-storage` the rows are compared with the store's listing too, segment by segment, and with the content of the
+manifests. A second run with the same directory replaces its content. Exit codes: 0 equal, 1 differences, 2 a wrong
+setting, 3 retry.
 """
 
 import argparse
@@ -49,8 +49,11 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Recounted:
-    """One partition of the recount. `is_contiguous`: its FINISHED segments hold as many offsets as they reach over, so
-    there is neither a hole nor an overlap, or one of each that are equally long."""
+    """One partition of the recount.
+
+    `is_contiguous`: its FINISHED segments hold as many offsets as they span, so there is neither a hole nor an overlap,
+    or a hole and an overlap of equal length.
+    """
 
     sizes: PartitionStates
     is_contiguous: bool
@@ -58,7 +61,7 @@ class Recounted:
 
 @dataclass(slots=True)
 class Totals:
-    """Added up as partitions pass."""
+    """Totals, which are added up while partitions are read."""
 
     by_state: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     not_contiguous: list[TopicIdPartition] = field(default_factory=list)
@@ -74,14 +77,14 @@ class Totals:
             yield partition.sizes
 
     def document(self) -> Document:
-        """Bytes and segments that are FINISHED, then by state."""
+        """Return bytes and segments that are FINISHED, then both by state."""
         size_bytes, segments = self.by_state.get(_FINISHED.name, (0, 0))
         states = {name: {"bytes": total[0], "segments": total[1]} for name, total in sorted(self.by_state.items())}
         return {"segments": segments, "bytes": size_bytes, "states": states}
 
 
 def recounted_partitions(rows: Iterable[Row], names: Mapping[Uuid, str]) -> Iterator[Recounted]:
-    """From rows of `SIZES`, ordered by topic id, partition, state and leader epoch with nulls first."""
+    """Convert rows of `SIZES`, which are ordered by topic id, partition, state and leader epoch with nulls first."""
     for (topic_id, number), grouped in groupby(rows, key=lambda row: (row.topic_id, row.partition)):
         partition = TopicIdPartition(Uuid.parse(topic_id), number, names[Uuid.parse(topic_id)])
         states = []
@@ -118,7 +121,7 @@ def differences_document(comparison: SizeComparison) -> Document:
 
 
 def stored_document(differences: Sequence[StoredDifference], totals: Row, *, unsettled: int) -> Document:
-    """`unsettled` is not 0 if there were more suspects than were asked about again."""
+    """Return the document. `unsettled` is the number of suspects that were not checked again."""
     return {
         "objects": totals.objects or 0,
         "segments": totals.segments or 0,
@@ -167,7 +170,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
-    """Write the sizes, read them back, compare, keep them; returns the summary.
+    """Write the sizes, compare them with the counters, add them to the history; return the summary.
 
     Raises:
         OSError: a result cannot be written.
@@ -202,7 +205,7 @@ def recount(session: SparkSession, app: App, options: argparse.Namespace) -> dic
 
 
 def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
-    """With the topic's name before its id."""
+    """Add the topic's name as the first column."""
     rows = [(str(topic_id), name) for topic_id, name in names.items()]
     topics = sizes.sparkSession.createDataFrame(rows, "topic_id string, topic string")
     with_name = sizes.join(functions.broadcast(topics), on="topic_id", how="left")
@@ -210,7 +213,7 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
 
 
 def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
-    """Bytes of the partition that are remote more than once; few partitions have any."""
+    """Return the bytes of a partition that are stored more than once; few partitions have any."""
     rows = app.adapters.stores.metadata.list_segments(partition)
     return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
 
@@ -218,10 +221,10 @@ def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
 def compare_with_store(
     session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str]
 ) -> dict[str, Any]:
-    """The listing first, then the rows, then what looks unlike is asked about again.
+    """Read the listing, then the rows, and check differences again.
 
     Raises:
-        RemoteStorageError
+        RemoteStorageError: the store cannot be read.
     """
     target = options.output / "listing.parquet"
     sizes_listing.write_listing(app.adapters.storage, target)
@@ -248,13 +251,13 @@ def compare_with_store(
 
 
 def _partition_of(row: Any, names: Mapping[Uuid, str]) -> TopicIdPartition:
-    """A topic that the database does not know has the name that its keys say."""
+    """Return the partition; a topic that the database lacks has the name in its keys."""
     topic_id = Uuid.parse(row.topic_id)
     return TopicIdPartition(topic_id, row.partition, names.get(topic_id) or row.topic)
 
 
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
-    """Recount and store the summary; a setting, a lost task or an output that cannot be written is an outcome too."""
+    """Recount and store the summary; a wrong setting, a lost task or an unwritable output become an outcome, too."""
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         with open_app(load_settings(options.config)) as app:

@@ -32,7 +32,7 @@ _RUN_AT: Final = pa.field("run_at", pa.timestamp("ms", tz="UTC"), nullable=False
 
 
 def append_run(directory: Path, sizes: Path, run_at_ms: int, *, keep_days: int) -> Path:
-    """Add the sizes of one run (a Parquet directory), merge days that are over, remove those that are too old.
+    """Add the sizes of one run (a Parquet directory), merge past days, remove days that are too old.
 
     Returns the file of the run. Memory is bounded by a batch of rows.
 
@@ -62,7 +62,7 @@ def _stamped(sizes: ds.Dataset, run_at_ms: int) -> Iterator[pa.RecordBatch]:
 
 
 def _write(target: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """The first batch says the schema; the file appears when it is complete."""
+    """Write a file, which appears when it is complete; the first batch has the schema."""
     target.parent.mkdir(parents=True, exist_ok=True)
     begun = target.with_name(f".{target.name}")
     rest = iter(batches)
@@ -75,7 +75,7 @@ def _write(target: Path, batches: Iterable[pa.RecordBatch]) -> None:
 
 
 def _days(directory: Path) -> Iterator[tuple[Path, date]]:
-    """Directories of days, the oldest first; anything else is somebody else's."""
+    """Yield the directories of days, the oldest first; ignore other files."""
     for found in sorted(directory.glob(f"{_DAY}*")):
         try:
             yield found, date.fromisoformat(found.name.removeprefix(_DAY))
@@ -84,7 +84,7 @@ def _days(directory: Path) -> Iterator[tuple[Path, date]]:
 
 
 def _sweep(day: Path, running: Path) -> None:
-    """Remove begun files, and runs that a merge holds already."""
+    """Remove incomplete files, and runs that a merge contains already."""
     for begun in day.glob(f".*{_SUFFIX}"):
         begun.unlink()
     covered_ms = max((_run_at_ms(merged) for merged in day.glob(f"{_MERGED}*{_SUFFIX}")), default=-1)

@@ -1,6 +1,6 @@
-"""The store's listing beside the rows, segment by segment: which of them look unlike each other.
+"""Compare the store's listing with the rows, segment by segment, and find suspects: segments that differ.
 
-The listing is taken first and kept as Parquet; the rows are read after it. Only suspects come back to the driver.
+The listing is read first and stored as Parquet; the rows are read after it. Only suspects are sent to the driver.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -51,13 +51,13 @@ _SUSPECT: Final = pa.schema(
     ]
 )
 SuspicionOf = Callable[[Mapping[str, Any], RemoteLogSegmentMetadata, bytes | None], Suspicion | None]
-"""Of a segment by its row beside the listing, its metadata and its manifest."""
+"""(joined row, metadata, manifest) of a segment -> its suspicion."""
 
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
 def write_listing(storage: RemoteStorage, target: Path) -> None:
-    """Every object of a segment, one row each; memory holds a page of them."""
+    """Write one row for every object of a segment; memory holds a page of them."""
     objects = storage.list_segment_objects()
     with pq.ParquetWriter(target, _OBJECTS) as writer:
         while page := [_listed(found) for found in islice(objects, _PAGE_OBJECTS)]:
@@ -65,8 +65,10 @@ def write_listing(storage: RemoteStorage, target: Path) -> None:
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:
-    """One row per segment in the store: how many objects, how many `missing` of the required ones, how long its log,
-    null without one."""
+    """Return one row per segment in the store: number of objects, of `missing` required objects, and log size.
+
+    `log_bytes` is null if the log object is missing.
+    """
     is_log = functions.col("kind") == ObjectKind.LOG.value
     is_required = functions.col("kind").isin([kind.value for kind in required])
     return listing.groupBy(*_KEY).agg(
@@ -79,7 +81,10 @@ def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> Dat
 
 
 def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
-    """Every segment that is FINISHED or that no row knows, with its `suspicion`, null if there is none so far."""
+    """Join the listing with the rows; return segments that are FINISHED or have no row, with their `suspicion`.
+
+    `suspicion` is null if listing and row agree.
+    """
     is_finished = functions.col("state") == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
     return (
         stored.join(rows, on=list(_KEY), how="full_outer")
@@ -89,26 +94,29 @@ def beside_rows(stored: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def listed_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """`SUSPECTS` that the listing shows. Of a log of another length the manifest is read where a task runs: it may be
-    compressed or encrypted, and as long as it must be."""
+    """Return `SUSPECTS` that the listing shows.
+
+    If the log has another length than the segment, a task reads the manifest, because a compressed or encrypted log may
+    have that length.
+    """
     is_other_size = functions.col("suspicion") == Suspicion.OTHER_SIZE.value
     others = compared.where(functions.col("suspicion").isNotNull() & ~is_other_size).select(*SUSPECT_COLUMNS)
-    return others.unionByName(_asked(compared.where(is_other_size), names, config, _length_suspicion))
+    return others.unionByName(_with_manifests(compared.where(is_other_size), names, config, _length_suspicion))
 
 
 def manifest_suspects(compared: DataFrame, names: Mapping[Uuid, str], config: Path | None) -> DataFrame:
-    """`SUSPECTS` of segments whose objects are all there: each manifest is read where a task runs."""
+    """Return `SUSPECTS` among segments with all objects; tasks read each manifest."""
     unsuspected = compared.where(functions.col("suspicion").isNull())
-    return _asked(unsuspected, names, config, _manifest_suspicion)
+    return _with_manifests(unsuspected, names, config, _manifest_suspicion)
 
 
-def _asked(
+def _with_manifests(
     rows: DataFrame,
     names: Mapping[Uuid, str],
     config: Path | None,
     suspicion_of: SuspicionOf,
 ) -> DataFrame:
-    """`SUSPECTS` among these segments, each with its manifest."""
+    """Return `SUSPECTS` among these segments, found with their manifests."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ParentWatch(), open_app(load_settings(config)) as app:
@@ -173,7 +181,7 @@ def _suspect(
 
 
 def _metadata_of(row: Mapping[str, Any], names: Mapping[Uuid, str]) -> RemoteLogSegmentMetadata:
-    """What names the objects of a segment and what its manifest must say; times and broker are not known here."""
+    """Return metadata with the keys of a segment and the expected content of its manifest, without times and broker."""
     topic_id = Uuid.parse(row["topic_id"])
     partition = TopicIdPartition(topic_id, row["partition"], names[topic_id])
     epochs = (entry.split(":") for entry in row["epoch_starts"].split(","))

@@ -1,13 +1,12 @@
-"""Segment rows as DataFrames, and remote log sizes: rows added up where they are read, sums added up by Spark.
+"""Segment rows as DataFrames, and remote log sizes: tasks add up the rows that they read, Spark adds up the sums.
 
-Each Spark task reads ranges of keys through the library, page by page. A page of rows becomes columns at once, without
-a Python value per row, and leaves for Spark before the next ones are read: memory does not grow with the number of
-segments.
+Each Spark task reads ranges of keys through the library, page by page. A page of rows is converted to columns at once,
+without a Python value per row, and passed to Spark before the next page is read: memory does not grow with the number
+of segments.
 
-A segment gives its bytes once to its partition and once to each leader epoch that it holds; so the partition total is
-not the sum of its epochs. Few segments begin an epoch, so segments are first added up by the list of their epochs,
-column by column and before they leave the process that read them; what Spark takes apart by epoch is a handful of rows
-per partition, not every segment. Sums are exact: an overflow is an error.
+The bytes of a segment count once for its partition and once for each of its leader epochs, so the partition total is
+not the sum of its epochs. Most segments have one epoch, so a task first adds up segments with the same list of epochs;
+Spark then explodes only a few rows per partition by epoch, not every segment. Sums are exact: an overflow is an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ PARTIAL_SIZES: Final = (
     "topic_id string, partition int, state int, leader_epochs string, size_bytes bigint, segments bigint,"
     " offsets bigint, first_offset bigint, last_offset bigint"
 )
-"""Some segments of one partition in one state that list the same leader epochs (ascending, with commas between)."""
+"""Sums over segments of one partition, one state and one list of leader epochs (ascending, separated by commas)."""
 
 SIZES: Final = (
     "topic_id string, partition int, state string, leader_epoch int, size_bytes bigint, segments bigint,"
@@ -37,12 +36,12 @@ SIZES: Final = (
 )
 """One row per partition, state and leader epoch; `leader_epoch` null is the whole partition.
 
-`first_offset` to `last_offset` (inclusive) is what its segments reach over, `offsets` is how many they hold: with
-neither holes nor overlaps it is last - first + 1. Of one segment at most `MOST_OFFSETS` count.
+Its segments span `first_offset` to `last_offset` (inclusive), and hold `offsets` offsets: without holes and overlaps
+this is last - first + 1. At most `MOST_OFFSETS` count for a segment.
 """
 
 MOST_OFFSETS: Final = 2**40
-"""No Kafka segment spans as many; sums of less cannot overflow."""
+"""More offsets than a Kafka segment can have; sums of numbers up to it do not overflow."""
 
 _KEYS: Final = ("topic_id", "partition", "state", "leader_epochs")
 _SUMS: Final = (("size_bytes", "sum"), ("segments", "sum"), ("offsets", "sum"))
@@ -50,7 +49,7 @@ _REACH: Final = (("first_offset", "min"), ("last_offset", "max"))
 
 
 def added_up(segments: pa.Table) -> pa.Table:
-    """`PARTIAL_SIZES` of rows with the columns of `SEGMENTS`: state as on Kafka's wire, offsets inclusive."""
+    """Add up rows with the columns of `SEGMENTS` to `PARTIAL_SIZES`."""
     first, last = segments.column("start_offset"), segments.column("end_offset")
     offsets = pc.min_element_wise(pc.add(pc.subtract(last, first), 1), MOST_OFFSETS)
     measured = pa.table(
@@ -70,7 +69,7 @@ def added_up(segments: pa.Table) -> pa.Table:
 
 
 def remote_log_sizes(partial_sizes: DataFrame) -> DataFrame:
-    """From `PARTIAL_SIZES` to `SIZES`."""
+    """Add up `PARTIAL_SIZES` to `SIZES`."""
     whole_partition = functions.array(functions.lit(None).cast("int"))
     epochs = functions.split("leader_epochs", ",").cast("array<int>")
     return (
@@ -100,8 +99,11 @@ SEGMENTS: Final = (
     "topic_id string, partition int, state int, size_bytes bigint, start_offset bigint, end_offset bigint,"
     " epoch_starts string, segment_id string, leader_epochs string"
 )
-"""One row per segment that is not a tombstone. `state` as on Kafka's wire, offsets inclusive, `epoch_starts` as
-`epoch:start,epoch:start`, `leader_epochs` as `epoch,epoch`."""
+"""One row per segment that is not a tombstone.
+
+`state` is Kafka's id of the state, offsets are inclusive, `epoch_starts` is `epoch:start,epoch:start`, `leader_epochs`
+is `epoch,epoch`.
+"""
 
 _ROW: Final = pa.schema(
     [
@@ -117,27 +119,27 @@ _ROW: Final = pa.schema(
 )
 _START_OF_EPOCH: Final = ":[0-9]+"
 _BATCHES_TOGETHER: Final = 10
-"""Pages that are added up at once: the more, the fewer rows come out of them."""
+"""Pages that are added up at once: more pages give fewer rows."""
 
 
 def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
-    """All segments of now that are not tombstones, as `SEGMENTS`."""
+    """Read all segments that are not tombstones, as `SEGMENTS`."""
     return _read(session, app, ranges, config, SEGMENTS, lambda batches: batches)
 
 
 def read_partial_sizes(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
-    """What these segments add up to, as `PARTIAL_SIZES`."""
+    """Read the same segments, added up to `PARTIAL_SIZES`."""
     return _read(session, app, ranges, config, PARTIAL_SIZES, partial_sizes)
 
 
 def partial_sizes(batches: Batches) -> Batches:
-    """`added_up`, several batches of `SEGMENTS` at a time."""
+    """Apply `added_up` to several batches of `SEGMENTS` at a time."""
     while together := list(islice(batches, _BATCHES_TOGETHER)):
         yield from added_up(pa.Table.from_batches(together)).to_batches()
 
 
 def batch_of(page: Sequence[SizeRow]) -> pa.RecordBatch:
-    """Columns of `SEGMENTS`."""
+    """Convert a page to the columns of `SEGMENTS`."""
     columns = [pa.array(values, field.type) for values, field in zip(zip(*page, strict=True), _ROW, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=_ROW)
     epochs = pc.replace_substring_regex(batch.column("epoch_starts"), _START_OF_EPOCH, "")
@@ -163,5 +165,5 @@ def _read(
             pages = (page for key_range in mine for page in sizes.export(key_range))
             yield from transformed(map(batch_of, pages))
 
-    # As many tasks as Spark has room for at once: each opens the library, which takes longer than many a range.
+    # One task per core of Spark (its default): a task opens the library, which may take longer than to read a range.
     return session.range(len(key_ranges)).mapInArrow(read, schema)

@@ -1,14 +1,14 @@
-"""Verify what a run planned, its segments spread over Spark's tasks.
+"""Verify the segments that a run planned, distributed over Spark tasks.
 
     spark-submit spark_jobs/verification.py --run-id R [--tasks N] [--results-dir DIR] [--config F]
 
-The driver takes group after group of the plan: tasks measure its segments, the driver evaluates the rules and stores
-verdicts, and the plan notes the outcomes. A task or a driver that is lost leaves what was recorded; the job goes on
-where the plan says, see `include/tiering/verification/verify_segments.py`. Great Expectations is imported by the driver
-alone, and by none if nothing is left to evaluator; with DIR its results stay there.
+The driver processes the plan in groups: tasks measure the segments of a group, the driver evaluates the rules, and
+stores verdicts and outcomes. What was stored stays if a task or the driver is lost; the next try continues with
+segments without an outcome, see `include/tiering/verification/verify_segments.py`. Only the driver imports Great
+Expectations, and only if segments are left to evaluate; with DIR its results are kept there.
 
-Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a
-setting, 3 another try can help.
+Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a wrong
+setting, 3 retry.
 """
 
 import argparse
@@ -38,15 +38,15 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="verification", description="Verify the segments that a run planned.")
     parser.add_argument("--run-id", required=True)
     parser.add_argument(
-        "--tasks", type=at_least_one, default=DEFAULT_TASKS, help="Spark tasks among which a group is spread"
+        "--tasks", type=at_least_one, default=DEFAULT_TASKS, help="Spark tasks that share the segments of a group"
     )
-    parser.add_argument("--results-dir", type=Path, help="where the driver keeps what Great Expectations said")
+    parser.add_argument("--results-dir", type=Path, help="directory for the results of Great Expectations")
     parser.add_argument("--config", type=Path, help="settings file (TOML), readable where the tasks run")
     return parser.parse_args(arguments)
 
 
 def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict[str, Any]:
-    """Verify what is left of the run; returns the outcome."""
+    """Verify the segments of the run that have no outcome yet; return the job's outcome."""
     report = app.verification.run_planned(
         options.run_id,
         measure_all=measured_by_tasks(session, tasks=options.tasks, config=options.config),
@@ -58,7 +58,7 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
 
 
 def outcome_of(report: VerifyReport) -> dict[str, Any]:
-    """Counts and the exit code; which segments failed, and why, is in SQL."""
+    """Return counts and the exit code; failed segments and reasons are in SQL."""
     return {
         "exit_code": int(ExitCode.FINDINGS if report.failed else ExitCode.DONE),
         "segments": report.segments,
@@ -71,7 +71,7 @@ def outcome_of(report: VerifyReport) -> dict[str, Any]:
 
 
 def progress_of(app: App, run_id: str) -> Callable[[], None]:
-    """Tells whoever asks how much of the plan is done, after each group."""
+    """Return a function that stores how much of the plan is done; it is called after each group."""
     began = app.adapters.clock.monotonic()
     before = _done_bytes(app, run_id)[0]
 
@@ -97,14 +97,14 @@ def progress_of(app: App, run_id: str) -> Callable[[], None]:
 
 
 def _done_bytes(app: App, run_id: str) -> tuple[int, int]:
-    """Of the planned bytes: those of segments with an outcome, and all."""
+    """Return the planned bytes of segments with an outcome, and of all segments."""
     totals = {total.outcome: total.planned_bytes for total in app.adapters.stores.verifications.totals(run_id)}
     planned_bytes = sum(totals.values())
     return planned_bytes - totals[VerificationOutcome.PLANNED], planned_bytes
 
 
 def attempt(session: SparkSession, options: argparse.Namespace) -> dict[str, Any]:
-    """The outcome; a setting, a store that is away or a lost task is one too, an error in the code is not."""
+    """Return the outcome, also for a wrong setting, an unavailable store or a lost task; other errors are raised."""
     try:
         with open_app(load_settings(options.config)) as app:
             return verify(session, app, options)

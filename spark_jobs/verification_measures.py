@@ -1,8 +1,8 @@
-"""Measures of planned segments, taken where Spark's tasks run, spread among them by how much there is to read.
+"""Measure planned segments in Spark tasks, which get shares of about equal bytes.
 
-Each task opens the library, so the process that reads is the one that the fetch quota charges, and its demand is one
-among those of all others. A task says what kept it from going on as a row too: the driver then knows whether another
-try can help. Measures travel as JSON: their columns are the rules' business.
+Each task opens the library, so the fetch quota charges the process that reads, with an allocation of its own. A task
+that stops with an error returns it as a row, too, so that the driver can decide whether to retry. Measures are sent as
+JSON, so that their columns are defined with the rules only.
 """
 
 import heapq
@@ -29,9 +29,9 @@ _ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exi
 
 
 def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
-    """Measures a group of segments in at most `tasks` tasks, as evenly as their bytes allow.
+    """Return a function that measures a group of segments in at most `tasks` tasks with about equal bytes.
 
-    What it gives back raises TaskStoppedError if a task could not go on.
+    That function raises TaskStoppedError if a task stops with an error.
     """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
@@ -82,9 +82,9 @@ def measure_from_json(text: str) -> SegmentMeasure:
 
 
 def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:
-    """At most `tasks` shares of about the same bytes, none of them empty; each in the order of `wanted`.
+    """Divide segments into at most `tasks` shares of about the same bytes; no share is empty, and each keeps the order.
 
-    The largest first, each to the task that has the least: no share exceeds another by more than one segment.
+    The largest segment is assigned first, each to the smallest share: no share exceeds another by more than a segment.
     """
     loads = [(0, number) for number in range(tasks)]
     task_of: dict[int, int] = {}

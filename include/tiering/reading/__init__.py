@@ -1,1 +1,1 @@
-"""Read back what was archived."""
+"""Read archived records back."""

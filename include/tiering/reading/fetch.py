@@ -1,20 +1,21 @@
 """Read back without a broker: record batches from an offset on, and whole partitions into files.
 
-Record batches of one partition come as a broker answers a fetch from remote storage (KIP-405):
+Record batches of one partition are read as a broker serves a fetch from remote storage (KIP-405):
 
-    (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the one that holds the
-    offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, while there is room
+    (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the batch with the
+    offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, up to max_bytes
 
-An answer is of one history: where somebody decided to follow the source's, it ends at the offset from which on that one
-answers (`model.histories`), and says so. With a leader epoch that epoch's history is read, whichever is followed.
+A response belongs to one history: if an operator decided to follow the history of the source, it ends at the offset
+from which on that history is read (`model.histories`), and says so. With a leader epoch the history of that epoch is
+read, whichever is followed.
 
-Only served segments are read. Every range is admitted by the fetch quota before it is read, and paced while it is. The
-lineage of a segment is not tested, as Kafka does not: epoch and offset alone say which segment answers.
+Only served segments are read. Every range is admitted by the fetch quota before it is read, and the quota limits the
+rate of the read. The lineage of a segment is not tested, as in Kafka: epoch and offset alone select the segment.
 
 A partition becomes one file per served segment, named like the broker's own `.log`. A file appears only when its length
-and CRC-32C equal what the check pass saw in the source; a crash leaves a `.partial` file, which the next call
-overwrites. Where somebody decided to follow another history, what an older one holds behind that offset is left out by
-name: it answers to those who ask by leader epoch.
+and CRC-32C equal what the check pass read in the source; a crash leaves a `.partial` file, which the next call
+overwrites. If an operator decided to follow another history, segments of an older history behind that offset are
+listed as left out: they can be read by leader epoch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,11 +47,12 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow
 
 @dataclass(frozen=True, slots=True)
 class PartitionFetch:
-    """What is asked of one partition. Without a leader epoch the newest one that has the offset answers, of the history
-    that is followed there.
+    """One partition of a fetch request.
+
+    Without a leader epoch the newest epoch that has the offset is read, in the history that is followed there.
 
     Raises:
-        ValueError: a negative offset or epoch, or no byte asked for.
+        ValueError: a negative offset or epoch, or `max_bytes` below 1.
     """
 
     partition: TopicIdPartition
@@ -67,12 +69,14 @@ class PartitionFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """The answer for one partition: records, or a throttle time, or an error.
+    """The response for one partition: records, or a throttle time, or an error.
 
-    `records` holds whole batches as they stand on disk; they belong to whoever gets them. `base_offset` is the first
-    offset of the first batch, at or below the one asked for; `next_offset` the one to ask for next. Neither moves
-    without records. `throttle_ms` says how long to stay away, 0 within the quota. `said` are sentences about other
-    histories of these offsets.
+    Attributes:
+        base_offset: first offset of the first batch, at or below the requested one; the requested one without records.
+        next_offset: the offset to request next; the requested one without records.
+        records: whole batches as they are on disk; the caller owns the buffer.
+        throttle_ms: how long the client must wait; 0 within the quota.
+        said: sentences about other histories of these offsets.
     """
 
     fetch: PartitionFetch
@@ -92,7 +96,7 @@ class FetchedRecords:
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Reads for any number of threads."""
+    """Reads record batches; thread-safe."""
 
     metadata: RemoteLogMetadata
     storage: RemoteStorage
@@ -100,10 +104,10 @@ class RecordReader:
     admission: FetchAdmission
 
     def find(self, fetch: PartitionFetch) -> RemoteLogSegmentMetadata:
-        """The served segment that holds the offset.
+        """Return the served segment that holds the offset.
 
         Raises:
-            OffsetOutOfRangeError: there is none, or the offset is below our log start.
+            OffsetOutOfRangeError: there is none, or the offset is below the partition's log start offset.
         """
         partition, offset = fetch.partition, fetch.offset
         log_start_offset = self.metadata.retention_state(partition).log_start_offset
@@ -120,21 +124,21 @@ class RecordReader:
         if history is not None and (whole := self._copied_whole(partition, offset, history, divergences)) is not None:
             return whole
         under = "" if fetch.leader_epoch is None else f" under leader epoch {fetch.leader_epoch}"
-        nobody = f"{partition}: no segment in remote storage holds offset {offset}{under}"
+        message = f"{partition}: no segment in remote storage holds offset {offset}{under}"
         decision = self._decision(partition, offset)
-        raise OffsetOutOfRangeError(nobody if decision is None else f"{nobody}: {decision}")
+        raise OffsetOutOfRangeError(message if decision is None else f"{message}: {decision}")
 
     def throttle_ms(self, segment: RemoteLogSegmentMetadata, client: str | None) -> int:
-        """How long this client should stay away from the segment; 0 if it may read."""
+        """Return how long this client must wait before it reads the segment, in milliseconds; 0 if it may read now."""
         return self.admission.throttle_ms(_scopes(segment, client))
 
     def read(self, fetch: PartitionFetch, first: RemoteLogSegmentMetadata, client: str | None) -> FetchedRecords:
-        """The records from the segment on that was found, or no record and the throttle time.
+        """Read records from the segment `first` on, or return no record and the throttle time.
 
-        A quota that is exhausted on the way ends the answer.
+        If the quota is used up between two ranges, the response ends there.
 
         Raises:
-            RemoteChecksumError: what the store has of a segment is not a segment.
+            RemoteChecksumError: the stored bytes of a segment are damaged.
             RemoteStorageError: the store refused or failed.
         """
         segment: RemoteLogSegmentMetadata | None = first
@@ -160,10 +164,10 @@ class RecordReader:
     def _read_segment(
         self, segment: RemoteLogSegmentMetadata, batches: WholeBatches, client: str | None, *, begun: bool
     ) -> int:
-        """Ranges of one segment until it ends or `batches` are full; returns the throttle time that ended it, or 0.
+        """Read ranges of one segment until it ends or `batches` are full; return the throttle time that ended it, or 0.
 
-        Once the read has `begun` it gives at least one batch, whatever the quota says then: a reader that gets nothing
-        for the bytes that it was charged would never get on.
+        A read that has `begun` returns at least one batch even if the quota is used up meanwhile: a client that gets no
+        records for the bytes that it was charged would never make progress.
         """
         scopes = _scopes(segment, client)
         limiter = self.quotas.fetch(segment.broker_id, segment.topic_id_partition.topic, client)
@@ -200,9 +204,11 @@ class RecordReader:
         history: int | None,
         divergences: Sequence[Divergence],
     ) -> RemoteLogSegmentMetadata | None:
-        """The FINISHED segment that holds the offset under the epoch, the one with the highest end: of this history, or
-        of any. Where that one is not served, one of a later history that was copied whole, and holds the same record.
-        All are listed only where there is more than one history.
+        """Return the FINISHED segment with the highest end that holds the offset under the epoch.
+
+        It is searched in `history`; None: in all. If that segment is not served, a served segment of a later history
+        that was copied whole and holds the same record is returned instead. Segments are listed only for partitions
+        with more than one history.
         """
         if history is None or newest_history(divergences) == FIRST_HISTORY:
             return self.metadata.segment_for_offset(partition, epoch, offset)
@@ -221,8 +227,10 @@ class RecordReader:
     def _copied_whole(
         self, partition: TopicIdPartition, offset: int, history: int, divergences: Sequence[Divergence]
     ) -> RemoteLogSegmentMetadata | None:
-        """For an offset that nothing of this history holds: a served segment of a later one that holds it, below what
-        differs. What was skipped by decision is named instead: it was not compared.
+        """Return a served segment of a later history for an offset that no segment of this history holds.
+
+        The offset must be below the first difference of the two histories. Offsets that were skipped by decision have
+        no such segment, as they were not compared.
         """
         if newest_history(divergences) == history or self._decision(partition, offset) is not None:
             return None
@@ -237,7 +245,7 @@ class RecordReader:
     def _next_segment(
         self, segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
     ) -> RemoteLogSegmentMetadata | None:
-        """The served segment of this history that goes on after it, under its last leader epoch or a later one."""
+        """Return the served segment of this history that follows, under the same last leader epoch or a later one."""
         partition, offset = segment.topic_id_partition, segment.end_offset + 1
         last_epoch = segment.segment_leader_epochs.entries[-1].epoch
         for epoch in self._epochs(partition):
@@ -260,7 +268,7 @@ class RecordReader:
             )
 
     def _decision(self, partition: TopicIdPartition, offset: int) -> str | None:
-        """What somebody decided about the offset, and where records go on."""
+        """Return the decision about the offset in a sentence, with the offset at which records continue."""
         decision = decision_about(offset, self.metadata.skipped_offsets(partition))
         if decision is None:
             return None
@@ -268,7 +276,7 @@ class RecordReader:
         return f"{why}; go on at offset {decision.offsets.last + 1}"
 
     def _epochs(self, partition: TopicIdPartition) -> list[int]:
-        """Leader epochs that wrote something in remote storage, ascending."""
+        """Return the leader epochs with records in remote storage, ascending."""
         return sorted(
             epoch.leader_epoch for size in self.metadata.partition_sizes(partition) for epoch in size.leader_epochs
         )
@@ -277,7 +285,7 @@ class RecordReader:
 def _same_records(
     rows: Iterable[SegmentRow], offset: int, history: int, divergences: Sequence[Divergence]
 ) -> Iterator[SegmentRow]:
-    """Served segments of later histories that hold at this offset the record of this one."""
+    """Yield served segments of later histories that hold the same record at this offset."""
     for row in rows:
         if row.verdict.is_served and offset < same_before(history, row.history, divergences):
             yield row
@@ -293,7 +301,7 @@ def _holds(segment: RemoteLogSegmentMetadata, epoch: int, offset: int) -> bool:
 
 
 def write_records(fetched: FetchedRecords, output_dir: Path) -> Path:
-    """The records as `TOPIC-PARTITION/FIRST-LAST.batches`; a crash leaves a `.partial` file for the next call."""
+    """Write `TOPIC-PARTITION/FIRST-LAST.batches`; a crash leaves a `.partial` file, which the next call overwrites."""
     target = output_dir / str(fetched.fetch.partition)
     target.mkdir(parents=True, exist_ok=True)
     final = target / f"{fetched.base_offset:020d}-{fetched.next_offset - 1:020d}.batches"
@@ -311,8 +319,13 @@ _BY_EPOCH: Final = "read it with --offset and --epoch"
 
 @dataclass(frozen=True, slots=True)
 class FetchedSegment:
-    """One segment. `path` is where its records are, or None with the reason in `refused`; `by_decision` if that is no
-    fault: somebody decided so. `said` are sentences about other histories of its offsets.
+    """One segment of a partition.
+
+    Attributes:
+        path: the file with its records; None if it was not fetched.
+        refused: why it was not fetched.
+        by_decision: it was left out because of a decision of an operator, which is no failure.
+        said: sentences about other histories of its offsets.
     """
 
     row: SegmentRow
@@ -330,18 +343,18 @@ def fetch_partition(
     storage: RemoteStorage,
     quotas: Quotas,
 ) -> Iterator[FetchedSegment]:
-    """Fetch every FINISHED segment in offset order; one that is not served or fails is named and passed over.
+    """Fetch every FINISHED segment in offset order; yield segments that are not served or fail with the reason.
 
-    So is one wholly below the partition's log start: its records were given up, though they may not be gone yet. Of
-    copies that begin at one offset (a new leader's segment was longer) the longest served one is the file: it holds
-    what the others hold, as they do for a lookup.
+    Segments wholly below the partition's log start offset are not fetched either: their records are expired, though
+    they may not be deleted yet. Of several copies with one start offset (a new leader's segment was longer) the longest
+    served copy becomes the file, as it has the records of the others.
     """
     target = output_dir / str(partition)
     target.mkdir(parents=True, exist_ok=True)
     last_fetched: tuple[int, int] | None = None
     divergences = metadata.divergences(partition)
     log_start_offset = metadata.retention_state(partition).log_start_offset
-    # Of one start offset the newest history comes first; within one the order stays.
+    # For equal start offsets the newest history comes first; within a history the order stays.
     rows = sorted(metadata.list_segments(partition), key=lambda row: (row.metadata.start_offset, -row.history))
     for row in rows:
         place = (row.metadata.start_offset, row.history)
@@ -372,7 +385,7 @@ def fetch_partition(
 
 
 def _name(row: SegmentRow, *, is_second: bool) -> str:
-    """A broker has one file of a start offset; an older history may have a second, for what lies before the other."""
+    """Return the name of a broker's file, which is unique by start offset; a second history gets a suffix."""
     history = f".history-{row.history}" if is_second else ""
     return f"{row.metadata.start_offset:020d}{history}.log"
 

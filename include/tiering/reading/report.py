@@ -1,4 +1,4 @@
-"""What of a partition was read back, and where it is."""
+"""Reports of fetched segments and records: what was read back, and the files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def present_fetch(partition: TopicIdPartition, fetched: Sequence[FetchedSegment]
 
 
 def present_records(fetched: FetchedRecords, path: Path | None) -> Presentation:
-    """One fetch from an offset on. Not `ok` if the quota was exhausted: worth asking again after the throttle time."""
+    """Present one fetch from an offset on. It is not `ok` if the quota was exhausted: retry after the throttle time."""
     fetch = fetched.fetch
     size_bytes = len(fetched.records)
     document = {

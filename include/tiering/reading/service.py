@@ -1,9 +1,9 @@
-"""Reading back: whole partitions into files, and records as a consumer asks for them, by a pool of readers.
+"""Reading back: whole partitions into files, and record batches for fetch requests, with a pool of reader threads.
 
-The pool is threads that answer fetches of several partitions, behind a queue bounded by requests and bytes. Each
-partition of a request is a request to the queue that weighs its `max_bytes`. The weight counts until whoever asked has
-taken the answer and comes back for the next one, so the bound holds the records and not just the reads. (A first batch
-larger than `max_bytes` is read all the same; a broker's `max.message.bytes` says how large it may be.)
+The threads serve fetches of several partitions from a queue that is bounded by requests and bytes. Each partition of a
+request is one entry of the queue with its `max_bytes` as weight. The weight counts until the caller has taken the
+response and requests the next one, so the bound covers the records in memory and not just the reads. (A first batch
+larger than `max_bytes` is read nevertheless; a broker's `max.message.bytes` limits its size.)
 """
 
 import threading
@@ -31,10 +31,10 @@ from include.tiering.telemetry import for_partition, get_logger
 
 _log: Final = get_logger(__name__)
 OnThrottled = Callable[[str, int, float], None]
-"""Gets topic, bytes asked for, and seconds of each fetch that was answered with a throttle time."""
+"""Called with topic, requested bytes, and seconds for each fetch whose response is a throttle time."""
 
 PUT_SECONDS: Final = 0.5
-"""How long a partition waits for room in the queue: Kafka's `remote.fetch.max.wait.ms`."""
+"""How long a partition waits for space in the queue: Kafka's `remote.fetch.max.wait.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """`fetched` is None if the reader broke."""
+    """A response; `fetched` is None if the reader failed unexpectedly."""
 
     taken: Taken[_Task]
     fetched: FetchedRecords | None
 
 
 class RecordReaders:
-    """`threads` readers that run from `with` to its end; what was asked before the end is answered."""
+    """A pool of `threads` readers that run while the context lasts; requests made before its end are served."""
 
     def __init__(
         self,
@@ -88,15 +88,15 @@ class RecordReaders:
 
     @property
     def held_bytes(self) -> int:
-        """Weights of the fetches that wait, are read, or whose answer was not let go."""
+        """Sum of the weights of fetches that wait, are read, or whose response is still held by the caller."""
         return self._queue.held_bytes
 
     def fetch(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
-        """One answer for each partition, as they come; an error or a throttle time of one does not keep the others.
+        """Yield one response for each partition, in the order of completion.
 
-        Records are counted as held until the next answer is asked for, or the iterator is closed. A partition whose
-        quota is exhausted is answered without waiting for a reader; one that finds no room in the queue in time gets
-        a QueueFullError.
+        An error or a throttle time of one partition does not affect the others. Records count as held until the next
+        response is requested, or the iterator is closed. A partition whose quota is exhausted gets its response without
+        waiting for a reader; a partition that finds no space in the queue in time gets a QueueFullError.
         """
         answers: SimpleQueue[_Answer] = SimpleQueue()
         outstanding = 0
@@ -107,7 +107,7 @@ class RecordReaders:
                     error := self._offer(found, 0 if outstanding else self._put_seconds)
                 ):
                     if outstanding:
-                        # The room may be our own: let an answer go before waiting for others.
+                        # This call itself may fill the queue: release a response before waiting for others.
                         outstanding -= 1
                         yield from self._handed_over(answers.get())
                     else:
@@ -126,7 +126,7 @@ class RecordReaders:
     def _found(
         self, fetch: PartitionFetch, client: str | None, answers: "SimpleQueue[_Answer]"
     ) -> _Task | FetchedRecords:
-        """What a reader has to do, or the answer that needs none: a throttle time, or no such offset."""
+        """Return the task for a reader, or a response that needs no reader: a throttle time, or no such offset."""
         try:
             segment = self._reader.find(fetch)
         except TieringError as error:
@@ -137,7 +137,7 @@ class RecordReaders:
         return _Task(fetch, segment, client, answers)
 
     def _offer(self, task: _Task, seconds: float) -> TieringError | None:
-        """None if a reader will answer, else why none will."""
+        """Put a task into the queue; return the error if that fails."""
         try:
             self._queue.put(task, task.fetch.max_bytes, seconds)
         except (QueueFullError, QueueClosedError) as error:
@@ -159,14 +159,16 @@ class RecordReaders:
             return FetchedRecords.without_records(task.fetch, error=error)
         except Exception:
             logger = for_partition(_log, task.fetch.partition)
-            logger.exception("a reader broke at offset %s", task.fetch.offset)
+            logger.exception("a reader failed unexpectedly at offset %s", task.fetch.offset)
             return None
 
     def _handed_over(self, answer: _Answer) -> Iterator[FetchedRecords]:
-        """The one answer; what it weighs is given back when the next one is asked for."""
+        """Yield one response; its weight is released when the next one is requested."""
         with answer.taken as task:
             if answer.fetched is None:
-                raise RuntimeError(f"{task.fetch.partition}: a reader broke at offset {task.fetch.offset}, see the log")
+                raise RuntimeError(
+                    f"{task.fetch.partition}: a reader failed unexpectedly at offset {task.fetch.offset}, see the log"
+                )
             yield self._reported(answer.fetched)
 
     def _reported(self, fetched: FetchedRecords) -> FetchedRecords:
@@ -180,8 +182,8 @@ class ReadService:
     """Reads remote segments under the fetch quota.
 
     Args:
-        effective: the settings with the dynamic configs of now over them.
-        threads: how many segments are read side by side.
+        effective: returns the settings overridden by the current dynamic configs.
+        threads: returns how many segments are read concurrently.
     """
 
     def __init__(
@@ -202,14 +204,14 @@ class ReadService:
         self._clock = clock
 
     def fetch_partition(self, partition: TopicIdPartition, output_dir: Path) -> Iterator[FetchedSegment]:
-        """Write the segments of a partition into a directory, one after the other."""
+        """Write the segments of a partition into a directory, one after another; see `fetch.fetch_partition`."""
         return fetch_partition(
             partition, output_dir, metadata=self._metadata, storage=self._storage, quotas=self._quotas
         )
 
     @contextmanager
     def record_readers(self) -> Iterator[RecordReaders]:
-        """The reader pool, for as long as the context lasts, under the fetch quota."""
+        """Run the reader pool under the fetch quota while the context lasts."""
         settings = self._effective()
         window = settings.fetch_quota_window
         admission = FetchAdmission(
@@ -225,6 +227,6 @@ class ReadService:
             yield readers
 
     def fetch_records(self, fetches: Sequence[PartitionFetch], client: str | None = None) -> Iterator[FetchedRecords]:
-        """One answer for each partition, as they come; see `RecordReaders.fetch`."""
+        """Yield one response for each partition, in the order of completion; see `RecordReaders.fetch`."""
         with self.record_readers() as readers:
             yield from readers.fetch(fetches, client)

@@ -1,17 +1,17 @@
-"""Adopt complete copies that the metadata does not know: each becomes FINISHED at once, under the partition's lease.
+"""Adopt complete copies that the metadata lack: each becomes FINISHED at once, under the partition's lease.
 
-A plan says which of them may: where they go on with what is known. A row is there before the first object of its
-segment, so an unknown id is no copy under way: it is what a database that was set back has forgotten, or what came with
-a store that had another one. A copy that was begun and is whole counts as unknown, if nobody has the lease to copy its
-partition when it is adopted.
+A plan names the copies that may be adopted: those that continue the known segments. A row is stored before the first
+object of its segment is written, so an unknown id is not a copy under way: a restored database lacks it, or the store
+belonged to another database. A copy that was begun and is complete counts as unknown, if no process holds the copy
+lease of its partition when it is adopted.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
-    planned     the run is stored, as that of a copy       a run with work left                nobody has to: no batch
-                                                                                               goes on with it
-    leased      nobody else copies the partition           a lease, until it expires           the next holder
+    planned     the run is stored, as that of a copy       a run with work left                not needed: no batch
+                                                                                               continues it
+    leased      no other process copies the partition      a lease, until it expires           the next holder
     examined    the store still has all of the copy        the same                            the same
-    adopted     FINISHED without a verdict, with event     the segment; the plan says          nobody has to: the next
-                                                           PLANNED still                       plan does not name it
+    adopted     FINISHED without a verdict, with event     the segment; the plan still says    not needed: the next
+                                                           PLANNED                             plan does not name it
 
 There is no step between unknown and FINISHED: as COPY_SEGMENT_STARTED it would be an abandoned copy, and deleted.
 """
@@ -58,9 +58,9 @@ from include.tiering.segments.contract import RemoteLogMetadata, SegmentRow, Top
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempt:
-    """An attempt that stays what it is. `error` is the class name of a TieringError.
+    """A copy attempt that is not adopted. `error` is the class name of a TieringError.
 
-    `topic_id_partition` and `start_offset` are None where nothing in the store names the id.
+    `topic_id_partition` and `start_offset` are None if no object in the store has the id.
     """
 
     segment_id: Uuid
@@ -72,8 +72,11 @@ class RefusedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdoption:
-    """What may be adopted of one partition, by ascending end, as long as its highest copied offset and its newest
-    history are the same. `diverging` is what the store's copies of a later history replace: then there is nothing.
+    """What may be adopted of one partition while its highest copied offset and its newest history stay the same.
+
+    Attributes:
+        segments: by ascending end offset; empty if there is a `diverging` history.
+        diverging: what the store's copies of a later history replace.
     """
 
     topic_id_partition: TopicIdPartition
@@ -85,8 +88,10 @@ class PartitionAdoption:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
-    """What may be adopted now, and what may not. `diverging` are partitions of which the store has a later history than
-    the metadata know: a person decides before anything of them is adopted.
+    """What may be adopted now, and what may not.
+
+    `diverging` are partitions of which the store has a later history than the metadata: an operator must decide before
+    their copies are adopted.
     """
 
     partitions: tuple[PartitionAdoption, ...]
@@ -108,25 +113,26 @@ def plan_adoption(
     registry: TopicRegistry,
     ids: Collection[Uuid] | None,
 ) -> AdoptionPlan:
-    """Look at every attempt that is not known, or at those with these ids alone. Changes nothing.
+    """Examine every copy attempt that the metadata lack, or only those with these segment ids. Read only.
 
     Raises:
-        RemoteStorageUnavailableError: the store does not answer.
+        RemoteStorageUnavailableError: the store is not available.
     """
     adoptions, diverging, refused, seen = [], [], [], set[Uuid]()
-    names = {one.topic_id: one.topic for one in metadata.partitions()}
+    names = {known.topic_id: known.topic for known in metadata.partitions()}
     for partition in _partitions(storage):
         attempts = found_attempts(storage.list_segment_objects(partition))
         wanted = [attempt for attempt in attempts if ids is None or attempt.segment_id.id in ids]
-        seen.update(one.segment_id.id for one in wanted)
+        seen.update(attempt.segment_id.id for attempt in wanted)
         rows = metadata.list_segments(partition) if wanted else ()
         unknown, known = _unknown(wanted, rows, metadata)
-        refused += known if ids is not None else [one for one in known if one.error == StateConflictError.__name__]
+        conflicts = [attempt for attempt in known if attempt.error == StateConflictError.__name__]
+        refused += conflicts if ids is None else known
         if not unknown:
             continue
         objection = _objection(partition, names.get(partition.topic_id, partition.topic), registry, metadata)
         if objection is not None:
-            refused += [refused_attempt(one.segment_id, one.start_offset, objection) for one in unknown]
+            refused += [refused_attempt(attempt.segment_id, attempt.start_offset, objection) for attempt in unknown]
             continue
         adoption, others = _adoptable(storage, metadata, partition, rows, unknown)
         refused += others
@@ -134,15 +140,14 @@ def plan_adoption(
             adoptions.append(adoption)
         if adoption.diverging is not None:
             diverging.append(adoption)
-    missing = UnknownSegmentError("no object in the store names it")
-    refused += [
-        RefusedAttempt(one, None, None, type(missing).__name__, str(missing)) for one in ids or () if one not in seen
-    ]
+    missing = UnknownSegmentError("no object in the store has this segment id")
+    absent_ids = [segment_id for segment_id in ids or () if segment_id not in seen]
+    refused += [RefusedAttempt(absent, None, None, type(missing).__name__, str(missing)) for absent in absent_ids]
     return AdoptionPlan(tuple(adoptions), tuple(refused), tuple(diverging))
 
 
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
-    """Record what the store says of later histories: their partitions wait for a person from now on."""
+    """Record the later histories in the store: their partitions wait for an operator's decision from now on."""
     for partition in plan.diverging:
         if partition.diverging is not None:
             metadata.record_divergence(partition.topic_id_partition, partition.diverging, history=partition.history)
@@ -151,7 +156,7 @@ def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
 def _unknown(
     attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
 ) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
-    """Attempts that the metadata never knew, or knows as begun by us, and the others. Deleted ones are conflicts."""
+    """Separate attempts that the metadata lack, or have as begun by the platform, from the others."""
     begun = {row.metadata.remote_log_segment_id for row in rows if _is_begun(row)}
     states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
     unknown, known = [], []
@@ -162,10 +167,10 @@ def _unknown(
         if state is None or attempt.segment_id in begun:
             unknown.append(attempt)
         elif state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            deleted = StateConflictError("it was deleted here: its id is never used again")
+            deleted = StateConflictError("it was deleted by this platform: its id is never used again")
             known.append(refused_attempt(attempt.segment_id, attempt.start_offset, deleted))
         else:
-            there = UnknownSegmentError(f"nothing to adopt: the metadata has it as {state.name}")
+            there = UnknownSegmentError(f"nothing to adopt: the metadata have it as {state.name}")
             known.append(refused_attempt(attempt.segment_id, attempt.start_offset, there))
     return unknown, known
 
@@ -178,16 +183,16 @@ def _is_begun(row: SegmentRow) -> bool:
 def _objection(
     partition: TopicIdPartition, known_name: str, registry: TopicRegistry, metadata: RemoteLogMetadata
 ) -> StateConflictError | None:
-    """Why nothing of this partition is adopted."""
+    """Return why no copy of this partition may be adopted; None if they may."""
     if known_name != partition.topic:
         return StateConflictError(
             f"its topic {partition.topic_id} is known as {known_name}, its key says {partition.topic}"
         )
     owner = registry.owner(partition.topic_id)
     if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
-        return StateConflictError(f"the topic's owner is {owner}: what is stored of it is not ours to take")
+        return StateConflictError(f"the topic's owner is {owner}, so its copies must not be adopted")
     undecided = open_divergence(metadata.divergences(partition))
-    return None if undecided is None else StateConflictError(f"which history it goes on with is not known: {undecided}")
+    return None if undecided is None else StateConflictError(f"which history it follows is undecided: {undecided}")
 
 
 def _adoptable(
@@ -203,28 +208,29 @@ def _adoptable(
     log_start = metadata.retention_state(partition).log_start_offset
     finished = [row.metadata for row in rows if row.metadata.is_finished and row.history == history]
     others = [row.metadata for row in rows if row.metadata.remote_log_segment_id not in stored]
-    begun = [one for one in others if one.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
+    begun = [segment for segment in others if segment.state is RemoteLogSegmentState.COPY_SEGMENT_STARTED]
     refused = [
-        RefusedAttempt(one.attempt.segment_id.id, partition, one.attempt.start_offset, one.error, one.message)
-        for one in faulty
+        RefusedAttempt(found.attempt.segment_id.id, partition, found.attempt.start_offset, found.error, found.message)
+        for found in faulty
     ]
-    copies, left_out = _of_history([one.metadata for one in stored.values()], decision)
-    histories, odd = stored_histories(storage, [one for one in finished if one.end_offset >= log_start], copies)
+    copies, left_out = _of_history([segment.metadata for segment in stored.values()], decision)
+    above_log_start = [segment for segment in finished if segment.end_offset >= log_start]
+    histories, odd = stored_histories(storage, above_log_start, copies)
     diverging = histories.diverging()
     if diverging is not None:
         objection = StateConflictError(
-            f"the store has copies of a later history: {diverging}; nobody decided about it: see ./tiering skip"
+            f"the store has copies of a later history: {diverging}; it is undecided: see ./tiering skip"
         )
-        refused += [refused_attempt(one, stored[one].metadata.start_offset, objection) for one in stored]
+        refused += [_refused(segment, objection) for segment in stored.values()]
         return PartitionAdoption(partition, highest, (), history, diverging), refused
 
     continued = partial(
         continued_log,
-        max(finished, key=lambda one: one.end_offset, default=None),
+        max(finished, key=lambda segment: segment.end_offset, default=None),
         highest,
         decisions=metadata.skipped_offsets(partition),
         log_start_offset=log_start,
-        begun_offset=min((one.start_offset for one in begun), default=None),
+        begun_offset=min((segment.start_offset for segment in begun), default=None),
         followed_from=None
         if finished or decision is None or decision.followed is None
         else decision.followed.from_offset,
@@ -234,10 +240,10 @@ def _adoptable(
         first = histories.of_first_history()
         left_out += [LeftOut(copy, Obstacle.LATER_HISTORY) for copy in histories.copies if copy not in first]
         log = continued(first)
-    left_out += [*log.left_out, *(LeftOut(one, Obstacle.ODD_EPOCHS) for one in odd)]
+    left_out += [*log.left_out, *(LeftOut(copy, Obstacle.ODD_EPOCHS) for copy in odd)]
     refused += [
-        refused_attempt(one.segment.remote_log_segment_id, one.segment.start_offset, StateConflictError(_why(one)))
-        for one in by_offset(left_out)
+        refused_attempt(left.segment.remote_log_segment_id, left.segment.start_offset, StateConflictError(_why(left)))
+        for left in by_offset(left_out)
     ]
     segments = tuple(stored[segment.remote_log_segment_id] for segment in log.segments)
     return PartitionAdoption(partition, highest, segments, history), refused
@@ -246,7 +252,7 @@ def _adoptable(
 def _of_history(
     copies: Sequence[RemoteLogSegmentMetadata], decision: Divergence | None
 ) -> tuple[list[RemoteLogSegmentMetadata], list[LeftOut]]:
-    """The copies that may be of the newest history, and the others."""
+    """Separate the copies that may belong to the newest history from the others."""
     obstacles = [(copy, None if decision is None else not_followed(copy, decision)) for copy in copies]
     followed = [segment for segment, obstacle in obstacles if obstacle is None]
     return followed, [LeftOut(segment, obstacle) for segment, obstacle in obstacles if obstacle is not None]
@@ -271,7 +277,7 @@ def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: Ti
 
 
 def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
-    """As keys name them: one id under two names is two of them here."""
+    """Return the partitions that keys name; a topic id with two names gives two of them."""
     named = (segment_object.segment_id.topic_id_partition for segment_object in storage.list_segment_objects())
     found = {by_name(partition): partition for partition in named}
     return [found[name] for name in sorted(found)]
@@ -282,7 +288,7 @@ _NOT_URGENT: Final = 0.0
 
 
 class AdoptionStep(StrEnum):
-    """Named points, in order; reported after each is done."""
+    """Steps of an adoption, in order; each is reported after it is done."""
 
     PLANNED = "planned"
     LEASED = "leased"
@@ -295,7 +301,7 @@ StepObserver = Callable[[AdoptionStep], None]
 
 @dataclass(frozen=True, slots=True)
 class AdoptionReport:
-    """What became of a plan. `adopted` in the order in which they were."""
+    """The result of an adoption. `adopted` is in the order in which they were adopted."""
 
     adopted: tuple[StoredSegment, ...]
     refused: tuple[RefusedAttempt, ...]
@@ -303,7 +309,7 @@ class AdoptionReport:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Everything that an adoption touches."""
+    """Runs an adoption."""
 
     storage: RemoteStorage
     metadata: RemoteLogMetadata
@@ -314,20 +320,20 @@ class Adoption:
     lease_ms: int
 
     def run(self, plan: AdoptionPlan, run_id: str) -> AdoptionReport:
-        """Adopt what was planned, partition by partition. One that fails ends its partition, the others go on.
+        """Adopt what was planned. If a copy fails, the rest of its partition is refused; other partitions continue.
 
         Raises:
             RemoteStorageUnavailableError, MetadataUnavailableError: what was adopted stays.
         """
         if not plan.partitions:
             return AdoptionReport((), plan.refused)
-        self.work.save_plan(run_id, [_planned(one) for one in plan.partitions])
+        self.work.save_plan(run_id, list(map(_planned, plan.partitions)))
         self.observe(AdoptionStep.PLANNED)
-        waiting = {one.topic_id_partition: one for one in plan.partitions}
+        waiting = {planned.topic_id_partition: planned for planned in plan.partitions}
         adopted: list[StoredSegment] = []
         refused = list(plan.refused)
         while waiting:
-            done = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in waiting]
+            done = [where for planned in plan.partitions if (where := planned.topic_id_partition) not in waiting]
             lease = self.work.claim(run_id, run_id, lease_ms=self.lease_ms, exclude=done)
             if lease is None:
                 break
@@ -337,22 +343,22 @@ class Adoption:
                 refused += self._adopt(partition, lease, adopted)
             finally:
                 self.work.release(lease)
-        busy = StateConflictError("somebody else works on its partition, or its topic is paused: try again later")
-        refused += [_refused(each, busy) for one in waiting.values() for each in one.segments]
+        busy = StateConflictError("its partition is leased by another run, or its topic is paused: try again later")
+        refused += [_refused(segment, busy) for planned in waiting.values() for segment in planned.segments]
         return AdoptionReport(tuple(adopted), tuple(refused))
 
     def _adopt(
         self, partition: PartitionAdoption, lease: Lease, adopted: list[StoredSegment]
     ) -> Sequence[RefusedAttempt]:
-        """What is refused of a leased partition; the others are added to `adopted`, one by one."""
+        """Adopt copies of a leased partition and add them to `adopted`, one after another; return those refused."""
         where = partition.topic_id_partition
         highest = self.metadata.highest_copied_offset(where)
         if highest != partition.highest_copied_offset:
-            went_on = StateConflictError(f"{where} went on meanwhile: offsets up to {highest} are copied")
-            return [_refused(each, went_on) for each in partition.segments]
+            advanced = StateConflictError(f"{where} was copied further meanwhile: offsets up to {highest} are copied")
+            return [_refused(segment, advanced) for segment in partition.segments]
         if newest_history(self.metadata.divergences(where)) != partition.history:
             other = StateConflictError(f"{where} follows another history since this was planned")
-            return [_refused(each, other) for each in partition.segments]
+            return [_refused(segment, other) for segment in partition.segments]
         listed = {
             (attempt.segment_id, attempt.start_offset): attempt
             for attempt in found_attempts(self.storage.list_segment_objects(where))
@@ -365,17 +371,17 @@ class Adoption:
             except TieringError as error:
                 if error.retriable:
                     raise
-                behind = StateConflictError(f"the one before it was not adopted: {error}")
+                behind = StateConflictError(f"the copy before it was not adopted: {error}")
                 return [
                     _refused(segment, error),
-                    *(_refused(each, behind) for each in partition.segments[number + 1 :]),
+                    *(_refused(later, behind) for later in partition.segments[number + 1 :]),
                 ]
             adopted.append(segment)
         return ()
 
     def _adopt_one(self, segment: StoredSegment, listed: FoundAttempt | None, lease: Lease) -> None:
         if listed is None or examine(self.storage, listed) != segment:
-            raise StateConflictError("its objects are not any more what they were when it was planned")
+            raise StateConflictError("its objects have changed since it was planned")
         self.observe(AdoptionStep.EXAMINED)
         self.adoption.adopt(segment, fence=lease.fence, author=self.author)
         self.observe(AdoptionStep.ADOPTED)

@@ -1,6 +1,6 @@
-"""Metadata that come from the store instead of a copy: all of a cluster's at once, or single segments that were left.
+"""Metadata that are made from the store instead of by a copy: all of a cluster, or single segments without metadata.
 
-Both make segments FINISHED without a verdict, in one transaction: nothing of them is served before it was verified.
+Both make segments FINISHED without a verdict, in one transaction: they are not served before they are verified.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,10 @@ from include.tiering.model.segments import RemoteLogSegmentId, RemoteLogSegmentM
 class StoredSegment:
     """A complete copy as the store holds it.
 
-    `metadata` as its manifest has them, in COPY_SEGMENT_STARTED. `log_crc32c` is what the store computed over the log,
-    or what its bytes give: nobody knows any more what the source had. None where the log is compressed or encrypted.
+    Attributes:
+        metadata: as its manifest has them, in COPY_SEGMENT_STARTED.
+        log_crc32c: computed by the store over the log, or from its bytes, as the checksum of the source is lost; None
+            if the log is compressed or encrypted.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -28,15 +30,15 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPartition:
-    """What the store says of one partition of which it has a complete copy.
+    """One partition, as recovered from the complete copies in the store.
 
     Attributes:
         segments: at least one, with ascending ends within a history, by history.
-        leader_epochs: the merged history of all that the copies of the newest history say, and older ones below it.
-        holes: offsets between segments that no copy has; each becomes a decision to go on without them.
-        detail: what else to record of it, for the event log.
-        decided: later histories by number: each becomes a decision to follow it.
-        histories: the numbers of these, of their segments.
+        leader_epochs: the merged leader epochs of the copies of the newest history, and older ones below it.
+        holes: offsets between segments that no copy has; each is recorded as a decision to skip them.
+        detail: further text for the event log.
+        decided: later histories by number; each is recorded as a decision to follow it.
+        histories: number of the history for each of their segments.
     """
 
     topic_id_partition: TopicIdPartition
@@ -49,20 +51,20 @@ class RecoveredPartition:
 
 
 class MetadataRecovery(Protocol):
-    """Metadata of one cluster, rebuilt in an empty database. Until `finish` they serve nobody else.
+    """Metadata of one cluster, rebuilt in an empty database. Until `finish` all other uses of them are refused.
 
     Every call is one transaction; repeating it after a crash is harmless.
     """
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
-        """The marker of a rebuild that was begun before and has not come to its end; None if none was. Changes nothing
-        and raises as `begin` does.
-        """
+        """Return the marker of an unfinished rebuild; None if there is none. Read only; raises as `begin` does."""
         ...
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
-        """Record that the metadata of the store which `found` marks are rebuilt here. Returns the marker that it is to
-        have: `wanted`, or of a rebuild that was begun before that one's.
+        """Record that the metadata of the store with the marker `found` are rebuilt here.
+
+        Returns:
+            The marker that the store is to get: `wanted`, or that of an unfinished rebuild.
 
         Raises:
             StateConflictError: the database is not empty, or metadata of another cluster are rebuilt in it.
@@ -70,12 +72,13 @@ class MetadataRecovery(Protocol):
         ...
 
     def recovered(self) -> Mapping[TopicIdPartition, int]:
-        """Segments of each partition that is there."""
+        """Return the number of segments of each partition that is stored."""
         ...
 
     def add_partition(self, partition: RecoveredPartition, *, author: str) -> None:
-        """Store a partition with its topic (which has no owner), segments, leader epochs, counters, decisions, and an
-        event. One that is there already stays as it is.
+        """Store a partition with its topic (without owner), segments, leader epochs, counters, decisions, and an event.
+
+        A partition that is stored already stays as it is.
 
         Raises:
             StateConflictError: no rebuild is under way.
@@ -83,19 +86,19 @@ class MetadataRecovery(Protocol):
         ...
 
     def finish(self, *, author: str) -> None:
-        """From now on the metadata serve, as those of any other database."""
+        """End the rebuild: from now on the database can be used as any other."""
         ...
 
 
 class SegmentAdoption(Protocol):
-    """A complete copy without metadata becomes a segment."""
+    """Makes a segment of a complete copy without metadata."""
 
     def adopt(self, segment: StoredSegment, *, fence: Fence, author: str) -> None:
-        """From nothing to FINISHED, with an event. As a copy that is FINISHED; repeating it is harmless.
+        """Store the copy as a FINISHED segment, as a copy run does, with an event. Repeating it is harmless.
 
         Raises:
             IllegalTransitionError: the id is known with other values, or was deleted.
-            StateConflictError: it is out of order, its partition is stopped, or its topic is somebody else's by now.
-            LeaseLostError
+            StateConflictError: it is out of order, its partition is stopped, or its topic has another owner now.
+            LeaseLostError: the lease of `fence` was lost.
         """
         ...

@@ -1,20 +1,20 @@
 """Rebuild the metadata of a store in an empty database, from its marker and the manifests alone.
 
-A plan is what the store holds: its marker, and partitions by the keys of their objects.
+A plan lists what the store holds: its marker, and partitions by the keys of their objects.
 
     step             done when it is reached                     a crash right after it leaves          cleaned up by
-    BEGUN            the empty database is marked, with the      a marked database that serves nobody   the next call
-                     marker that the store is to have            but a rebuild; the store as it was
+    BEGUN            the empty database is marked, with the      a marked database, which only a        the next call
+                     marker that the store is to get             rebuild may use; an unchanged store
     TAKEN_OVER       the store has that marker                   the same, and the old database is      the next call
-                                                                 turned away from the store for good
+                                                                 refused by the store permanently
     PARTITION_ADDED  all of one partition is stored              some partitions, each whole            the next call
-    FINISHED         the mark is gone                            a database like any other              -
+    FINISHED         the mark is removed                         a database like any other              -
 
-The store changes hands before it is listed: what the old database would still delete, or copy, is refused from then on.
-A deletion that it had sent before may yet take objects away, so nothing is served before it was verified.
+The store gets its new marker before it is listed: from then on deletions and copies of the old database are refused. A
+deletion that the old database sent before may still remove objects, so segments are served only after a verification.
 
-The next call goes on with the partitions that are not there. Given up for good, a half rebuilt database is dropped, and
-another one begun: it takes the store over in its turn.
+The next call continues with the partitions that are missing. To give up a half rebuilt database, drop it, and begin
+with another one: it takes the store over again.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ _REPORT_EVERY: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """What a listing shows of one partition: complete attempts and begun ones are not told apart yet."""
+    """One partition in the listing; complete and incomplete attempts are not distinguished yet."""
 
     topic_id_partition: TopicIdPartition
     attempts: int
@@ -66,7 +66,7 @@ class ListedPartition:
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """Objects of a topic id under another name than most of its objects have: a topic is never renamed."""
+    """Objects of a topic id with another name than most of its objects; Kafka never renames a topic."""
 
     topic_id: Uuid
     name: str
@@ -75,7 +75,7 @@ class OtherName:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What there is to rebuild. `found` is the store's marker, `begun` that of a rebuild that is gone on with."""
+    """What can be rebuilt. `found` is the store's marker, `begun` that of an unfinished rebuild, which is continued."""
 
     found: StoreMarker
     begun: StoreMarker | None
@@ -99,28 +99,30 @@ def plan_rebuild(
     place: StorePlace | None = None,
     on_listed: Callable[[int], None] = lambda _: None,
 ) -> RebuildPlan:
-    """Look at the marker and list the store. Changes nothing.
+    """Read the marker and list the store. Read only.
 
     Args:
-        begun: as `MetadataRecovery.begun`; None for a database that has no tables yet, and is therefore empty.
-        cluster_id: what the brokers' directories say, None if there are none to ask.
-        place: where the settings say that keys lie; None: nothing is compared with it.
-        on_listed: gets the number of objects that were listed since the last call, now and then.
+        storage: the store, without the check of its marker.
+        begun: as `MetadataRecovery.begun`; returns None for a database without tables, which is empty.
+        cluster_id: of the brokers' log directories; None if there are none.
+        place: the place of the keys according to the settings; None: do not compare it.
+        on_listed: called from time to time with the number of objects listed since the last call.
 
     Raises:
-        ForeignStoreError: no marker, that of another cluster, or of keys in another place than the settings name.
+        ForeignStoreError: no marker, or one of another cluster, or of another place than the settings name.
         StateConflictError: the database is not empty, or the layout writes no manifests.
     """
     if ObjectKind.MANIFEST not in storage.required_kinds:
         raise StateConflictError(
-            "this store's layout writes no manifests, so nothing in it says what its objects are: restore a backup of"
+            "this store's layout writes no manifests, so it cannot be rebuilt from its objects: restore a backup of"
             " the database, or ingest the brokers' metadata topic"
         )
     found = storage.read_marker()
     if found is None:
         raise ForeignStoreError(
-            f"the store has no {MARKER_KEY}, so nothing says whose it is: is its disk mounted and its URL right?"
-            " A store of another writer is set up by ./tiering migrate, and taken in by ./tiering adopt"
+            f"the store has no {MARKER_KEY}, so its owner is unknown: is its disk mounted and its URL right?"
+            " A store that another program wrote is set up by ./tiering migrate, and its copies are taken over by"
+            " ./tiering adopt"
         )
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignStoreError(f"the store belongs to {found}, the log_dirs to cluster {cluster_id}")
@@ -136,19 +138,17 @@ def plan_rebuild(
 
 
 def _require_empty(storage: RemoteStorage) -> None:
-    """Where nothing says where keys lie, objects of which none has a key of the settings' layout and prefix are those
-    of other settings.
-    """
-    strange = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
-    if strange is not None:
+    """Refuse a store without a recorded place that has objects, none of them with a key of the settings' layout."""
+    other_key = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
+    if other_key is not None:
         raise ForeignStoreError(
-            f"the store holds objects, such as {printable(strange)}, and none of them has a key that"
-            " remote_storage.layout and remote_storage.key_prefix lead to: set both right"
+            f"the store holds objects, such as {printable(other_key)}, and none of their keys matches"
+            " remote_storage.layout and remote_storage.key_prefix: correct these settings"
         )
 
 
 def require_ours(found: StoreMarker, begun: StoreMarker) -> None:
-    """Raises ForeignStoreError if somebody else took the store over since this rebuild was begun."""
+    """Raise ForeignStoreError if another database took the store over since this rebuild was begun."""
     before = found.cluster_id == begun.cluster_id and found.generation == begun.generation - 1
     if found != begun and not before:
         raise ForeignStoreError(
@@ -157,7 +157,7 @@ def require_ours(found: StoreMarker, begun: StoreMarker) -> None:
 
 
 def by_name(partition: TopicIdPartition) -> tuple[str, Uuid, int]:
-    """The order in which partitions are shown."""
+    """Return the sort key in whose order partitions are shown."""
     return partition.topic, partition.topic_id, partition.partition
 
 
@@ -171,7 +171,7 @@ class _Count:
 def _listed(
     storage: RemoteStorage, on_listed: Callable[[int], None]
 ) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
-    """Partitions by the name that most objects of their topic id have, and the other names."""
+    """Return partitions with the name that most objects of their topic id have, and the other names."""
     topics: dict[Uuid, _Count] = {}
     for number, found in enumerate(storage.list_segment_objects(), start=1):
         if not number % _REPORT_EVERY:
@@ -191,7 +191,7 @@ def _listed(
             for (named, number), attempts in count.attempts.items()
             if named == name
         ]
-    partitions.sort(key=lambda one: by_name(one.topic_id_partition))
+    partitions.sort(key=lambda listed: by_name(listed.topic_id_partition))
     return tuple(partitions), tuple(others)
 
 
@@ -200,7 +200,7 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
 
 
 class RebuildStep(StrEnum):
-    """Named points, in order; reported after each is done."""
+    """Steps of a rebuild, in order; each is reported after it is done."""
 
     BEGUN = "begun"
     TAKEN_OVER = "taken over"
@@ -216,9 +216,9 @@ class RebuiltPartition:
     """One partition.
 
     Attributes:
-        before: an earlier call had stored it; then nothing is known but `segments` and `not_taken`.
+        before: an earlier call has stored it; then only `segments` and `not_taken` are known.
         decided: histories that the rebuild follows from some offset on, because the store holds copies of both.
-        not_taken: attempts with a manifest that are not among its segments.
+        not_taken: number of attempts with a manifest that did not become segments.
     """
 
     topic_id_partition: TopicIdPartition
@@ -235,7 +235,7 @@ class RebuiltPartition:
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What became of a rebuild. `marker` is the store's now; None if nothing was changed (a dry run)."""
+    """The result of a rebuild. `marker` is that of the store now; None if nothing was changed (a dry run)."""
 
     found: StoreMarker
     marker: StoreMarker | None
@@ -251,7 +251,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Everything that a rebuild touches. Without `recovery` it is a dry run: all is read, nothing is changed."""
+    """Runs a rebuild. Without `recovery` it is a dry run: everything is read, nothing is changed."""
 
     storage: RemoteStorage
     recovery: MetadataRecovery | None
@@ -267,16 +267,17 @@ class Rebuild:
         on_examined: Callable[[int], None],
         stop: Callable[[], bool],
     ) -> RebuildReport:
-        """Take the store over, and store what its manifests say, partition by partition.
+        """Take the store over, and store the content of its manifests, partition by partition.
 
         Args:
-            wanted: the store's marker from then on; not used if a rebuild was begun before.
-            on_examined: gets the number of attempts that were dealt with since the last call.
-            stop: asked between partitions; what is stored by then stays, and the next call goes on.
+            plan: from `plan_rebuild`.
+            wanted: the store's new marker; not used if an unfinished rebuild is continued.
+            on_examined: called with the number of attempts that were examined since the last call.
+            stop: called between partitions; if it returns True, the run ends, and the next call continues.
 
         Raises:
-            ForeignStoreError: the store has changed hands.
-            RemoteStorageUnavailableError, MetadataUnavailableError: the next call goes on.
+            ForeignStoreError: another database has taken the store over.
+            RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         began = self.clock.monotonic()
         marker, known = None, {}
@@ -284,8 +285,9 @@ class Rebuild:
             marker = self._take_over(self.recovery, plan, wanted)
             known = dict(self.recovery.recovered())
         rebuilt = list(_stored_before(plan, known))
-        on_examined(sum(rebuilt_partition.segments + rebuilt_partition.not_taken for rebuilt_partition in rebuilt))
-        missing = [one.topic_id_partition for one in plan.partitions if one.topic_id_partition not in known]
+        on_examined(sum(stored.segments + stored.not_taken for stored in rebuilt))
+        planned = (listed.topic_id_partition for listed in plan.partitions)
+        missing = [partition for partition in planned if partition not in known]
         interrupted = False
         with closing(examined(self.storage, self._attempts(missing))) as attempts:
             for partition, found in groupby(attempts, key=_partition_of):
@@ -296,7 +298,7 @@ class Rebuild:
             self.recovery.finish(author=self.author)
             self.observe(RebuildStep.FINISHED)
         seconds = self.clock.monotonic() - began
-        rebuilt.sort(key=lambda one: by_name(one.topic_id_partition))
+        rebuilt.sort(key=lambda partition: by_name(partition.topic_id_partition))
         return RebuildReport(plan.found, marker, tuple(rebuilt), plan.other_names, interrupted, seconds)
 
     def _take_over(self, recovery: MetadataRecovery, plan: RebuildPlan, wanted: StoreMarker) -> StoreMarker:
@@ -317,7 +319,7 @@ class Rebuild:
 
     def _add(self, partition: TopicIdPartition, found: Sequence[StoredSegment | FaultyAttempt]) -> RebuiltPartition:
         stored, faulty = separated(found)
-        log, carried = self._log([one.metadata for one in stored.values()])
+        log, carried = self._log([segment.metadata for segment in stored.values()])
         if not log.segments:
             return RebuiltPartition(partition, 0, faulty=faulty, not_taken=len(faulty))
         segments = tuple(stored[segment.remote_log_segment_id] for segment in log.segments)
@@ -343,10 +345,11 @@ class Rebuild:
         return rebuilt
 
     def _log(self, copies: Sequence[RemoteLogSegmentMetadata]) -> tuple[RecoveredLog, LeaderEpochs]:
-        """The log, and the leader epochs that its latest copy carries.
+        """Return the recovered log, and the leader epochs in the leader epoch index of its latest copy.
 
-        Before a manifest makes another history of what others say, the history that its copy carries is asked: one odd
-        manifest must not take a partition's other copies with it.
+        If the leader epochs of a manifest contradict those of other manifests, they are compared with the leader epoch
+        index of its own copy before they count as another history: a single odd manifest must not displace the other
+        copies of a partition.
         """
         odd: list[LeftOut] = []
         left = list(copies)
@@ -363,7 +366,7 @@ class Rebuild:
 
 
 def _stored_before(plan: RebuildPlan, known: Mapping[TopicIdPartition, int]) -> Iterator[RebuiltPartition]:
-    listed = {one.topic_id_partition: one.attempts for one in plan.partitions}
+    listed = {partition.topic_id_partition: partition.attempts for partition in plan.partitions}
     for partition, segments in known.items():
         not_taken = max(0, listed.get(partition, 0) - segments)
         yield RebuiltPartition(partition, segments, before=True, not_taken=not_taken)
@@ -388,9 +391,9 @@ def _detail(rebuilt: RebuiltPartition) -> str:
         f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes,"
         f" {len(rebuilt.decided)} histories that were followed, {_missing(rebuilt)} offsets missing of what they"
         " replaced; left out:"
-        f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} that are not complete"
+        f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} incomplete copies"
     )
 
 
 def _missing(rebuilt: RebuiltPartition) -> int:
-    return sum(hole.size for one in rebuilt.decided for hole in one.missing)
+    return sum(hole.size for history in rebuilt.decided for hole in history.missing)

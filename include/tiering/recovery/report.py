@@ -1,4 +1,4 @@
-"""What recovery made of a store: what a rebuild gave, left, and could not know; and which copies were adopted."""
+"""Reports of rebuilds and adoptions: what was recovered, what was left out, and what manifests do not contain."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -15,35 +15,35 @@ from include.tiering.recovery.stored_attempts import FaultyAttempt
 from include.tiering.units import format_bytes
 
 NOT_IN_MANIFESTS: Final = (
-    ("verdicts and what each rule said", "none: nothing is served before `./tiering verify` passed it"),
-    ("whether a complete copy was FINISHED, given up, or being deleted", "FINISHED; what was to go expires again"),
+    ("verdicts and results of rules", "none: a segment is served once `./tiering verify` has passed it"),
+    ("whether a complete copy was FINISHED, given up, or being deleted", "FINISHED; expired segments expire again"),
     (
         "log starts that expiration or delete-records raised",
         "0: records below them that are still stored can be read again; repeat `./tiering delete-records`",
     ),
-    ("who decided to go on behind a hole, and why", "each hole is a decision of this rebuild"),
+    ("who decided to skip offsets, and why", "each hole is a decision of this rebuild"),
     (
-        "who decided to follow another history, from where on, and why",
+        "who decided to follow another history, from which offset on, and why",
         "the later leader epochs are followed, as a decision of this rebuild; older ones are read by their epochs",
     ),
-    ("the checksum of a log in its source", "the store's own: a deep verification proves the records"),
+    ("the checksum of a log in its source", "the store's checksum: a deep verification checks the records"),
     ("the highest offset copied where everything was deleted", "none: the next copy begins at the source's start"),
-    ("leader epochs that only brokers know", "learnt by the next plan of a copy"),
-    ("owners of topics", "none: `topics.include` and the next plan decide anew"),
-    ("deletions of topics that were seen, that cluster metadata was seen", "not seen: looked for by the next plan"),
+    ("leader epochs that only brokers have", "read by the next plan of a copy"),
+    ("owners of topics", "none: `topics.include` and the next plan set them again"),
+    ("deletions of topics, and whether cluster metadata were seen", "not recorded: the next plan reads them again"),
     ("retention, quotas and other dynamic configs, pauses", "unset: nothing expires before retention is set again"),
-    ("failed segments that were given up, or superseded", "what fails again is decided again"),
-    ("when a segment was FINISHED", "its copy began when its manifest says, and was FINISHED by this rebuild"),
-    ("runs, plans, leases, fencing tokens, source fingerprints", "begun anew"),
+    ("failed segments that were given up, or superseded", "decided again for segments that fail again"),
+    ("when a segment was FINISHED", "its copy began at the time in its manifest, and was FINISHED by this rebuild"),
+    ("runs, plans, leases, fencing tokens, source fingerprints", "none: they start again"),
     ("tombstones, the event log, audit findings, size history in the database", "empty"),
 )
-"""What of a database the store's manifests do not hold, and what a rebuild puts in its place."""
+"""Content of a database that the store's manifests lack, and what it is after a rebuild."""
 
 _MOST_ROWS: Final = 200
 
 
 def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Presentation:
-    """`report` is None if it was refused. Not `ok`: refused, cut short, or a person has to look at something."""
+    """Present a rebuild; `report` is None if it was refused. Not `ok`: refused, interrupted, or something to check."""
     return Presentation(
         lambda: _rebuild_document(plan, report, refusal),
         lambda: _rebuild_tables(report),
@@ -53,13 +53,13 @@ def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: st
 
 
 def rebuild_question(plan: RebuildPlan) -> str:
-    """What a person is to agree to."""
+    """Return the question that the operator must confirm."""
     what = f"metadata of {_planned_rebuild(plan)}"
     if plan.begun is not None:
-        return f"Go on to rebuild {what}?"
+        return f"Continue to rebuild {what}?"
     return (
-        f"Rebuild {what} in the database that is set? The database that owns the store now ({plan.found}) can never use"
-        " it again"
+        f"Rebuild {what} in the database of the settings? The database that owns the store now ({plan.found}) can never"
+        " use it again"
     )
 
 
@@ -86,12 +86,10 @@ def _rebuild_summary(plan: RebuildPlan, report: RebuildReport | None, refusal: s
     if report.marker is None:
         return f"a rebuild would give {what} ({format_bytes(size_bytes)}); {found}; nothing was changed"
     if report.interrupted:
-        return (
-            f"stopped: {what} are there, the rest is not; run it again to go on. Nobody else can use the database yet"
-        )
+        return f"stopped: {what} are stored, the rest is not; run it again to continue. Until then other uses fail"
     return (
         f"rebuilt {what}; {found}. The store is of generation {report.marker.generation} now."
-        " Nothing is served before ./tiering verify passed it"
+        " A segment is served once ./tiering verify has passed it"
     )
 
 
@@ -167,7 +165,7 @@ def _faulty(faulty: FaultyAttempt) -> Document:
 
 
 def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
-    """What was rebuilt, then what a person has to look at, then what nobody could know."""
+    """Show what was rebuilt, then what an operator has to check, then what manifests do not contain."""
     if report is None:
         return ()
     left_out = [left for partition in report.partitions for left in partition.left_out]
@@ -185,7 +183,7 @@ def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """What a person can look at; the document has all of it."""
+    """Show the first rows; the document has all of them."""
     everything = tuple(rows)
     if len(everything) > _MOST_ROWS:
         title = f"{title}: the first {_MOST_ROWS:,} of {len(everything):,} (--json has all)"
@@ -258,8 +256,9 @@ def _name_row(other_name: OtherName) -> tuple[str, ...]:
 
 
 def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Presentation:
-    """`report` is None where nothing was tried: a dry run (without `refusal`), or a refusal. Not `ok`: refused, or
-    something that was asked for was not adopted.
+    """Present an adoption; `report` is None after a dry run (without `refusal`) or a refusal.
+
+    Not `ok`: refused, or a copy that was requested was not adopted.
     """
     refused = plan.refused if report is None else report.refused
     return Presentation(
@@ -271,7 +270,7 @@ def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: st
 
 
 def adoption_question(plan: AdoptionPlan) -> str:
-    """What a person is to agree to."""
+    """Return the question that the operator must confirm."""
     return f"Adopt {_planned_adoption(plan)}?"
 
 
@@ -285,15 +284,15 @@ def _adoption_summary(plan: AdoptionPlan, report: AdoptionReport | None, refusal
         return f"nothing is adopted: {refusal}. {_planned_adoption(plan)} could be"
     if report is None:
         return f"{_planned_adoption(plan)} could be adopted, {len(plan.refused)} could not; nothing was changed"
-    served = "; nothing of it is served before ./tiering verify passed it" if report.adopted else ""
+    served = "; they are served once ./tiering verify has passed them" if report.adopted else ""
     return f"adopted {count(len(report.adopted), 'segment')}, {len(report.refused)} refused{served}"
 
 
 def _adoption_document(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Document:
     return {
-        "adoptable": [_segment(one) for one in _adoptable(plan)],
-        "adopted": [] if report is None else [_segment(one) for one in report.adopted],
-        "refused": [_refused(one) for one in (plan.refused if report is None else report.refused)],
+        "adoptable": list(map(_segment, _adoptable(plan))),
+        "adopted": [] if report is None else list(map(_segment, report.adopted)),
+        "refused": list(map(_refused, plan.refused if report is None else report.refused)),
         "refusal": refusal,
     }
 

@@ -1,4 +1,4 @@
-"""Recovery: make metadata from what is stored. Rebuild all of it, or adopt what a database does not know."""
+"""Recovery: make metadata from the store. Rebuild all of a cluster's, or adopt copies that the metadata lack."""
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
@@ -21,13 +21,20 @@ _LEASE_MS: Final = 60_000
 
 
 class RecoveryService:
-    """Writes metadata by what the store holds.
+    """Makes metadata from what the store holds.
 
-    What needs a database that serves a cluster is asked for when a call needs it: a rebuild begins without.
+    Adapters that need a database that serves a cluster are constructed when a call needs them, because a rebuild begins
+    with an empty database.
 
     Args:
-        has_schema: whether the database has one; raises MetadataUnavailableError if it is not that of this version.
-        recovery_of: where the metadata of a cluster id are rebuilt.
+        upgrade_schema: creates the tables, or migrates them.
+        has_schema: returns whether the database has tables; raises MetadataUnavailableError if they are of another
+            version.
+        unguarded: returns the storage without the check of its marker.
+        storage: returns the storage with that check.
+        place: returns the place of the keys according to the settings.
+        raised_by: returns host and database for a marker.
+        recovery_of: returns the store in which the metadata of a cluster id are rebuilt.
     """
 
     def __init__(
@@ -66,10 +73,10 @@ class RecoveryService:
         self._random_bytes = random_bytes
 
     def plan_rebuild(self, *, on_listed: Callable[[int], None] = ignore) -> RebuildPlan:
-        """What there is to rebuild, by the store's listing; see `plan_rebuild`. Changes nothing.
+        """List the store, and return what can be rebuilt; see `rebuild.plan_rebuild`. Read only.
 
         Raises:
-            ForeignStoreError: the store has no marker, or is of another cluster than the log dirs.
+            ForeignStoreError: the store has no marker, or the marker of another cluster than the log dirs.
             StateConflictError: the database is not empty.
         """
         return plan_rebuild(
@@ -90,7 +97,7 @@ class RecoveryService:
         stop: Callable[[], bool] = lambda: False,
         observe: Callable[[StrEnum], None] = ignore,
     ) -> RebuildReport:
-        """Rebuild in this process, or go on with it; a dry run reads the same and changes nothing."""
+        """Rebuild in this process, or continue an unfinished rebuild; a dry run reads the same and changes nothing."""
         if not dry_run:
             self._upgrade_schema()
         recovery = None if dry_run else self._recovery_of(plan.found.cluster_id)
@@ -106,8 +113,9 @@ class RecoveryService:
         return task.run(plan, wanted, on_examined=on_examined, stop=stop)
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
-        """Which complete copies without metadata may be adopted, of all or of these ids. Changes nothing, but records
-        where the store has a later history than the metadata know.
+        """Return which complete copies without metadata may be adopted, of all or of these segment ids.
+
+        It changes nothing, except that it records partitions of which the store has a later history than the metadata.
         """
         self._ownership.require()
         plan = plan_adoption(self._storage(), self._metadata(), self._registry(), ids)
@@ -117,7 +125,7 @@ class RecoveryService:
     def adopt(
         self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore
     ) -> AdoptionReport:
-        """Adopt what was planned, under the partitions' leases."""
+        """Claim the store, and adopt what was planned, under the partitions' leases."""
         self._ownership.claim()
         adoption = self._adoption()
         task = Adoption(self._storage(), self._metadata(), adoption, self._work(), observe, author, _LEASE_MS)

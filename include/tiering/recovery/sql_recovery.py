@@ -1,13 +1,13 @@
-"""Metadata rebuilt from a store, and segments taken in from it, in SQL.
+"""Rebuilt metadata, and adopted segments, in SQL.
 
 | step of a rebuild                        | a crash after it leaves                                              |
 |------------------------------------------|----------------------------------------------------------------------|
-| `begin` committed                        | an empty database that is marked: everybody else is refused          |
-| some partitions added, each whole        | these, still marked; the next call leaves them as they are           |
+| `begin` committed                        | an empty database with a mark: all other uses of it are refused      |
+| some partitions added, each whole        | these, still with the mark; the next call leaves them as they are    |
 | `finish` committed                       | a database like any other                                            |
 
-A segment is adopted in one transaction. There is no moment in which it is COPY_SEGMENT_STARTED for others, who would
-take it for a copy that somebody left.
+A segment is adopted in one transaction. Other processes never see it as COPY_SEGMENT_STARTED, which they would take for
+an abandoned copy.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ from include.tiering.segments.sql_rows import (
 
 _STARTED: Final = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 _FINISHED: Final = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
-_HOLE: Final = "found by a rebuild: the store has no complete copy of them"
+_HOLE: Final = "found by a rebuild: the store has no complete copy of these offsets"
 _REPLACED: Final = "found by a rebuild: the store has copies of both histories"
 _NO_TOKEN: Final = 0
 _ADD: Final = insert(segments).returning(segments.c.segment_key, sort_by_parameter_order=True)
@@ -64,19 +64,22 @@ class SqlMetadataRecovery(ClusterStore):
     """`MetadataRecovery` and `SegmentAdoption` of one cluster over the platform's database."""
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
+        """See `MetadataRecovery.begun`."""
         with reading(self._engine) as connection:
             return rebuild_begun(connection, found)
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
+        """See `MetadataRecovery.begin`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
             begun_before = begin_rebuild(connection, found, wanted, now_ms)
             if begun_before is not None:
                 return begun_before
-            self._say(connection, wanted.store_id, f"begun: {found} is replaced by {wanted}", author, now_ms)
+            self._record(connection, wanted.store_id, f"begun: {found} is replaced by {wanted}", author, now_ms)
             return wanted
 
     def recovered(self) -> Mapping[TopicIdPartition, int]:
+        """See `MetadataRecovery.recovered`."""
         same_topic = (topics.c.cluster_id == partitions.c.cluster_id) & (topics.c.topic_id == partitions.c.topic_id)
         same_partition = (
             (segments.c.cluster_id == partitions.c.cluster_id)
@@ -95,6 +98,7 @@ class SqlMetadataRecovery(ClusterStore):
         return {partition_from(topic_id, number, name): count for topic_id, number, name, count in rows}
 
     def add_partition(self, partition: RecoveredPartition, *, author: str) -> None:
+        """See `MetadataRecovery.add_partition`."""
         where = partition.topic_id_partition
         with writing(self._engine) as connection:
             require_rebuild(connection, self._cluster_id)
@@ -112,15 +116,17 @@ class SqlMetadataRecovery(ClusterStore):
             first = min(segment.metadata.start_offset for segment in partition.segments)
             learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)
             self._add_holes(connection, partition, author, now_ms)
-            self._say(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
+            self._record(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
 
     def finish(self, *, author: str) -> None:
+        """See `MetadataRecovery.finish`."""
         with writing(self._engine) as connection:
             require_rebuild(connection, self._cluster_id)
             end_rebuild(connection, self._cluster_id)
-            self._say(connection, self._cluster_id, "finished", author, self._now_ms(connection))
+            self._record(connection, self._cluster_id, "finished", author, self._now_ms(connection))
 
     def adopt(self, segment: StoredSegment, *, fence: Fence, author: str) -> None:
+        """See `SegmentAdoption.adopt`."""
         metadata = segment.metadata
         segment_id, where = metadata.remote_log_segment_id, metadata.topic_id_partition
         with writing(self._engine) as connection:
@@ -130,7 +136,7 @@ class SqlMetadataRecovery(ClusterStore):
             if known is not None and known.metadata == replace(metadata, state=_FINISHED):
                 return
             if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
-                raise StateConflictError(f"{where}: its owner is {owner}: what is stored of it is not ours to take")
+                raise StateConflictError(f"{where}: its owner is {owner}, so its copies must not be adopted")
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             if known is None or not _is_begun(known, metadata):
                 changes.add(metadata, fence, segment.log_crc32c, None)
@@ -145,7 +151,7 @@ class SqlMetadataRecovery(ClusterStore):
             record_event(connection, self._cluster_id, "adoption", subject, detail, author, now_ms)
 
     def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
-        """Keys hold the topic's name: under another one its objects would not be found again."""
+        """Raise if the topic has another name: keys contain the name, so its objects would not be found again."""
         topic_id, name = str(metadata.topic_id_partition.topic_id), metadata.topic_id_partition.topic
         query = select(topics.c.name).where(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == topic_id)
         known = connection.execute(query).scalar_one()
@@ -153,7 +159,7 @@ class SqlMetadataRecovery(ClusterStore):
             raise StateConflictError(f"the topic {topic_id} is known as {known}, the key says {name}")
 
     def _add_segments(self, connection: Connection, partition: RecoveredPartition, history: int, now_ms: int) -> None:
-        """Those of one history, in the order in which they became FINISHED."""
+        """Insert the segments of one history, in the order in which they became FINISHED."""
         of_history = [
             segment
             for segment in partition.segments
@@ -161,19 +167,19 @@ class SqlMetadataRecovery(ClusterStore):
         ]
         if not of_history:
             return
-        finished = [replace(one.metadata, state=_FINISHED) for one in of_history]
+        finished = [replace(segment.metadata, state=_FINISHED) for segment in of_history]
         rows = [
             values_of(self._cluster_id, metadata)
             | {
                 "verdict": Verdict.NONE,
                 "verdict_detail": "",
-                "log_crc32c": one.log_crc32c,
+                "log_crc32c": segment.log_crc32c,
                 "fencing_token": _NO_TOKEN,
                 "started_at_ms": metadata.event_timestamp_ms,
                 "finished_at_ms": now_ms,
                 "history": history,
             }
-            for metadata, one in zip(finished, of_history, strict=True)
+            for metadata, segment in zip(finished, of_history, strict=True)
         ]
         keys = connection.execute(_ADD, rows).scalars().all()
         epochs = [
@@ -202,12 +208,12 @@ class SqlMetadataRecovery(ClusterStore):
         if rows:
             connection.execute(insert(skipped_offsets), rows)
 
-    def _say(self, connection: Connection, subject: str, detail: str, author: str, now_ms: int) -> None:
+    def _record(self, connection: Connection, subject: str, detail: str, author: str, now_ms: int) -> None:
         record_event(connection, self._cluster_id, "rebuild", subject, detail, author, now_ms)
 
 
 def _is_begun(known: SegmentRow, stored: RemoteLogSegmentMetadata) -> bool:
-    """Whether this very copy was begun here, by us, and not finished."""
+    """Return whether this copy was begun by this database, and not finished."""
     began = known.metadata
     same = (began.start_offset, began.end_offset, began.segment_size_bytes, began.segment_leader_epochs) == (
         stored.start_offset,

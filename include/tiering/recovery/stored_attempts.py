@@ -1,10 +1,11 @@
-"""Whether what a store holds of one attempt is a complete copy, as its manifest and the store say; and of what history.
+"""Decide from manifest and store whether a copy attempt is complete, and to which history it belongs.
 
-Nothing here believes an object: it may be anybody's. What does not hold together is a value with an error class and a
-sentence, and the others go on.
+Objects are untrusted input. An attempt that is inconsistent becomes a value with an error class and a message, and the
+other attempts are examined further.
 
-Copies that the metadata does not know are told apart by history beside what is known of their partition. Before a
-manifest makes another history of what others say, the history that its copy carries is asked, as in a rebuild.
+Copies that the metadata lack are assigned to histories together with the known segments of their partition. If the
+leader epochs of a manifest contradict those of other manifests, they are first compared with the leader epoch index of
+its own copy, as in a rebuild.
 """
 
 from collections import deque
@@ -33,7 +34,7 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, S
 _COMPLETE: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _THREADS: Final = 8
 _AHEAD: Final = 64
-"""Attempts that are examined before somebody takes the first: bounds memory."""
+"""Attempts that are examined before the caller consumes the first: bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class FoundAttempt:
 
 @dataclass(frozen=True, slots=True)
 class FaultyAttempt:
-    """No complete copy: `error` is the class name of a TieringError, `message` for a person."""
+    """An attempt that is not a complete copy. `error` is the class name of a TieringError."""
 
     attempt: FoundAttempt
     error: str
@@ -59,7 +60,7 @@ class FaultyAttempt:
 
 
 def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
-    """The attempts of one partition that these objects belong to, by start offset. Memory grows with their number."""
+    """Group objects of one partition into attempts, by start offset. Memory grows with their number."""
     sizes: dict[tuple[int, RemoteLogSegmentId], dict[ObjectKind, int]] = {}
     for found in objects:
         sizes.setdefault((found.start_offset, found.segment_id), {})[found.kind] = found.size_bytes
@@ -70,10 +71,10 @@ def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
 def examined(
     storage: RemoteStorage, attempts: Iterable[FoundAttempt]
 ) -> Generator[StoredSegment | FaultyAttempt, None, None]:
-    """Each attempt examined, in the order in which they come, several at once.
+    """Examine attempts concurrently; yield the results in the order of the attempts.
 
     Raises:
-        RemoteStorageUnavailableError: the store does not answer; what is under way is given up.
+        RemoteStorageUnavailableError: the store is not available; attempts that wait are cancelled.
     """
     waiting: deque[Future[StoredSegment | FaultyAttempt]] = deque()
     with ThreadPoolExecutor(_THREADS, "examine") as threads:
@@ -90,10 +91,10 @@ def examined(
 
 
 def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | FaultyAttempt:
-    """A complete copy, or what is wrong with it.
+    """Return the complete copy, or what is wrong with it.
 
-    Its manifest is read, and the store is asked for the lengths and checksums of what it has now. A store that computes
-    no checksums by itself reads the log for it.
+    The manifest is read and compared with the lengths of the stored objects. For the checksum, the log is read if the
+    store computes none.
 
     Raises:
         RemoteStorageError: retriable ones only.
@@ -120,7 +121,7 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
 def separated(
     found: Iterable[StoredSegment | FaultyAttempt],
 ) -> tuple[dict[RemoteLogSegmentId, StoredSegment], tuple[FaultyAttempt, ...]]:
-    """Complete copies by id, and all others. An id belongs to one attempt: the first that comes has it."""
+    """Separate complete copies, by id, from all others. An id belongs to one attempt: the first that is found."""
     stored: dict[RemoteLogSegmentId, StoredSegment] = {}
     faulty = []
     for attempt in found:
@@ -130,13 +131,13 @@ def separated(
         segment_id, start_offset = attempt.metadata.remote_log_segment_id, attempt.metadata.start_offset
         first = stored.setdefault(segment_id, attempt)
         if first is not attempt:
-            message = f"its id is that of the segment at offset {first.metadata.start_offset}, too"
+            message = f"the segment at offset {first.metadata.start_offset} has the same id"
             faulty.append(FaultyAttempt(FoundAttempt(segment_id, start_offset, {}), ObjectKeyError.__name__, message))
     return stored, tuple(faulty)
 
 
 def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
-    """The history that its copy carries, up to its end. Empty if it cannot be used: a verification names that."""
+    """Read the leader epoch index of a copy, up to its end; empty if it is damaged, which a verification finds."""
     try:
         history = checkpoints.parse_leader_epochs(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
     except (FormatError, RemoteStorageError) as error:
@@ -147,11 +148,11 @@ def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) 
 
 
 def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, SegmentManifest]:
-    """What the manifest says, once it agrees with the keys."""
+    """Read the manifest, and check that it agrees with the keys."""
     if ObjectKind.MANIFEST not in storage.required_kinds:
         raise RemoteResourceNotFoundError(
-            "this layout writes no manifests, so nothing in the store says what its objects are: it cannot be adopted"
-            " or rebuilt; restore the database, or ingest the brokers' metadata topic"
+            "this layout writes no manifests, so copies in this store cannot be adopted, nor metadata be rebuilt from"
+            " it: restore the database, or ingest the brokers' metadata topic"
         )
     _require_objects(attempt.sizes_bytes)
     if attempt.sizes_bytes[ObjectKind.MANIFEST] > MAX_MANIFEST_BYTES:
@@ -168,16 +169,16 @@ def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLog
 def _of_this_attempt(manifest: SegmentManifest, attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
     metadata = manifest.metadata
     if metadata is None:
-        raise FormatError("its manifest does not say whose segment it is")
+        raise FormatError("its manifest does not name its segment")
     said, named = metadata.topic_id_partition, attempt.segment_id.topic_id_partition
     if (metadata.remote_log_segment_id, said.topic) != (attempt.segment_id, named.topic):
         raise ObjectKeyError(
-            f"its manifest is that of {metadata.remote_log_segment_id} ({said.topic_id}), its key says"
+            f"its manifest names {metadata.remote_log_segment_id} ({said.topic_id}), its key says"
             f" {attempt.segment_id} ({named.topic_id})"
         )
     if metadata.start_offset != attempt.start_offset:
         raise ObjectKeyError(
-            f"its manifest begins at offset {metadata.start_offset}, its key says {attempt.start_offset}"
+            f"its manifest says start offset {metadata.start_offset}, its key says {attempt.start_offset}"
         )
     return metadata
 
@@ -189,7 +190,7 @@ def _require_objects(found: Iterable[ObjectKind]) -> None:
 
 
 def _named_by(attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
-    """Metadata that lead to the keys of an attempt, of which nothing else is known."""
+    """Return placeholder metadata from which the keys of an attempt can be built."""
     start_offset = attempt.start_offset
     return RemoteLogSegmentMetadata(
         remote_log_segment_id=attempt.segment_id,
@@ -206,21 +207,23 @@ def _named_by(attempt: FoundAttempt) -> RemoteLogSegmentMetadata:
 def stored_histories(
     storage: RemoteStorage, known: Sequence[RemoteLogSegmentMetadata], copies: Sequence[RemoteLogSegmentMetadata]
 ) -> tuple[StoredHistories, tuple[RemoteLogSegmentMetadata, ...]]:
-    """The histories, and those of the copies whose manifests say other leader epochs than they carry: they are none of
-    the histories.
+    """Assign known segments and copies to histories.
+
+    Returns:
+        The histories, and the copies that belong to none, as their manifests contradict their leader epoch index.
 
     Raises:
-        RemoteStorageUnavailableError: the store does not answer.
+        RemoteStorageUnavailableError: the store is not available.
     """
     odd: list[RemoteLogSegmentMetadata] = []
     left = [*known, *copies]
     while True:
         carried = leader_epochs_of(storage, max(left, key=lateness)) if left else LeaderEpochs()
         contradicting = recovered_histories(left, carried).contradicting
-        found = [one for one in contradicting if is_odd(one, leader_epochs_of(storage, one))]
+        found = [segment for segment in contradicting if is_odd(segment, leader_epochs_of(storage, segment))]
         if not found:
-            believed = [one for one in known if one in left]
-            histories = StoredHistories(believed, [copy for copy in copies if copy in left], carried)
+            consistent = [segment for segment in known if segment in left]
+            histories = StoredHistories(consistent, [copy for copy in copies if copy in left], carried)
             return histories, tuple(copy for copy in copies if copy in odd)
         odd += found
-        left = [one for one in left if one not in found]
+        left = [segment for segment in left if segment not in found]

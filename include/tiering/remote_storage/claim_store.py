@@ -1,30 +1,31 @@
-"""Raise the generation of the store: the proof that this database, and no copy of it, owns the store now. And move it.
+"""Raise the generation of the store, which proves that this database, and no copy of it, owns it; and move a store.
 
-Every run that plans copies or deletions begins with it. The next generation is drawn with a random token, so a copy of
-the database that raises it too writes another marker, and one of both is refused.
+Every run that plans copies or deletions starts with it. The next generation is drawn with a random token, so a copy of
+the database that raises it too writes another marker, and one of the two is refused.
 
-    step            done when it is reached               a crash right after it leaves       who goes on
-    (begun)         nothing                               the generation of before            -
-    PENDING_STORED  the next generation is pending in     the marker of before, which is      the next run that
-                    the database                          accepted still                      plans, in any process
-    MARKER_WRITTEN  the store's marker says it, replaced  a marker that is accepted, because  the same
-                    on the condition that it was the      it is pending
-                    expected one
-    SETTLED         it is the database's own, nothing is  as the next run finds it            -
-                    pending
+    step            done when it is reached               a crash right after it leaves       who continues
+    (begun)         nothing                               the previous generation             -
+    PENDING_STORED  the next generation is pending in     the previous marker, which is       the next run that
+                    the database                          still accepted                      plans, in any process
+    MARKER_WRITTEN  the store's marker has it; it was     a marker that is accepted, because  the same
+                    replaced on the condition that it     it is pending
+                    was the expected one
+    SETTLED         it is the database's own generation,  the final state                     -
+                    nothing is pending
 
-The store's own write is one step: S3 replaces an object or does not, `remote_storage.file.store` says the same of a
-file. No request is sent inside a transaction. What is pending is the same for every process of this database, so each
-may go on with what another one began, and both succeed. It proves nothing about a copy of the database that was made
-meanwhile and has the same pending generation: so a run ends only with a generation that it drew itself.
+The write of the marker is atomic in the store (for files see `remote_storage.file.store`). No request is sent inside a
+transaction. All processes of this database see the same pending generation, so each may continue what another began,
+and both succeed. A copy of the database that was made meanwhile has the same pending generation, too, so completing it
+proves nothing about that copy: therefore a run ends only with a generation that it drew itself.
 
-A move lets the keys of a store lie in another place, where its objects are already:
+A move changes the place of a store's keys to another one, which has its objects already:
 
-    step            what holds                            who goes on after a crash
-    PENDING_STORED  the place of before; the new one is   the next move to the same place; a plan is refused
+    step            what is in force                      who continues after a crash
+    PENDING_STORED  the old place; the new place is       the next move to the same place; a plan is refused
                     pending, with the next generation
-    (left raised)   the old marker, behind another URL,   the same
-                    is of the pending generation
+    (left raised)   the marker of the old place, if its   the same
+                    URL differs, is of the pending
+                    generation
     MARKER_WRITTEN  the new place has its marker          the same
     SETTLED         the new place                         -
 """
@@ -41,12 +42,12 @@ from include.tiering.model.segments import Uuid
 from include.tiering.remote_storage.contract import RemoteStorage
 
 SETTLE_SECONDS: Final = 2.0
-"""How long a store that replaces without a condition is given until it is read back."""
+"""Wait before the marker is read back from a store without conditional writes."""
 MOST_ROUNDS: Final = 100
 
 
 class ClaimStep(StrEnum):
-    """Named points, in order; reported after each is done."""
+    """Steps of a claim, in order; each is reported after it is done."""
 
     PENDING_STORED = "pending stored"
     MARKER_WRITTEN = "marker written"
@@ -57,42 +58,49 @@ class StoreGenerations(Protocol):
     """The row of one store in the database. Each method is one transaction."""
 
     def accepted(self) -> AcceptedMarkers:
-        """What the marker may say now. Raises MetadataUnavailableError without a store."""
+        """Return the markers that are accepted now. Raises MetadataUnavailableError if no store is recorded."""
         ...
 
     def propose(self, token: Uuid, place: StorePlace | None) -> AcceptedMarkers:
-        """Let the next generation be pending, with this token and place, unless one is. Returns what holds."""
+        """Make the next generation pending, with this token and place, unless one is pending; return the result."""
         ...
 
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
-        """Let a generation be pending that follows `found` and our own, whatever is; with an event."""
+        """Make a generation pending that is above that of `found` and the database's own, and record an event.
+
+        A generation that is pending already is replaced.
+        """
         ...
 
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
-        """Let the next generation be pending in another place, with an event, unless something else than `replaces` is
-        pending; whether writes are conditional there, nobody knows. Returns what holds.
+        """Make the next generation pending in another place, and record an event; return the result.
+
+        Nothing changes if another generation than `replaces` is pending. Whether the new place supports conditional
+        writes is recorded as unknown.
         """
         ...
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:
-        """What is pending becomes our own, if it is `pending` still. Returns what holds."""
+        """Make `pending` the database's own generation if it is still the pending one; return the result."""
         ...
 
-    def record_conditional_writes(self, heeded: bool) -> None: ...
+    def record_conditional_writes(self, supported: bool) -> None:
+        """Store whether the store compares versions when it replaces an object."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreClaim:
-    """All that raising a generation touches.
+    """What is needed to raise a store's generation.
 
     Attributes:
-        storage: not guarded.
-        place: where the settings say that keys lie; None: nothing is compared with it.
-        raised_by: of the marker that is written.
+        storage: the store without the check of its marker.
+        place: the place of the keys according to the settings; None: do not compare it.
+        raised_by: host and database that are written into the marker.
     """
 
     generations: StoreGenerations
@@ -104,15 +112,15 @@ class StoreClaim:
     observe: Callable[[ClaimStep], None]
 
     def raise_generation(self, *, first_place: bool = False) -> StoreMarker:
-        """Returns the marker that the store has now.
+        """Raise the generation, and return the marker that the store has then.
 
         Args:
-            first_place: the place may be recorded where none is, as segments were looked at there.
+            first_place: record the place if none is recorded, as segments were verified there.
 
         Raises:
-            ForeignStoreError: another database has raised it since, the store or the place is another one, or nothing
-                says where keys lie.
-            RemoteStorageUnavailableError, MetadataUnavailableError: the next call goes on.
+            ForeignStoreError: another database has raised it since, the store or the place is another one, or no place
+                is recorded.
+            RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         token = Uuid.random(self.random_bytes)
         for _ in range(MOST_ROUNDS):
@@ -127,12 +135,14 @@ class StoreClaim:
         raise RemoteStorageUnavailableError(f"{MOST_ROUNDS} other runs that plan were faster")
 
     def take_over(self, found: StoreMarker, *, author: str) -> StoreMarker:
-        """Let this database own the store, whose marker is `found`, from the next generation on. A crash leaves the
-        store as it was, or ours; the next call goes on. Where neither side says where keys lie, nothing does after it.
+        """Make this database the owner of the store, whose marker is `found`, with the next generation.
+
+        A crash leaves the store with its previous owner or with this database; the next call continues. If neither the
+        marker nor the database has a place, none is recorded.
 
         Raises:
-            ForeignStoreError: it is another store, keys lie in another place than the settings name, or the other
-                database has used it since `found` was read.
+            ForeignStoreError: it is another store, the settings name another place, or the other database has used the
+                store since `found` was read.
         """
         accepted = self.generations.accepted()
         if accepted.accepts(found):
@@ -164,18 +174,20 @@ class StoreClaim:
         return own
 
     def complete(self, proposed: AcceptedMarkers) -> StoreMarker:
-        """Write the marker that is pending, and settle it; fine if another process does the same. Returns what is the
-        database's own then.
+        """Write the pending marker, and settle it; another process may do the same concurrently.
+
+        Returns:
+            The database's own marker afterwards.
 
         Raises:
-            ForeignStoreError: the store has neither this marker nor the one before.
+            ForeignStoreError: the store has neither this marker nor the previous one.
         """
         pending = proposed.pending
         if pending is None:
             return proposed.current
         if self.place is not None and (pending.place not in (None, self.place) or leaves(proposed)):
             raise ForeignStoreError(
-                f"a move of the store to {pending.place} was begun, the settings name {self.place}: go on with"
+                f"a move of the store to {pending.place} was begun, the settings name {self.place}: continue it with"
                 " ./tiering relocate-store. Nothing is written or deleted"
             )
         found = self._replaced(proposed.current, pending, proposed.conditional)
@@ -193,7 +205,7 @@ class StoreClaim:
         return settled.current
 
     def _replaced(self, expected: StoreMarker, pending: StoreMarker, conditional: bool | None) -> StoreMarker | None:
-        """What the store has after `pending` was to take the place of `expected`."""
+        """Replace `expected` by `pending`; return the marker that the store has then."""
         if conditional is None:
             found = self.storage.read_marker()
             if found not in (expected, pending):
@@ -206,7 +218,7 @@ class StoreClaim:
     def written(
         self, storage: RemoteStorage, expected: StoreMarker, wanted: StoreMarker, *, conditional: bool
     ) -> StoreMarker | None:
-        """What `storage` has after `wanted` was to take the place of `expected`; without a condition after a while."""
+        """Replace `expected` by `wanted`; return the marker then, read after a wait if the write was unconditional."""
         found = storage.replace_marker(expected, wanted, conditional=conditional)
         if found == wanted and not conditional:
             self.clock.sleep(SETTLE_SECONDS)
@@ -215,32 +227,38 @@ class StoreClaim:
 
 
 def leaves(accepted: AcceptedMarkers) -> bool:
-    """Whether what is pending is behind another URL, so that the marker of the old one comes first."""
+    """Return whether the pending place has another URL, so that the marker of the old place is raised first."""
     old, new = accepted.current.place, None if accepted.pending is None else accepted.pending.place
     return old is not None and new is not None and old.url != new.url
 
 
 @dataclass(frozen=True, slots=True)
 class StoreMove:
-    """All that a move touches.
+    """What is needed to move a store.
 
     Attributes:
-        open_place: the storage of another place, for its marker alone, not guarded.
+        claim: its storage is that of the new place.
+        open_place: opens the storage of another place, for its marker alone, without the check of the marker.
     """
 
     claim: StoreClaim
     open_place: Callable[[StorePlace], RemoteStorage]
 
     def run(self, place: StorePlace, *, author: str, require_idle: Callable[[], None] = lambda: None) -> StoreMarker:
-        """Let keys lie in `place`, which the claim's storage opens, from the next generation on. That the objects are
-        there has been proved. A crash leaves the place of before, or the new one; the next call goes on.
+        """Make `place`, which the claim's storage opens, the place of the keys with the next generation.
 
-        Behind another URL there is another marker. That of the place that is left is raised first, on the condition
-        that it is this database's: so a copy of the database cannot leave a place that it does not own, and whoever
-        uses the old one is refused. Then the new place gets its own.
+        The caller has proved that the objects are there. A crash leaves the old place or the new one in force; the next
+        call continues.
+
+        A place with another URL has another marker. The marker of the old place is raised first, on the condition that
+        it is this database's: so a copy of the database cannot leave a place that it does not own, and processes that
+        still use the old place are refused. Then the new place gets its marker.
 
         Args:
-            require_idle: raises if something copies or deletes; asked first, and before the new place holds.
+            place: the new place.
+            author: who moves the store, for the event.
+            require_idle: raises if a copy or deletion is under way; called first, and again before the new place is in
+                force.
 
         Raises:
             ForeignStoreError: the old or the new place has the marker of another database, or the old one cannot be
@@ -281,7 +299,7 @@ class StoreMove:
         raise RemoteStorageUnavailableError(f"{MOST_ROUNDS} other runs that plan were faster")
 
     def _left(self, accepted: AcceptedMarkers, place: StorePlace) -> "_Left | None":
-        """The place that is left, where it has a marker of its own; None where it has the same as the new one."""
+        """Open the old place with its marker; None if both places have the same URL, and so the same marker."""
         old = accepted.current.place
         if old is None:
             raise ForeignStoreError(NOT_RECORDED)
@@ -296,14 +314,14 @@ class StoreMove:
     def _require_ours(
         self, accepted: AcceptedMarkers, found: StoreMarker | None, left: "_Left | None", place: StorePlace
     ) -> None:
-        """The marker of the new place, and that of the old one where it is another, may not be another database's."""
+        """Raise ForeignStoreError if the new place, or the old one, has the marker of another database."""
         if left is not None and left.found is not None and not accepted.accepts(left.found):
             raise ForeignStoreError(
                 f"in {left.place}, which is left: {accepted.objection(left.found)}. To own it, set remote_storage to"
                 " it first"
             )
         if found is not None and not accepted.accepts(found):
-            # One that says that keys lie behind another URL makes nobody the owner here.
+            # A marker that names a place with another URL claims ownership of that place, not of this one.
             points_away = found.place is not None and found.place.url != place.url
             is_owner_of_left = left is not None and left.found is not None
             if not (found.is_of_the_same_store(accepted.current) and points_away and is_owner_of_left):
@@ -311,12 +329,12 @@ class StoreMove:
         if left is not None and left.found is None and not accepted.accepts(found) and place.overlaps(left.place):
             raise ForeignStoreError(
                 f"{left.place} and {place} name the same objects, and there is no _tiering-store.json in the first: it"
-                " may belong to another database. Mount it or bring its marker back, and call ./tiering relocate-store"
+                " may belong to another database. Mount it or restore its marker, and call ./tiering relocate-store"
                 " again. Nothing was changed"
             )
 
     def _completed_before(self, accepted: AcceptedMarkers, found: StoreMarker | None, left: "_Left | None") -> bool:
-        """Whether what was pending before a move, of the old place or to a third one, has been written now."""
+        """Complete a generation that was pending before this move; return whether there was one to complete."""
         pending = accepted.pending
         if pending is None:
             return False
@@ -325,8 +343,8 @@ class StoreMove:
         if left is not None and leaves(accepted):
             if marker == pending:
                 raise ForeignStoreError(
-                    f"a move of the store to {pending.place} was begun: set remote_storage to it and go on with"
-                    " ./tiering relocate-store, then move on from there"
+                    f"a move of the store to {pending.place} was begun: set remote_storage to it and complete it with"
+                    " ./tiering relocate-store, then move the store from there"
                 )
             return False
         if marker is None:
@@ -337,7 +355,7 @@ class StoreMove:
     def _raise_left(
         self, storage: RemoteStorage, found: StoreMarker, pending: StoreMarker, accepted: AcceptedMarkers
     ) -> None:
-        """Whoever uses the place that is left is refused from here on."""
+        """Raise the marker of the old place, so that processes that still use it are refused."""
         if found == pending:
             return
         conditional = accepted.conditional
@@ -351,7 +369,7 @@ class StoreMove:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """The place that a store leaves; `found` None: there is no marker any more."""
+    """The old place of a store that moves; `found` is its marker, None if it has none any more."""
 
     place: StorePlace
     storage: RemoteStorage

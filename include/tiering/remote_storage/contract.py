@@ -72,7 +72,7 @@ class KeptObject:
 
 @dataclass(frozen=True, slots=True)
 class TransformedSizes:
-    """Sizes of a compressed or encrypted log, from its manifest: of the object, and of the log as the broker wrote it."""
+    """Sizes of a compressed or encrypted log, from its manifest: of the object, and of the log before that."""
 
     stored_bytes: int
     log_bytes: int
@@ -135,7 +135,7 @@ class SegmentReader(Protocol):
         ...
 
     def log(self, start_position: int, end_position: int) -> Iterator[bytes]:
-        """Read as `RemoteStorage.fetch_log_segment` does, again on each call. Errors are raised with the first block."""
+        """Read as `RemoteStorage.fetch_log_segment` does, again on each call. Errors come with the first block."""
         ...
 
 
@@ -186,6 +186,7 @@ class RemoteStorage(Protocol):
         It belongs into the COPY_SEGMENT_FINISHED record.
 
         Args:
+            metadata: of the copy.
             stored_bytes: size of all objects of the copy.
 
         Returns:
@@ -270,7 +271,7 @@ class RemoteStorage(Protocol):
         ...
 
     def create_marker(self, marker: StoreMarker) -> StoreMarker:
-        """Create the marker if there is none; return the marker that the store has then, perhaps of another database."""
+        """Create the marker if there is none; return the one that the store has then, perhaps another database's."""
         ...
 
     def replace_marker(
@@ -279,6 +280,8 @@ class RemoteStorage(Protocol):
         """Replace the marker `expected` by `marker`. Any other marker stays as it is.
 
         Args:
+            expected: the marker that may be replaced.
+            marker: the new marker.
             conditional: let the store compare the marker as it replaces it. Of two concurrent calls that replace the
                 same marker one succeeds, and both return its marker. False is for a store without conditional writes:
                 then each of them may return its own marker, and only a later `read_marker` returns the final one.
@@ -316,7 +319,7 @@ _MAY_BE_EMPTY: Final = frozenset({ObjectKind.OFFSET_INDEX, ObjectKind.TIME_INDEX
 def absent_kinds(
     stored: Iterable[StoredObject | KeptObject], required: Collection[ObjectKind]
 ) -> tuple[ObjectKind, ...]:
-    """Return the required objects of a segment that the store lacks or holds with 0 bytes where that cannot be; sorted."""
+    """Return the required objects of a segment that are missing, or have 0 bytes although they cannot; sorted."""
     there = {
         stored_object.kind
         for stored_object in stored

@@ -1,11 +1,11 @@
-"""An S3 Inventory as a listing: what was below a prefix of a bucket when it was made.
+"""An S3 Inventory as a listing: what was below a prefix of a bucket when the inventory was taken.
 
-Nothing of it is believed before it was checked: the manifest against its checksum, each file against length and MD5 of
-the manifest, each row against the bucket's name. An inventory cannot show open uploads, and old versions only if it was
-set up with all versions. It is made once a day at most and lists what S3 had settled by then, so what changed within a
-day before it may be missing.
+Everything is checked before it is used: the manifest against its checksum, each file against length and MD5 of the
+manifest, each row against the bucket's name. An inventory cannot show open uploads, and shows old versions only if it
+was configured with all versions. S3 writes it once a day at most, and it is eventually consistent: changes of the day
+before it may be missing.
 
-Its manifest says which files hold the listing of which bucket, and of when it is:
+Its manifest names the bucket, the files that hold the listing, and the time:
 
     {"sourceBucket": "orders-archive", "destinationBucket": "arn:aws:s3:::inventories", "version": "2016-11-30",
      "creationTimestamp": "1514944800000", "fileFormat": "CSV" or "Parquet",
@@ -13,11 +13,11 @@ Its manifest says which files hold the listing of which bucket, and of when it i
                    columns; Parquet: a message type, and the columns are named in the files),
      "files": [{"key": "inv/orders-archive/daily/data/….csv.gz", "size": 12345, "MD5checksum": "f111…"}, …]}
 
-Keys of files are relative to the destination bucket: they are in the bucket that S3 writes them to, or in a copy of it
-on this host. Beside the manifest lies `manifest.checksum`, the MD5 of its bytes in hex.
+Keys of files are relative to the destination bucket: the files are in the bucket that S3 writes them to, or in a copy
+of it on this host. Next to the manifest is `manifest.checksum`, the MD5 of its bytes in hex.
 
-Rows come batch by batch: a file of any length is read in the memory of one batch. CSV: gzip, no header, every field in
-quotes, keys percent-encoded, an empty field for what is not there. Parquet: named columns, typed, keys as they are.
+Rows are read in batches, so memory holds one batch whatever the length of a file. CSV: gzip, no header, every field in
+quotes, keys percent-encoded, empty fields for absent values. Parquet: named columns, typed, keys as they are.
 
 Source: Amazon S3 User Guide, "Amazon S3 Inventory list" and "Locating your inventory list".
 """
@@ -63,7 +63,7 @@ _PARQUET_COLUMN: Final = re.compile(r"(?:required|optional)\s+\w+\s+(\w+)")
 
 
 class FileFormat(StrEnum):
-    """ORC is a third; it is refused."""
+    """Formats of the files that are read. S3's third format, ORC, is refused."""
 
     CSV = "CSV"
     PARQUET = "Parquet"
@@ -71,7 +71,7 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file of the listing. A part of an inventory."""
+    """One file of the listing; it is one part of the listing."""
 
     key: str
     size_bytes: int
@@ -80,7 +80,7 @@ class InventoryFile:
 
 @dataclass(frozen=True, slots=True)
 class InventoryManifest:
-    """`columns` are those of the files, in order, by `plain_name`: the formats spell them differently."""
+    """A parsed manifest. `columns` are those of the files, in order, as `plain_name` spells them."""
 
     source_bucket: str
     created_ms: int
@@ -94,15 +94,15 @@ class InventoryManifest:
 
 
 def plain_name(column: str) -> str:
-    """``LastModifiedDate`` and ``last_modified_date`` -> ``lastmodifieddate``."""
+    """Return one spelling for both formats: ``LastModifiedDate``, ``last_modified_date`` -> ``lastmodifieddate``."""
     return column.strip().replace("_", "").lower()
 
 
 def parse_inventory_manifest(content: bytes) -> InventoryManifest:
-    """A whole manifest.
+    """Parse a whole manifest.
 
     Raises:
-        FormatError: not one, of a format that is not read here, or without a column that is needed.
+        FormatError: not a manifest, files of a format that is not read here, or a missing column.
     """
     document = strict_json.parse_object(content, MAX_MANIFEST_BYTES)
     named = document.text("fileFormat")
@@ -150,7 +150,7 @@ Columns = dict[str, list[Any]]
 
 
 def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
-    """Raises RemoteStorageError if it is no such file, or has other columns than the manifest says."""
+    """Read a file in batches. Raises RemoteStorageError if it is damaged, or lacks columns that the manifest names."""
     reading = _csv if manifest.file_format is FileFormat.CSV else _parquet
     try:
         yield from reading(content, manifest)
@@ -161,7 +161,7 @@ def file_columns(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Co
 def _csv(content: IO[bytes], manifest: InventoryManifest) -> Iterator[Columns]:
     wanted = [name for name in manifest.columns if name in _WANTED]
     with gzip.GzipFile(fileobj=content) as unpacked:
-        if not unpacked.read(1):  # Arrow takes a file without a row for a broken one
+        if not unpacked.read(1):  # Arrow raises an error for a file without a row
             return
     content.seek(0)
     reader = pyarrow.csv.open_csv(
@@ -195,11 +195,11 @@ class InventoryFiles(Protocol):
     def describe(self) -> str: ...
 
     def read(self, key: str) -> Iterator[bytes]:
-        """Blocks of a file.
+        """Read a file in blocks.
 
         Raises:
             RemoteResourceNotFoundError: no such file.
-            ObjectKeyError: no key of a file.
+            ObjectKeyError: not a legal key.
         """
         ...
 
@@ -218,8 +218,13 @@ class BucketFiles:
 
 
 class LocalFiles:
-    """Files of a copy. The manifest is in `directory`; keys begin where the bucket would, which is one of the
-    directories above it: the nearest that has the file. `store_at` opens one of these.
+    """Files of a local copy of the destination bucket.
+
+    Keys are resolved against the directory of the manifest and those above it; the nearest that has the file is used.
+
+    Args:
+        directory: the directory of the manifest.
+        store_at: opens one of these directories as a store.
     """
 
     def __init__(self, directory: Path, store_at: Callable[[Path], ObjectStore]) -> None:
@@ -234,7 +239,7 @@ class LocalFiles:
         for root in (self._directory, *self._directory.parents):
             if (root / key).is_file():
                 return self._store_at(root).read(key, limiter=UnlimitedBytes())
-        raise RemoteResourceNotFoundError(f"{key} is neither in {self._directory} nor below a directory above it")
+        raise RemoteResourceNotFoundError(f"{key} exists neither below {self._directory} nor below its parents")
 
 
 SETTLED_MS: Final = 24 * 60 * 60 * 1000
@@ -242,7 +247,7 @@ _CHECKSUM_BYTES: Final = 256
 
 
 class InventoryListing:
-    """An `ObjectListing` of `bucket` below `prefix`, from the inventory whose manifest is `manifest_key` of `files`."""
+    """An `ObjectListing` of `bucket` below `prefix`, from the inventory whose manifest is `manifest_key` in `files`."""
 
     def __init__(self, files: InventoryFiles, manifest_key: str, bucket: str, prefix: str) -> None:
         self._files = files
@@ -262,7 +267,7 @@ class InventoryListing:
         )
 
     def parts(self, wanted: int) -> Sequence[InventoryFile]:
-        """The files, whatever is wanted."""
+        """Return the files of the inventory; `wanted` has no effect."""
         return self._manifest.files
 
     def pages(self, part: InventoryFile) -> Iterator[Sequence[ListedObject]]:
@@ -275,7 +280,7 @@ class InventoryListing:
                 raise RemoteStorageError(f"{self.describe()}: file {printable(part.key)}: {error}") from error
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        """None: no inventory shows them."""
+        """Return nothing: an inventory does not list uploads."""
         return iter(())
 
     @cached_property
@@ -294,16 +299,14 @@ class InventoryListing:
         return manifest
 
     def _check_manifest(self, content: bytes) -> None:
-        """Against the checksum that lies beside it; S3 writes it last."""
-        beside = f"{self._manifest_key.rpartition('.')[0]}.checksum"
+        """Compare the manifest with its checksum file, which S3 writes last."""
+        key = f"{self._manifest_key.rpartition('.')[0]}.checksum"
         try:
-            said = b"".join(self._bounded(beside, _CHECKSUM_BYTES)).decode(errors="replace").strip().lower()
+            expected = b"".join(self._bounded(key, _CHECKSUM_BYTES)).decode(errors="replace").strip().lower()
         except RemoteResourceNotFoundError as error:
-            raise RemoteStorageError(
-                f"{self.describe()}: {beside} is missing: the inventory is not complete"
-            ) from error
-        if said != hashlib.md5(content, usedforsecurity=False).hexdigest():
-            raise RemoteStorageError(f"{self.describe()} does not have the MD5 that {beside} says")
+            raise RemoteStorageError(f"{self.describe()}: {key} is missing: the inventory is not complete") from error
+        if expected != hashlib.md5(content, usedforsecurity=False).hexdigest():
+            raise RemoteStorageError(f"{self.describe()} does not have the MD5 that {key} says")
 
     def _bounded(self, key: str, most_bytes: int) -> Iterator[bytes]:
         size_bytes = 0
@@ -315,7 +318,7 @@ class InventoryListing:
 
     @contextmanager
     def _whole(self, part: InventoryFile) -> Iterator[IO[bytes]]:
-        """The file, fetched and checked before a row of it is read."""
+        """Fetch a file, and check length and MD5 before a row of it is read."""
         digest = hashlib.md5(usedforsecurity=False)
         with tempfile.TemporaryFile() as content:
             for block in self._bounded(part.key, part.size_bytes):
@@ -323,7 +326,7 @@ class InventoryListing:
                 content.write(block)
             if content.tell() != part.size_bytes or digest.hexdigest() != part.md5:
                 raise RemoteStorageError(
-                    f"{self.describe()}: file {printable(part.key)} has not the length and MD5 of the manifest"
+                    f"{self.describe()}: file {printable(part.key)} does not have the length and MD5 of the manifest"
                 )
             content.seek(0)
             yield content
@@ -356,7 +359,7 @@ class InventoryListing:
 
 
 def _is(value: str | bool | None, *, default: bool) -> bool:
-    """A flag of either format; what an inventory of current objects does not say is the default."""
+    """Parse a flag of either format; `default` where an inventory of current objects has no value."""
     if value is None or value == "":
         return default
     if value in (True, "true"):

@@ -1,6 +1,6 @@
-"""From settings to a store: what its URL names, opened with the layout, the form and the keys that are set.
+"""Open the store that the settings name: parse its URL, and choose adapter, layout, form and keys.
 
-A URL names a place and nothing else: credentials come from the environment.
+A URL names only a place; credentials come from the environment.
 """
 
 import re
@@ -48,7 +48,7 @@ class S3Location:
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How a bucket is reached, beside its URL. Without credentials those of the SDK's own chain are used."""
+    """How a bucket is reached, besides its URL. Without credentials the SDK's credential chain is used."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -56,14 +56,14 @@ class StoreAccess:
 
 
 SDK_CHAIN: Final = StoreAccess()
-"""Endpoint, region and credentials as the SDK finds them by itself. A directory needs nothing else."""
+"""Endpoint, region and credentials as the SDK finds them. A directory needs none of them."""
 
 
 def parse_location(url: str) -> FileLocation | S3Location:
-    """``file:///absolute/directory`` or ``s3://bucket/prefix``.
+    """Parse ``file:///absolute/directory`` or ``s3://bucket/prefix``.
 
     Raises:
-        SettingError: anything else. The text never repeats what may be a secret.
+        SettingError: anything else. The message never repeats what may be a secret.
     """
     try:
         parts = urlsplit(url)
@@ -87,7 +87,7 @@ def parse_location(url: str) -> FileLocation | S3Location:
 
 
 def place_of(url: str, layout: str, key_prefix: str) -> StorePlace:
-    """Where keys lie, with one spelling for one place: no slash at the end, nothing quoted that need not be.
+    """Return the place of the keys in canonical spelling: no slash at the end, no needless percent-encoding.
 
     Raises:
         SettingError: as `parse_location`.
@@ -107,7 +107,7 @@ def open_storage(
     form: AivenForm = PLAIN,
     keys: SegmentKeys | None = None,
 ) -> SegmentStorage:
-    """The storage that `url` names. Nothing is read, written or connected to yet.
+    """Return the storage that `url` names, without any request yet.
 
     `form` and `keys` are for the aiven layout.
 
@@ -126,8 +126,9 @@ def open_orphans(
     layout: str = AivenLayout.name,
     form: AivenForm = PLAIN,
 ) -> StoredOrphans:
-    """What of the place that `url` names no metadata knows; see `open_storage` and `StoredOrphans`. Its layout writes
-    nothing, so it has no key pairs and may be sent to other processes.
+    """Return the orphan storage of the place that `url` names; see `open_storage` and `StoredOrphans`.
+
+    Its layout writes nothing, so it has no key pairs, and it may be pickled.
     """
     chosen = _layout(layout, url, replace(form, encrypts=False))
     store = _open_store(url, access, chosen.staging_prefix)
@@ -140,7 +141,7 @@ def open_listing(
     *,
     layout: str = AivenLayout.name,
 ) -> ObjectListing[Any]:
-    """Everything below the place that `url` names; see `open_storage`."""
+    """Return a listing of everything below the place that `url` names; see `open_storage`."""
     match parse_location(url):
         case FileLocation(root):
             return FileListing(root, _layout(layout, url).staging_prefix)
@@ -153,18 +154,23 @@ def open_listing(
 
 
 def open_inventory(manifest: str, url: str, access: StoreAccess = SDK_CHAIN) -> ObjectListing[Any]:
-    """What an S3 Inventory says of the place that `url` names; see `open_storage`. `manifest` is its manifest.json:
-    ``s3://bucket/key``, ``file:///path`` or a path. Files of a local one are looked for below the directories above it.
+    """Return a listing of the place that `url` names from an S3 Inventory; see `open_storage`.
+
+    Args:
+        manifest: its manifest.json: ``s3://bucket/key``, ``file:///path`` or a path. The files of a local manifest are
+            searched below the directories above it.
+        url: the store's URL, which must name a bucket.
+        access: how the buckets of the store and of the inventory are reached.
 
     Raises:
-        SettingError: not such a place, or `url` names no bucket.
+        SettingError: `manifest` is no such place, or `url` does not name a bucket.
     """
-    # pyarrow takes a tenth of a second to import: only those who use it wait.
+    # The import of pyarrow takes a tenth of a second, so it is done only where it is used.
     from include.tiering.remote_storage.inventory import BucketFiles, InventoryListing, LocalFiles
 
     place = parse_location(url)
     if not isinstance(place, S3Location):
-        raise SettingError("an inventory is one of a bucket: remote_storage.url is not s3://…")
+        raise SettingError("an inventory lists a bucket, and remote_storage.url does not name one (s3://…)")
     match parse_location(manifest if "://" in manifest else Path(manifest).absolute().as_uri()):
         case FileLocation(path):
             return InventoryListing(LocalFiles(path.parent, FileObjectStore), path.name, place.bucket, place.prefix)
@@ -197,7 +203,7 @@ def _open_store(url: str, access: StoreAccess, staging_prefix: str) -> ObjectSto
 
 
 def _open_bucket(bucket: str, prefix: str, access: StoreAccess) -> "S3ObjectStore":
-    # boto3 takes a third of a second to import: only those who use it wait.
+    # The import of boto3 takes a third of a second, so it is done only where it is used.
     from include.tiering.remote_storage.s3.store import S3ObjectStore
 
     return S3ObjectStore(
@@ -230,31 +236,31 @@ def _s3_location(parts: SplitResult) -> S3Location:
 
 
 def credentials_of(remote: RemoteStorageSettings) -> S3Credentials | None:
-    """The credentials that the settings name; None leaves it to the SDK's own chain.
+    """Return the credentials of the settings; None: use the SDK's credential chain.
 
     Raises:
-        SettingError: only one half is set.
+        SettingError: only one of key id and secret is set.
     """
     if remote.access_key_id is None and remote.secret_access_key is None:
         return None
     if remote.access_key_id is None or remote.secret_access_key is None:
-        raise SettingError("remote_storage.access_key_id and remote_storage.secret_access_key go together")
+        raise SettingError("remote_storage.access_key_id and remote_storage.secret_access_key must be set together")
     token = remote.session_token.get_secret_value() if remote.session_token is not None else None
     return S3Credentials(remote.access_key_id, remote.secret_access_key.get_secret_value(), token)
 
 
 def access_of(remote: RemoteStorageSettings) -> StoreAccess:
-    """Raises SettingError as `credentials_of` does."""
+    """Return endpoint, region and credentials of the settings. Raises SettingError as `credentials_of` does."""
     return StoreAccess(remote.endpoint_url, remote.region, credentials_of(remote))
 
 
 def layout_options(remote: RemoteStorageSettings) -> dict[str, Any]:
-    """Arguments of `open_storage` that choose the layout, its form and the keys for it. Raises as `form_of` does."""
+    """Return the arguments of `open_storage` for the layout, its form and its keys. Raises as `form_of` does."""
     return {"layout": remote.layout, "form": form_of(remote), "keys": _keys(remote)}
 
 
 def form_of(remote: RemoteStorageSettings) -> AivenForm:
-    """The form of new segments.
+    """Return the form of new segments.
 
     Raises:
         SettingError: a chunk size that cannot be held in memory.
@@ -273,10 +279,10 @@ def form_of(remote: RemoteStorageSettings) -> AivenForm:
 
 
 def _keys(remote: RemoteStorageSettings) -> SegmentKeys | None:
-    """None without key pairs."""
+    """Return the key ring; None if no key pairs are set."""
     if not remote.encryption_key_pairs:
         return None
-    # Ciphers take a tenth of a second to import: only those who use them wait.
+    # The import of the ciphers takes a tenth of a second, so it is done only where they are used.
     from include.tiering.remote_storage.layouts.key_ring import KeyRing, PemKeyPair
 
     return KeyRing([PemKeyPair(*pair) for pair in remote.key_pairs], remote.encryption_key_pair_id)

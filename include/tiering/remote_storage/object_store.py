@@ -1,13 +1,13 @@
-"""What a medium does for segments: it holds objects under keys, and it lists all of them.
+r"""Contract of an object store: objects under keys, and a listing of all of them.
 
-An object of a segment is written once, as a whole, and never changed: `put` creates, it does not overwrite. An object
-that can be seen is complete and durable. `RemoteStorage` is one of these stores together with a layout. Bytes on their
-way to a store or from one are read and charged in blocks.
+An object of a segment is written once, as a whole, and never changed: `put` creates, it does not overwrite. A visible
+object is complete and durable. `RemoteStorage` is an object store together with a layout. Bytes that are sent or
+received are read and charged in blocks.
 
-An `ObjectListing` is all that a store holds, in parts that many processes read at once. It is complete or an error: an
-answer that ends early, repeats itself, is out of order or cannot be parsed raises and never looks like a smaller store.
-Keys are as the store gives them, relative to its prefix: anybody may have written them. One that is no UTF-8 has its
-other bytes escaped (`\\xff`).
+An `ObjectListing` lists everything in a store, in parts that many processes read concurrently. It is complete or an
+error: a response that ends early, repeats itself, is out of order or cannot be parsed raises, and is never taken for a
+smaller store. Keys are listed as they are stored, relative to the prefix: they are untrusted input. In a key that is
+not UTF-8 the other bytes are escaped (`\xff`).
 """
 
 import re
@@ -31,8 +31,10 @@ _KEY: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*\Z")
 
 @dataclass(frozen=True, slots=True)
 class ObjectStat:
-    """What the store has under a key. `crc32c` covers the whole object and was computed by the store, from what it
-    received or from what it holds, never by the sender; None if this store computes none.
+    """Size and checksum of a stored object.
+
+    `crc32c` covers the whole object and was computed by the store, from what it received or from what it holds, never
+    by the sender; None if this store computes none.
     """
 
     size_bytes: int
@@ -41,8 +43,11 @@ class ObjectStat:
 
 @dataclass(frozen=True, slots=True)
 class SeenObject:
-    """What is under a key now. `last_modified_ms` is by the store's clock, of whole seconds in some stores;
-    `version_id` is None where the store keeps no versions.
+    """The object under a key now.
+
+    Attributes:
+        last_modified_ms: by the store's clock, in whole seconds in some stores.
+        version_id: None where the store keeps no versions.
     """
 
     size_bytes: int
@@ -52,7 +57,7 @@ class SeenObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One object under the prefix. The key is as the store gives it: anybody may have written it."""
+    """One object under the prefix. The key is as it is stored: any program may have written it."""
 
     key: str
     size_bytes: int
@@ -60,9 +65,9 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """A write that has not become an object: running now, or left by a dead process.
+    """A write that has not become an object: under way, or left by a dead process.
 
-    `token` means something to the store alone (a multipart upload id, the name of a temporary file).
+    `token` is opaque to callers (a multipart upload id, or the name of a temporary file).
     """
 
     key: str
@@ -85,7 +90,7 @@ class ObjectStore(Protocol):
     """
 
     def describe(self) -> str:
-        """Where this is, for a person and a log line: a URL without credentials."""
+        """Return a URL without credentials, for messages and logs."""
         ...
 
     def put(
@@ -100,24 +105,29 @@ class ObjectStore(Protocol):
     ) -> bool:
         """Create the object; on return it is complete and durable. On an error nothing is visible under `key`.
 
-        True if the store, in its answer, named the checksum that it computed over the whole object, and it is
-        `crc32c`: `stat` would tell no more. False if only `stat` can tell.
+        Args:
+            key: of an object that does not exist.
+            body: the content.
+            crc32c: checksum of all of `body`; the store refuses the object if it receives other bytes.
+            limiter: each byte is charged before it is sent, and again if it is sent again.
+            on_sent: on success the sum of its arguments is the size of `body`.
+            running_crc32c: if known, the checksums of the first step (`RUNNING_CRC32C_STEP_BYTES`) of `body`, of the
+                first two steps, and so on.
 
-        `crc32c` is that of all of `body`, and the store refuses the object if it receives other bytes;
-        `running_crc32c`, if known, are those of its first step (`RUNNING_CRC32C_STEP_BYTES`), its first two, and so
-        on. Each byte is charged to `limiter` before it leaves, again if it is sent again; on success the sum of what
-        `on_sent` got is the size of `body`.
+        Returns:
+            True if the store's response named the checksum that it computed over the whole object, and it is `crc32c`,
+            so that `stat` would show no more; False if `stat` is needed to find out.
 
         Raises:
-            RemoteObjectExistsError: the key is taken; what is there stays as it is.
+            RemoteObjectExistsError: the key exists; the object there stays as it is.
             RemoteChecksumError: the bytes do not have this checksum or length.
-            RemoteStorageFullError: no space, or a storage quota.
-            Exception: whatever `body`, `limiter` or `on_sent` raise comes out unchanged.
+            RemoteStorageFullError: no space, or a storage quota is used up.
+            Exception: exceptions of `body`, `limiter` and `on_sent` are raised unchanged.
         """
         ...
 
     def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
-        """A small object whole, and what names this version of it for `replace`; None if there is no such object.
+        """Read a small object whole, with its version for `replace`; None if there is no such object.
 
         Raises:
             RemoteStorageError: it is larger than `max_bytes`.
@@ -125,72 +135,80 @@ class ObjectStore(Protocol):
         ...
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
-        """Write a small object in the place of one: a reader gets the old one or the new one, whole. For the store's
-        own records alone: what belongs to a segment is never changed.
+        """Write or replace a small object atomically: a reader gets the old or the new content, whole.
 
-        With a `version` only in the place of that one: True if it was replaced, False, without a change, if another one
-        or none is there. Where an answer is lost, False may be answered although it was replaced. Without a `version`
-        in the place of any, and where there is none.
+        Only for the platform's own records: objects of a segment are never changed.
+
+        Args:
+            key: of the object.
+            content: the new content.
+            version: replace only this version. None: replace any version, or create the object.
+
+        Returns:
+            False, without a change, if `version` is given and another version, or no object, is there. If a response is
+            lost, it may be False although the object was replaced.
         """
         ...
 
     def replaces_conditionally(self, key: str) -> bool:
-        """Whether `replace` heeds a version here, found out with a scratch object under `key`, which is removed."""
+        """Test with a scratch object under `key`, which is removed, whether `replace` compares the version here."""
         ...
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
-        """Size and checksum, None if there is no such object.
+        """Return size and checksum; None if there is no such object.
 
         Without `read_back` no byte of the object is read: a checksum that the store does not keep is None.
         """
         ...
 
     def head(self, key: str) -> SeenObject | None:
-        """What is there, without reading it; None if there is no such object."""
+        """Return size, time and version without reading the object; None if there is no such object."""
         ...
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
-        """Bytes `first` to `last` (both inclusive; None = the end) in blocks. Nothing is opened before the first
-        block is asked for. Each block is charged to `limiter` before it is read.
+        """Read bytes `first` to `last` (both inclusive; None = the end) in blocks.
 
-        Raises (on the first block):
+        No request is sent before the first block is consumed. Each block is charged to `limiter` before it is read.
+
+        Raises (with the first block):
             RemoteResourceNotFoundError: no such object, or it ends before `first` or `last`.
         """
         ...
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
-        """Remove these objects; absent ones are fine. One that fails does not keep the others."""
+        """Remove these objects, and return those that failed. Absent objects are no error."""
         ...
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
-        """Remove these (key, version id) for good, delete markers too; absent ones are fine. With the latest version of
-        a key the one before it becomes what a read gives.
+        """Remove these (key, version id) permanently, delete markers too. Absent versions are no error.
 
-        Every one of them fails in a store that keeps no versions.
+        If the latest version of a key is removed, reads return the version before it. In a store that keeps no versions
+        every removal fails.
         """
         ...
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
-        """Every complete object whose key starts with `prefix`, in no particular order."""
+        """List every complete object whose key starts with `prefix`, in no particular order."""
         ...
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
-        """Every write under `prefix` that is not an object yet, in no particular order."""
+        """List every write under `prefix` that is not an object yet, in no particular order."""
         ...
 
     def abort_upload(self, upload: OpenUpload) -> None:
-        """Remove what an unfinished write has stored; harmless if it is gone. A writer that still lives fails."""
+        """Remove what an unfinished write has stored; do nothing if it is gone. A writer that is still alive fails."""
         ...
 
     def clock_ms(self, key: str) -> int | None:
-        """What the store's own clock says now, in UTC milliseconds, perhaps of a whole second; None if it says nothing.
+        """Return the store's own clock now, in UTC milliseconds, perhaps in whole seconds; None if it does not show it.
 
-        It is asked about by way of an object that is there.
+        Args:
+            key: of an existing object, which the request is about.
         """
         ...
 
     def check_capacity(self) -> None:
-        """Where the medium can tell: that there is room for at least one more segment.
+        """Check that there is space for at least one more segment, where the medium shows its free space.
 
         Raises:
             RemoteStorageFullError: with the number of bytes free and needed.
@@ -199,7 +217,7 @@ class ObjectStore(Protocol):
 
 
 def checked_key(key: str) -> str:
-    """`key`, if it can only name something inside the prefix.
+    """Return `key` if it can only name an object inside the prefix.
 
     Accepted: components of ``A-Z a-z 0-9 . _ -`` joined by single slashes, none of them ``.`` or ``..``.
 
@@ -216,7 +234,7 @@ def checked_key(key: str) -> str:
 
 
 def checked_prefix(prefix: str) -> str:
-    """`prefix`, if it is empty or the beginning of a legal key, with or without a slash at its end.
+    """Return `prefix` if it is empty or the beginning of a legal key, with or without a slash at its end.
 
     Raises:
         ObjectKeyError: anything else.
@@ -233,8 +251,8 @@ _MOST_BORDERS: Final = 10_000
 class ListedObject(NamedTuple):
     """One object, or one version of it where the store keeps versions (`version_id` is None where it does not).
 
-    A delete marker is a version without content. `last_modified_ms` is by the store's clock, UTC. A named tuple: there
-    are a million of them, and they become columns.
+    A delete marker is a version without content. `last_modified_ms` is by the store's clock, UTC. This is a named tuple
+    because a listing has a million of them, which become columns.
     """
 
     key: str
@@ -246,13 +264,16 @@ class ListedObject(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """What a read of the key gives."""
+        """Whether a read of the key returns this version."""
         return self.is_latest and not self.is_delete_marker
 
 
 class ListedUpload(NamedTuple):
-    """One write that has not become an object. `upload_id` as `token` of `OpenUpload`; `size_bytes` is 0 where the
-    store does not tell what was sent so far.
+    """One write that has not become an object.
+
+    Attributes:
+        upload_id: as `token` of `OpenUpload`.
+        size_bytes: 0 where the store does not show how much was sent so far.
     """
 
     key: str
@@ -263,11 +284,14 @@ class ListedUpload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListingProperties:
-    """What a listing can show and of when it is.
+    """What a listing shows, and its point in time.
 
-    `taken_at_ms` is None for a listing of now, which begins when its first part does; else the store's time to which it
-    belongs, and `settled_ms` says how long before that a change must have been made to be in it for sure. A listing of
-    current objects alone (`shows_versions` False) says nothing about old versions and delete markers.
+    Attributes:
+        shows_versions: if False, it lists current objects only: no old versions, no delete markers.
+        shows_open_uploads: whether it lists open uploads.
+        taken_at_ms: the time of the listing by the store's clock; None for a live listing, which begins with its first
+            part.
+        settled_ms: how long before `taken_at_ms` a change must have been made to be certainly in the listing.
     """
 
     shows_versions: bool
@@ -280,36 +304,41 @@ PartT = TypeVar("PartT")
 
 
 class ObjectListing(Protocol[PartT]):
-    """Everything below one prefix of one store. Parts can be pickled and read by another process's listing.
+    """A listing of everything below one prefix of one store. Parts can be pickled and read in other processes.
 
     Every method may raise `RemoteStorageUnavailableError` (retriable) and `RemoteStorageError`.
     """
 
     def describe(self) -> str:
-        """What is listed, for a person: a URL without credentials."""
+        """Return a URL of what is listed, without credentials, for messages and logs."""
         ...
 
-    def properties(self) -> ListingProperties: ...
+    def properties(self) -> ListingProperties:
+        """Return what this listing shows, and its point in time."""
+        ...
 
     def parts(self, wanted: int) -> Sequence[PartT]:
-        """Parts that together hold every key once, whatever is written meanwhile; about `wanted` (1 or more) where the
-        keys allow it.
+        """Divide the keys into parts, which together hold every key once, also keys that are written meanwhile.
+
+        Args:
+            wanted: the approximate number of parts, 1 or more; the keys may allow fewer.
         """
         ...
 
     def pages(self, part: PartT) -> Iterator[Sequence[ListedObject]]:
-        """The objects of one part; a page bounds the memory of whoever reads."""
+        """List the objects of one part, in pages that bound the reader's memory."""
         ...
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
-        """All writes below the prefix that are no objects yet; none if the listing cannot show them."""
+        """List all writes below the prefix that are not objects yet; nothing if the listing cannot show them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class KeyInterval:
-    """Keys above `after` and up to `until` (inclusive) in the order of their code points, which is that of their UTF-8
-    bytes; None is unbounded. A part of a live listing.
+    """A part of a live listing: keys above `after` and up to `until` (inclusive); None is unbounded.
+
+    Keys are ordered by code points, which is the order of their UTF-8 bytes.
     """
 
     after: str | None = None
@@ -320,10 +349,12 @@ class KeyInterval:
 
 
 def cut(children: Callable[[str], Iterable[str]], wanted: int) -> tuple[KeyInterval, ...]:
-    """About `wanted` intervals that together are everything, with borders between "directories".
+    """Divide all keys into about `wanted` intervals, with borders between "directories".
 
-    `children` gives the directories directly below one (each ends in a slash, the first is ""). What it forgets makes
-    the intervals uneven, never incomplete.
+    Args:
+        children: returns the directories directly below a directory; each ends in a slash, and the root is "".
+            Directories that it leaves out make the intervals uneven, never incomplete.
+        wanted: the approximate number of intervals, 1 or more.
     """
     borders = list(islice(children(""), _MOST_BORDERS))
     if len(borders) < wanted * _BORDERS_PER_PART:
@@ -336,7 +367,7 @@ def cut(children: Callable[[str], Iterable[str]], wanted: int) -> tuple[KeyInter
 
 
 def milliseconds(text: str) -> int:
-    """``2026-11-21T20:41:52.000Z`` -> UTC milliseconds.
+    """Parse a time such as ``2026-11-21T20:41:52.000Z`` into UTC milliseconds.
 
     Raises:
         ValueError: not such a time.
@@ -348,7 +379,7 @@ def milliseconds(text: str) -> int:
 
 
 def decoded_key(text: str) -> str:
-    """A percent-encoded key. Bytes that are no UTF-8 are escaped."""
+    """Decode a percent-encoded key. Bytes that are not UTF-8 are escaped."""
     if "%" not in text and "+" not in text:
         return text
     return unquote_plus(text, errors="backslashreplace")
@@ -379,10 +410,10 @@ def crc32c_of(content: bytes) -> int:
 
 
 def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memoryview:
-    """The part of `buffer` that `source` could fill from `position` on: at least one byte.
+    """Fill `buffer` from `source` at `position`, and return the part that was filled, at least one byte.
 
     Raises:
-        RemoteChecksumError: the source ended, without saying so itself.
+        RemoteChecksumError: the source ended early, and did not raise an error itself.
     """
     filled = source.read_into(position, buffer)
     if not filled:
@@ -393,7 +424,7 @@ def filled_block(source: ByteSource, position: int, buffer: memoryview) -> memor
 def blocks_of(
     source: ByteSource, first: int, size_bytes: int, limiter: ByteLimiter = _EVERY_BYTE
 ) -> Iterator[memoryview]:
-    """`size_bytes` of `source` from `first` on, in blocks as `limiter` grants them; each is valid until the next one.
+    """Read `size_bytes` of `source` from `first` on, in blocks that `limiter` grants. A block is valid until the next.
 
     Raises:
         RemoteChecksumError: as `filled_block`.
@@ -411,9 +442,9 @@ def blocks_of(
 
 @dataclass(frozen=True, slots=True)
 class S3Credentials:
-    """Static credentials, for deployments that do not use the SDK's own chain.
+    """Static credentials, for deployments that do not use the SDK's credential chain.
 
-    Never printed: only the access key's id shows in `repr`.
+    Secrets are never printed: `repr` shows the id of the access key only.
     """
 
     access_key_id: str

@@ -1,6 +1,6 @@
-"""Objects, open uploads and old versions that no metadata knows: what is there now, and their removal.
+"""Orphans: objects, open uploads and old versions that no metadata mention; what the store has of them, and removal.
 
-Keys come from outside; whatever the layout would not write is refused. The store's marker is read before every removal.
+Keys are untrusted input; a key that the layout would not write is refused. The marker is read before every removal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ NO_VERSION: Final = ""
 
 
 class OrphanKind(StrEnum):
-    """What a removal does: the object under a key, one version of it for good, an upload that is no object."""
+    """What is removed: the object under a key, one version of it permanently, or an open upload."""
 
     OBJECT = "object"
     VERSION = "version"
@@ -28,7 +28,7 @@ class OrphanKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One thing to remove. `token`: the version's id or the upload's, empty for an object."""
+    """One orphan to remove. `token` is the id of the version or upload; empty for an object."""
 
     kind: OrphanKind
     key: str
@@ -37,7 +37,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFailure:
-    """One that was not removed; the others were."""
+    """One orphan that was not removed; all others of the request were removed."""
 
     orphan: Orphan
     message: str
@@ -45,28 +45,33 @@ class OrphanFailure:
 
 
 class OrphanStorage(Protocol):
-    """Every method may raise `RemoteStorageUnavailableError` (retriable), `RemoteStorageError`, and for a key that no
-    segment has `ObjectKeyError`.
+    """Access to orphans of one store.
+
+    Every method may raise `RemoteStorageUnavailableError` (retriable), `RemoteStorageError`, and `ObjectKeyError` for a
+    key that no segment can have.
     """
 
     def attempt(self, key: str) -> Mapping[str, SeenObject]:
-        """Every object of the attempt that `key` names, by key, as the store has them now."""
+        """Return every object of the copy attempt that `key` names, by key, as the store has them now."""
         ...
 
     def manifest(self, key: str) -> bytes:
-        """A whole manifest.
+        """Read a whole manifest.
 
         Raises:
             RemoteResourceNotFoundError: no such object.
-            RemoteStorageError: it is longer than any manifest.
+            RemoteStorageError: it is longer than a manifest may be.
         """
         ...
 
     def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
-        """Remove them, uploads first, objects by the hundred in a request; absent ones are fine.
+        """Remove orphans, uploads first, objects by the hundred in a request. Absent orphans are no error.
+
+        Returns:
+            The orphans that could not be removed.
 
         Raises:
-            ForeignStoreError: the store's marker is not ours: nothing was removed.
+            ForeignStoreError: the store's marker is not this database's. Nothing was removed.
         """
         ...
 
@@ -85,12 +90,12 @@ class StoredOrphans:
 
     def manifest(self, key: str) -> bytes:
         if self.layout.parse_key(key).kind is not ObjectKind.MANIFEST:
-            raise ObjectKeyError(f"{key} is no manifest")
+            raise ObjectKeyError(f"{key} is not the key of a manifest")
         content = b""
         for block in self._store.read(key, limiter=UnlimitedBytes()):
             content += block
             if len(content) > MAX_MANIFEST_BYTES:
-                raise RemoteStorageError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
+                raise RemoteStorageError(f"{key}: more than {MAX_MANIFEST_BYTES} bytes: too long for a manifest")
         return content
 
     def remove(self, orphans: Sequence[Orphan]) -> tuple[OrphanFailure, ...]:
@@ -99,16 +104,12 @@ class StoredOrphans:
         self._require_ours()
         failures = [failure for orphan in orphans if (failure := self._abort(orphan)) is not None]
         objects = {orphan.key: orphan for orphan in orphans if orphan.kind is OrphanKind.OBJECT}
-        failures += (_failure(objects[one.key], one) for one in self._store.delete(tuple(objects)))
+        failures += (_failure(objects[failed.key], failed) for failed in self._store.delete(tuple(objects)))
         versions = [orphan for orphan in orphans if orphan.kind is OrphanKind.VERSION]
         if versions:
-            failed = {
-                delete_version.key: delete_version
-                for delete_version in self._store.delete_versions(
-                    [(version.key, version.token) for version in versions]
-                )
-            }
-            failures += (_failure(orphan, failed[orphan.key]) for orphan in versions if orphan.key in failed)
+            not_deleted = self._store.delete_versions([(orphan.key, orphan.token) for orphan in versions])
+            by_key = {failure.key: failure for failure in not_deleted}
+            failures += (_failure(orphan, by_key[orphan.key]) for orphan in versions if orphan.key in by_key)
         return tuple(failures)
 
     def _siblings(self, key: str) -> tuple[str, ...]:

@@ -1,5 +1,4 @@
-"""Segments in a store: an `ObjectStore` and a `SegmentLayout` make a `RemoteStorage`, which may be guarded by the
-store's marker, and a reader of one segment.
+"""`RemoteStorage` over an `ObjectStore` and a `SegmentLayout`, with or without a check of the marker; segment reader.
 
 Order of a copy, and what a crash leaves (keys are unique to the attempt, so nothing is ever overwritten):
 
@@ -7,14 +6,13 @@ Order of a copy, and what a crash leaves (keys are unique to the attempt, so not
     part of `.log`     an open upload, no object            `delete_log_segments` of this attempt
     `.log`             one object, no manifest              the same
     `.indexes`         two objects, no manifest             the same
-    the manifest       all objects; the attempt is still    the same, unless the copy goes on and finishes it
+    the manifest       all objects; the attempt is still    the same, unless the copy continues and finishes it
                        STARTED in the metadata
 
-A delete works in the opposite order: first open uploads, then the manifest, the rest, the record bytes last. A crash on
-the way leaves a part of the objects; the metadata still says DELETE_SEGMENT_STARTED, so the delete is repeated.
+A delete works in the opposite order: first open uploads, then the manifest, the other objects, the record bytes last. A
+crash leaves a part of the objects; the metadata still say DELETE_SEGMENT_STARTED, so the delete is repeated.
 
-A reader goes through one segment from front to back: small objects once and whole, the log in ranges, every byte
-charged.
+A reader reads one segment from front to back: small objects once and whole, the log in ranges, every byte charged.
 """
 
 import os
@@ -60,7 +58,7 @@ COPY_TRUST_SECONDS: Final = 1.0
 class StoredSegmentReader:
     """A `SegmentReader` over a store and a layout.
 
-    What could not be read is not asked for again: the same error comes back, unless it may go away by itself.
+    A read that failed is not repeated, and raises the same error again, unless the error is retriable.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class StoredSegmentReader:
 
 
 def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> bytes:
-    """A small object, or a small part of one: whoever wrote it decides how much comes, not how much is taken.
+    """Read a small object, or a small part of one, into memory. Its size is untrusted, so it is limited.
 
     Raises:
         RemoteStorageError: more than `MAX_IN_MEMORY_BYTES`.
@@ -145,19 +143,22 @@ def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = 
     for block in store.read(key, first, last, limiter=limiter):
         size_bytes += len(block)
         if size_bytes > MAX_IN_MEMORY_BYTES:
-            raise RemoteStorageError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes, which no index or manifest has")
+            raise RemoteStorageError(
+                f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: too long for an index or a manifest"
+            )
         blocks.append(block)
     return b"".join(blocks)
 
 
 def check_positions(metadata: RemoteLogSegmentMetadata, start_position: int, end_position: int) -> None:
-    """Raises ValueError unless both (inclusive) are inside the segment and in this order."""
+    """Raise ValueError unless both positions (inclusive) are inside the segment and in this order."""
     if not 0 <= start_position <= end_position < metadata.segment_size_bytes:
         inside = f"0..{metadata.segment_size_bytes - 1}"
         raise ValueError(f"positions {start_position}..{end_position} are not inside {inside}")
 
 
 def no_such_index(metadata: RemoteLogSegmentMetadata, index_type: IndexType) -> RemoteResourceNotFoundError:
+    """Return the error for an index that the segment does not have."""
     return RemoteResourceNotFoundError(f"{metadata.remote_log_segment_id} has no {index_type.value} index")
 
 
@@ -166,7 +167,10 @@ _MOST_TRIES: Final = 8
 
 
 class SegmentStorage:
-    """A `RemoteStorage`. `random_bytes` names the object that `check_writable` writes and removes."""
+    """A `RemoteStorage` without a check of the marker.
+
+    `random_bytes` names the object that `check_writable` writes and removes.
+    """
 
     def __init__(
         self, store: ObjectStore, layout: SegmentLayout, *, random_bytes: Callable[[int], bytes] = os.urandom
@@ -178,7 +182,7 @@ class SegmentStorage:
     def guarded(
         self, accepted: Callable[[], AcceptedMarkers], clock: Clock, place: StorePlace | None = None
     ) -> "GuardedStorage":
-        """The same storage, which changes nothing of a store that is not ours; see `GuardedStorage`."""
+        """Return the same storage with a check of the marker before changes; see `GuardedStorage`."""
         return GuardedStorage(self._store, self._layout, accepted, clock, place, random_bytes=self._random_bytes)
 
     @property
@@ -298,7 +302,7 @@ class SegmentStorage:
             if self._store.replace(MARKER_KEY, marker_to_bytes(marker), version=version):
                 return marker
         raise RemoteStorageUnavailableError(
-            f"{self._store.describe()}: {MARKER_KEY} changed {_MOST_TRIES} times while it was to be replaced"
+            f"{self._store.describe()}: {MARKER_KEY} was changed concurrently in each of {_MOST_TRIES} attempts"
         )
 
     def replaces_conditionally(self) -> bool:
@@ -318,7 +322,7 @@ class SegmentStorage:
         finally:
             failures = self._store.delete([key])
         if not intact:
-            raise RemoteStorageError(f"{self._store.describe()}: {key} was written and cannot be found as it was")
+            raise RemoteStorageError(f"{self._store.describe()}: {key} was written, and cannot be read back unchanged")
         if failures:
             raise RemoteStorageError(f"{self._store.describe()}: objects cannot be deleted: {failures[0].message}")
 
@@ -332,7 +336,7 @@ class SegmentStorage:
         return read_small(self._store, key, first, last, limiter=UnlimitedBytes())
 
     def _stored_crc32c(self, key: str, stat: ObjectStat) -> int:
-        """What the store computed, or what its bytes give where it computes nothing."""
+        """Return the checksum that the store computed; compute it from the object's bytes if the store does not."""
         if stat.crc32c is not None:
             return stat.crc32c
         crc32c = 0
@@ -341,7 +345,7 @@ class SegmentStorage:
         return crc32c
 
     def _abort_uploads(self, owners: dict[str, RemoteLogSegmentMetadata]) -> Iterator[DeleteFailure]:
-        """Remove what unfinished writes of these keys left; one listing per directory of keys, none without keys."""
+        """Abort the open uploads of these keys, with one listing for each directory of keys."""
         for directory in sorted({key.rpartition("/")[0] for key in owners}):
             for upload in self._store.list_open_uploads(f"{directory}/"):
                 if upload.key not in owners:
@@ -354,14 +358,14 @@ class SegmentStorage:
 
 
 class GuardedStorage(SegmentStorage):
-    """A `SegmentStorage` that changes no segment unless the store's marker is one that `accepted` answers.
+    """A `SegmentStorage` that changes segments only while the store's marker is one that `accepted` returns.
 
-    What only reads is asked of the store at once. So are the calls that create and replace the marker itself: each of
-    them is conditional on the marker that it finds.
+    Reads are not checked. Calls that create or replace the marker itself are not checked either: each of them is
+    conditional on the marker that it finds.
 
     Args:
-        accepted: what the database accepts now.
-        place: where the settings say that keys lie; None: nothing is compared with it.
+        accepted: returns the markers that the database accepts now.
+        place: the place of the keys according to the settings; None: do not compare it.
     """
 
     def __init__(
@@ -381,10 +385,10 @@ class GuardedStorage(SegmentStorage):
         self._trusted_until = clock.monotonic()
 
     def check_marker(self) -> None:
-        """Raises ForeignStoreError if there is no marker, another one, or the settings name another place.
+        """Raise ForeignStoreError if there is no marker, another one, or the settings name another place.
 
-        Both are read again where they disagree, until the database says the same twice: a worker that plans may raise
-        the generation between both.
+        If marker and database disagree, both are read again until the database returns the same twice, because a worker
+        that plans may raise the generation between the two reads.
         """
         found, accepted, before = self.read_marker(), self._accepted(), None
         while not accepted.accepts(found) and accepted != before:

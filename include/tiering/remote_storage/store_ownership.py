@@ -1,17 +1,17 @@
-"""Who owns a store: its marker object, and the proof that the marker is this database's.
+"""Ownership of a store: its marker object, and the check that the marker is this database's.
 
 A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
-delete there. The marker is created once, by a write that refuses to overwrite. From then on it changes in three ways:
-its generation is raised by each run that plans (`claim_store`), a database that is rebuilt from the store puts
-its own in the place of the one it found, and a person lets a database take the store over.
+delete there. The marker is created once, by a write that refuses to overwrite. After that it changes in three ways:
+each run that plans raises its generation (`claim_store`), a database that is rebuilt from the store replaces the marker
+that it found by its own, and an operator lets a database take the store over.
 
-`segment_storage.GuardedStorage` reads it before every delete, and behind the last object of every copy, before that
-becomes FINISHED: a store may change hands while we run, or its disk may go away. A copy begins on what was read at most
-a second ago, as it can only add keys of its own. What the database accepts is read each time too: it may be restored
-while we run.
+`segment_storage.GuardedStorage` reads the marker before every delete, and after the last object of every copy, before
+the copy becomes FINISHED: a store may get another owner, or its disk may be unmounted, during a run. The check before a
+copy may be a second old, as a copy only adds keys of its own. What the database accepts is read each time too, as the
+database may be restored during a run.
 
-A decision may count although the store could not be claimed: then a sentence says what that means for copies of the
-database, with the reason (`not_claimed`).
+Some decisions take effect although the store could not be claimed. Their output then has a sentence that says what this
+means for copies of the database, with the reason (`not_claimed`).
 """
 
 import json
@@ -32,13 +32,13 @@ MARKER_KEY: Final = "_tiering-store.json"
 MAX_MARKER_BYTES: Final = 4096
 _PLACE: Final = ("url", "layout", "key_prefix")
 _LAST_GENERATION: Final = 2**31 - 2
-"""The database's column holds one more, which is the next."""
+"""One less than the maximum of the database's column, which must hold the next generation too."""
 _LAST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999: what a date can be shown of."""
+"""The end of the year 9999, the last date that can be shown."""
 
 
 def marker_to_bytes(marker: StoreMarker) -> bytes:
-    """Of version 1 without a token, as the versions before wrote it."""
+    """Encode a marker; one without a token in format version 1, as earlier releases wrote it."""
     document: dict[str, object] = {
         "version": 1 if marker.token is None else 2,
         "cluster_id": marker.cluster_id,
@@ -57,8 +57,10 @@ def marker_to_bytes(marker: StoreMarker) -> bytes:
 
 @lru_cache(maxsize=8)
 def marker_from_bytes(content: bytes) -> StoreMarker:
-    """What the bytes say, for the same bytes once. Raises ForeignStoreError unless it is a marker that this version
-    understands.
+    """Decode a marker; the result for the same bytes is cached.
+
+    Raises:
+        ForeignStoreError: it is not a marker, or of a format version that this release does not read.
     """
     try:
         document = strict_json.parse_object(content, MAX_MARKER_BYTES)
@@ -85,16 +87,18 @@ _log: Final = get_logger(__name__)
 
 
 class StoreOwnership:
-    """Compares the store's marker with what the database says, and raises the generation of both.
+    """Compares the store's marker with the database's, and raises the generation of both.
 
-    The adapters are asked for when they are needed: set-up claims a store before the database serves a cluster.
+    The adapters are constructed when they are needed: set-up claims a store before the database serves a cluster.
 
     Args:
         storage: refuses changes unless the marker is this database's.
-        unguarded: the same store without that refusal.
-        place: where the settings say that keys lie.
-        raised_by: who is written into a marker.
-        open_place: another place of the same store, for its marker alone.
+        unguarded: the same store without that check.
+        generations: the store's row in the database.
+        place: the place of the keys according to the settings.
+        raised_by: host and database that are written into a marker.
+        open_place: opens another place of the same store, for its marker alone.
+        observe: called after each step of a claim.
     """
 
     def __init__(
@@ -121,11 +125,11 @@ class StoreOwnership:
         self._observe = observe
 
     def require(self) -> None:
-        """Raises ForeignStoreError unless the store's marker is this database's."""
+        """Read the store's marker. Raises ForeignStoreError unless it is this database's."""
         self._storage().check_marker()
 
     def objection(self) -> str | None:
-        """Why the store is not this database's, in a sentence; None if it is."""
+        """Return in a sentence why the store is not this database's; None if it is."""
         try:
             self.require()
         except ForeignStoreError as error:
@@ -133,20 +137,20 @@ class StoreOwnership:
         return None
 
     def claim(self) -> StoreMarker:
-        """Prove that this database owns the store, and let no copy of the database own it from now on.
+        """Prove that this database owns the store, and raise its generation so that copies of the database do not.
 
         Raises:
             ForeignStoreError: the store is not this database's.
-            RemoteStorageUnavailableError, MetadataUnavailableError: a later call goes on.
+            RemoteStorageUnavailableError, MetadataUnavailableError: a later call continues.
         """
         return self.store_claim().raise_generation()
 
     def claim_if_possible(self) -> str | None:
-        """Claim the store behind a decision that counts without it.
+        """Claim the store after a decision that takes effect in any case.
 
         Returns:
-            Why the store was not claimed, so that a copy of the database from before the decision is not refused; None
-            if it was.
+            Why the store could not be claimed, with the consequence that a copy of the database from before the
+            decision is not refused; None if it was claimed.
         """
         try:
             self.claim()
@@ -156,7 +160,7 @@ class StoreOwnership:
         return None
 
     def store_claim(self, generations: StoreGenerations | None = None) -> StoreClaim:
-        """With the generations of this database, unless set-up brings its own."""
+        """Return a claim with the generations of this database; set-up passes its own."""
         return StoreClaim(
             generations or self._generations(),
             self._unguarded(),
@@ -168,11 +172,12 @@ class StoreOwnership:
         )
 
     def store_move(self, generations: StoreGenerations | None = None) -> StoreMove:
+        """Return a move of the store, with generations as in `store_claim`."""
         return StoreMove(self.store_claim(generations), self._open_place)
 
 
 def unclaimed_words(not_claimed: str) -> str:
-    """In one sentence."""
+    """Return a warning for the output of a decision, with the reason why the store could not be claimed."""
     return (
         "warning: a backup of the database from before this would not be refused, as the store could not be claimed"
         f" (the same command again tries it again): {not_claimed}"
@@ -180,7 +185,7 @@ def unclaimed_words(not_claimed: str) -> str:
 
 
 def unclaimed_withdrawal(not_claimed: str | None) -> str:
-    """What goes behind the sentence about a withdrawn run; empty if the store was claimed."""
+    """Return what follows the sentence about a withdrawn run; empty if the store was claimed."""
     if not_claimed is None:
         return ""
     return f"; a copy of this database may go on with it, the store could not be claimed: {not_claimed}"

@@ -255,7 +255,9 @@ def test_how_much_would_expire() -> None:
 def test_how_much_is_rebuilt() -> None:
     listed = (ListedPartition(ORDERS, 1_200, 2_048), ListedPartition(PAYMENTS, 34, 1_024))
     asked = rebuild_question(RebuildPlan(MARKER, None, listed, ()))
-    assert asked.startswith("Rebuild metadata of 1,234 attempts (3.0 KiB) of 2 partitions in the database of the settings?")
+    assert asked.startswith(
+        "Rebuild metadata of 1,234 attempts (3.0 KiB) of 2 partitions in the database of the settings?"
+    )
     begun = rebuild_question(RebuildPlan(MARKER, MARKER, listed[1:], ()))
     assert begun == "Continue to rebuild metadata of 34 attempts (1.0 KiB) of 1 partition?"
 

@@ -1,1 +1,1 @@
-"""Objects as files below one directory."""
+"""An object store in files below one directory, and its listing."""

@@ -102,6 +102,7 @@ class FileObjectStore:
         self._random_bytes = random_bytes
 
     def describe(self) -> str:
+        """See `ObjectStore.describe`."""
         return self._root.as_uri()
 
     def put(
@@ -114,6 +115,7 @@ class FileObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
+        """See `ObjectStore.put`."""
         self._write_as(key, body, crc32c, limiter, on_sent, partial(os.link, follow_symlinks=False))
         return False
 
@@ -210,6 +212,7 @@ class FileObjectStore:
         return ObjectStat(size_bytes, crc32c)
 
     def head(self, key: str) -> SeenObject | None:
+        """See `ObjectStore.head`."""
         parents, name = _split(key)
         try:
             with translated(self._root, key, "look at"), self._tree.directory(parents) as directory:
@@ -221,6 +224,7 @@ class FileObjectStore:
         return SeenObject(status.st_size, status.st_mtime_ns // 1_000_000)
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        """See `ObjectStore.read`."""
         parents, name = _split(key)
         with translated(self._root, key, "read"), self._tree.file(parents, name) as (fd, size_bytes):
             end = size_bytes if last is None else last + 1
@@ -235,6 +239,7 @@ class FileObjectStore:
                 position += len(block)
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        """See `ObjectStore.delete`."""
         failures = []
         for key in keys:
             try:
@@ -244,15 +249,18 @@ class FileObjectStore:
         return tuple(failures)
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        """See `ObjectStore.delete_versions`."""
         return tuple(KeyFailure(key, "a directory keeps no versions", retriable=False) for key, _ in versions)
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
+        """See `ObjectStore.list_objects`."""
         for parent, name, size_bytes in self._files(prefix):
             key = f"{parent}{name}"
             if key.startswith(prefix) and not is_temporary(key, self._staging_prefix):
                 yield ObjectEntry(key, size_bytes)
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
+        """See `ObjectStore.list_open_uploads`."""
         for parent, name, _ in self._files(self._staging_prefix + prefix):
             object_name, mark, _ = name.partition(TEMPORARY_MARK)
             key = f"{parent}{object_name}".removeprefix(self._staging_prefix)
@@ -260,6 +268,7 @@ class FileObjectStore:
                 yield OpenUpload(key, token=name)
 
     def abort_upload(self, upload: OpenUpload) -> None:
+        """See `ObjectStore.abort_upload`."""
         if TEMPORARY_MARK not in upload.token or "/" in upload.token:
             raise RemoteStorageError(f"{printable(upload.token)!r} is not a temporary file of this store")
         self._unlink(self._staging_prefix + upload.key, upload.token)
@@ -281,6 +290,7 @@ class FileObjectStore:
                 os.unlink(temporary, dir_fd=directory)
 
     def check_capacity(self) -> None:
+        """See `ObjectStore.check_capacity`."""
         with translated(self._root, "", "look at"), self._tree.made_directory(()) as directory:
             space = os.fstatvfs(directory)
         free_bytes = space.f_bavail * space.f_frsize
@@ -302,7 +312,7 @@ class FileObjectStore:
             os.fsync(directory)
 
     def _files(self, prefix: str) -> Iterator[tuple[str, str, int]]:
-        """Yield (directory with its slash, name, size) of regular files, temporary ones too, that `prefix` may match."""
+        """Yield (directory with its slash, name, size) of regular files that `prefix` may match, temporary ones too."""
         pending = [checked_prefix(prefix).rpartition("/")[0]]
         while pending:
             directory = pending.pop()
@@ -349,15 +359,19 @@ class FileListing:
         self._tree = FileTree(root)
 
     def describe(self) -> str:
+        """See `ObjectListing.describe`."""
         return self._root.as_uri()
 
     def properties(self) -> ListingProperties:
+        """See `ObjectListing.properties`."""
         return ListingProperties(shows_versions=False, shows_open_uploads=True)
 
     def parts(self, wanted: int) -> Sequence[KeyInterval]:
+        """See `ObjectListing.parts`."""
         return cut(self._directories, wanted)
 
     def pages(self, part: KeyInterval) -> Iterator[Sequence[ListedObject]]:
+        """See `ObjectListing.pages`."""
         objects = (
             ListedObject(found.key, found.status.st_size, found.modified_ms)
             for found in self._files(part)
@@ -367,6 +381,7 @@ class FileListing:
             yield page
 
     def open_uploads(self) -> Iterator[Sequence[ListedUpload]]:
+        """See `ObjectListing.open_uploads`."""
         uploads = (
             ListedUpload(
                 _text(found.parent + found.name.partition(TEMPORARY_MARK)[0]).removeprefix(self._staging_prefix),

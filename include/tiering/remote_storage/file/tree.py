@@ -269,9 +269,9 @@ def write_new_file(directory: int, name: str, body: ByteSource, limiter: ByteLim
 
 
 def _write_behind(fd: int, first: int, end: int) -> None:
-    """Start writing to disk what was just written, and drop it from the page cache.
+    """Start the write-back of what was just written, and drop it from the page cache.
 
-    A segment would otherwise pile up as dirty pages until the fsync at its end, and displace pages that a broker on this
-    host still serves.
+    A segment would otherwise pile up as dirty pages until the fsync at its end, and displace pages that a broker on
+    this host still serves.
     """
     os.posix_fadvise(fd, first, end - first, os.POSIX_FADV_DONTNEED)

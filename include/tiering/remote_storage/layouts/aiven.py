@@ -8,9 +8,9 @@
                     each encrypted by itself, or none
     rsm-manifest    where each index and chunk is, and the metadata: written last, it marks the segment as complete
 
-Ids are 22 characters and may hold `-`, topics too, so a key is read from the right. The store's prefix takes the place
-of the plugin's `key.prefix` (which is glued on as it is: end it in a slash there); `AivenForm.key_prefix` goes on with
-it where it does not end in one.
+Ids are 22 characters and may hold `-`, topics too, so a key is parsed from the right. The store's prefix stands for the
+plugin's `key.prefix`, which the plugin prepends as it is: end it in a slash there. If it has characters after its last
+slash, they belong into `AivenForm.key_prefix`.
 """
 
 import os
@@ -62,7 +62,7 @@ _KEY: Final = re.compile(
 
 
 class AivenLayout:
-    """Writes segments in one form, and reads those of all. `keys` are needed for encrypted ones."""
+    """Writes segments in one form, and reads those of all forms. `keys` are needed for encrypted segments."""
 
     name: Final = "aiven"
     required_kinds: Final = frozenset(_KINDS)
@@ -136,10 +136,10 @@ class AivenLayout:
         encoded = self.custom_metadata(metadata, MAX_REMOTE_SIZE_BYTES)
         if encoded is not None and len(encoded) > self._form.custom_metadata_max_bytes:
             raise CustomMetadataTooLargeError(
-                f"{metadata.remote_log_segment_id}: its custom metadata may have {len(encoded)} bytes, brokers take"
+                f"{metadata.remote_log_segment_id}: its custom metadata may have {len(encoded)} bytes, brokers accept"
                 f" {self._form.custom_metadata_max_bytes} (their remote.log.metadata.custom.metadata.max.bytes): raise"
                 " that and remote_storage.custom_metadata_max_bytes, or take OBJECT_PREFIX or OBJECT_KEY out of"
-                " remote_storage.custom_metadata_fields_include, there and here"
+                " remote_storage.custom_metadata_fields_include and of the brokers' plugin configuration"
             )
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
@@ -166,8 +166,8 @@ class AivenLayout:
             return stream(key, first, last)
         if last >= manifest.chunk_index.original_file_size_bytes:
             raise RemoteStorageError(
-                f"{metadata.remote_log_segment_id}: its manifest is that of a log of"
-                f" {manifest.chunk_index.original_file_size_bytes} bytes, byte {last} was asked for"
+                f"{metadata.remote_log_segment_id}: its manifest describes a log of"
+                f" {manifest.chunk_index.original_file_size_bytes} bytes, byte {last} was requested"
             )
         return self._stored_form(metadata, manifest).log(key, first, last, stream)
 
@@ -202,7 +202,7 @@ class AivenLayout:
             raise RemoteStorageError(f"{key}: {error}") from error
 
     def _sealed(self, content: bytes | None, cipher: Cipher | None) -> bytes | None:
-        """An index as it is stored: what is empty stays so."""
+        """Return an index as it is stored; an empty index is not encrypted."""
         return cipher.seal(content, self._random_bytes(IV_BYTES)) if cipher is not None and content else content
 
     def _in_memory(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, content: bytes) -> PlannedObject:
@@ -213,7 +213,7 @@ class AivenLayout:
 
 
 def _stem(metadata: RemoteLogSegmentMetadata) -> str:
-    """The keys of a segment without prefix and suffix."""
+    """Return what all keys of a segment have in common, without the prefix."""
     partition = metadata.topic_id_partition
     return (
         f"{partition.topic}-{partition.topic_id}/{partition.partition}/"

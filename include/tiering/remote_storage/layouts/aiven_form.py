@@ -1,17 +1,16 @@
-"""The form in which the aiven layout stores a segment: read back, chosen, and made while a log is sent.
+"""Forms in which the aiven layout stores a segment: the settings, the reader, and the transformation while sending.
 
-`AivenForm` says how segments are written; all forms are read, whatever is set there. `SegmentKeys` is what the layout
-asks of whoever holds keys: `key_ring` does, and a process without keys loads no cipher.
+`AivenForm` says how segments are written; segments of all forms are read, independent of it. `SegmentKeys` is the
+protocol of a key store, which `key_ring` implements, so that a process without keys loads no cipher.
 
-`StoredForm` reads a segment back to what the broker wrote, whatever its manifest says was done with it. A manifest is
-somebody's claim. What comes out of a chunk, and what is held of one at a time, is bounded by its chunk size and by
-`MAX_CHUNK_BYTES`, before anything of it is read.
+`StoredForm` restores what the broker wrote from a segment of any form. A manifest is untrusted input: the size of a
+chunk, stored and restored, is bounded by its chunk size and by `MAX_CHUNK_BYTES` before anything of it is read.
 
-`TransformedLog` is a log as it is stored: chunk by chunk compressed, encrypted, or both, while it is sent. A store
-wants length and checksum of an object before its first byte, and a request that is sent again wants its bytes again. So
-the log is gone through twice: once for these numbers, then as it is sent. Initialisation vectors are chosen once, so
-both give the same bytes; a chunk whose source is not what it was the first time is never sent. The first chunks are
-kept, as many as `KEPT_BYTES` hold: small segments are compressed once. Memory is that, and a few chunks.
+`TransformedLog` is a log as it is stored: compressed, encrypted, or both, chunk by chunk, while it is sent. A store
+needs length and checksum of an object before its first byte, and a request that is sent again needs its bytes again. So
+the log is read twice: once for these numbers, then as it is sent. Initialisation vectors are chosen once, so both
+passes give the same bytes; a chunk whose source changed since the first pass is never sent. The first chunks, up to
+`KEPT_BYTES`, are kept in memory, so small segments are compressed once. Memory use is that, and a few chunks.
 """
 
 from bisect import bisect_right
@@ -50,22 +49,22 @@ from include.tiering.units import KIB, MIB, format_bytes
 
 
 class Cipher(Protocol):
-    """Seals and opens what one segment stores; see `key_ring.SegmentCipher`."""
+    """Encrypts and decrypts what one segment stores; see `key_ring.SegmentCipher`."""
 
     def seal(self, content: bytes, iv: bytes) -> bytes:
-        """`iv` is used for one content, never for another."""
+        """Encrypt and authenticate. An `iv` may be used for one content only."""
         ...
 
     def open(self, stored: bytes) -> bytes:
-        """Raises FormatError: it was changed, or sealed with another key."""
+        """Decrypt. Raises FormatError if it was changed, or encrypted with another key."""
         ...
 
 
 class SegmentKeys(Protocol):
-    """Keys of segments."""
+    """Data keys of segments."""
 
     def new_segment(self) -> tuple[Encryption, Cipher]:
-        """A fresh key, and how a manifest carries it.
+        """Create a data key; return it as the manifest carries it, and its cipher.
 
         Raises:
             SettingError: it cannot be wrapped.
@@ -73,28 +72,28 @@ class SegmentKeys(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises SettingError: new segments cannot be encrypted, or not be read with what is here."""
+        """Check the key pairs. Raises SettingError if new segments could not be encrypted, or not be read here."""
         ...
 
     def cipher(self, encryption: Encryption) -> Cipher:
-        """What opens a segment.
+        """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError, SettingError: its key is not at hand.
+            SegmentKeyError, SettingError: its key is not available.
             FormatError: its key was wrapped for another pair of this id, or changed.
         """
         ...
 
 
 MAX_CHUNK_BYTES: Final = 128 * MIB
-"""A larger one is read of plain segments only, where no chunk is held."""
+"""Larger chunks are read of plain segments only, where no chunk is held in memory."""
 
 
 class StoredForm:
-    """One segment by its manifest. `name` is for errors.
+    """Reads one segment by its manifest. `name` is for error messages.
 
     Raises:
-        SegmentKeyError: it is encrypted, and its key is not at hand.
+        SegmentKeyError: it is encrypted, and its key is not available.
         StoredChunkError: its key was wrapped for another pair of the same id, or changed.
     """
 
@@ -104,14 +103,14 @@ class StoredForm:
         self._cipher = _cipher(name, manifest, keys)
 
     def log(self, key: str, first: int, last: int, stream: StreamObject) -> Iterator[bytes]:
-        """Bytes `first` to `last` (inclusive) of the segment file; those of all chunks needed come in one request.
+        """Read bytes `first` to `last` (inclusive) of the segment file; all chunks needed are read in one request.
 
         Raises:
             StoredChunkError, RemoteResourceNotFoundError: with the numbers of the chunks.
         """
         count = chunk_count(self._manifest.chunk_index)
         if count > MAX_CHUNKS:
-            raise StoredChunkError(f"{self._name}: its manifest gives it {count} chunks: at most {MAX_CHUNKS} are read")
+            raise StoredChunkError(f"{self._name}: its manifest has {count} chunks: at most {MAX_CHUNKS} are read")
         chunks = list(chunks_over(self._manifest.chunk_index, first, last))
         for chunk in chunks:
             self._require_bounded(chunk)
@@ -122,7 +121,7 @@ class StoredForm:
             yield content[max(0, first - chunk.position) : last + 1 - chunk.position]
 
     def index(self, key: str, index_type: IndexType, read: ReadObject) -> bytes | None:
-        """Raises StoredChunkError: it is encrypted, and was changed."""
+        """Read one index; None if the segment has none. Raises StoredChunkError if it is encrypted, and was changed."""
         found = self._manifest.indexes[index_type]
         if found is None:
             return None
@@ -135,7 +134,7 @@ class StoredForm:
             raise StoredChunkError(f"{self._name}: its {index_type.value} index: {error}") from None
 
     def indexes(self, key: str, read: ReadObject) -> bytes:
-        """All of them as they are stored, one after another."""
+        """Read all indexes as they are stored, one after another."""
         found = (self._manifest.indexes[index_type] for index_type in IndexType)
         return b"".join(_slice(key, index, read) for index in found if index is not None)
 
@@ -145,7 +144,7 @@ class StoredForm:
             if self._manifest.compression:
                 content = aiven_chunks.decompress_frame(content, most_bytes=chunk.size_bytes)
             if len(content) != chunk.size_bytes:
-                raise FormatError(f"{len(content)} bytes came out of it, it has {chunk.size_bytes}")
+                raise FormatError(f"it has {len(content)} bytes, its manifest says {chunk.size_bytes}")
         except FormatError as error:
             raise StoredChunkError(f"{self._named(chunk)}: {error}") from None
         return content
@@ -160,16 +159,16 @@ class StoredForm:
         return stored
 
     def _require_bounded(self, chunk: Chunk) -> None:
-        """What zstd makes of bytes that cannot be compressed, and no more."""
+        """Refuse a chunk that is larger than zstd makes incompressible bytes, or than what is held in memory."""
         most_bytes = chunk.size_bytes + chunk.size_bytes // 128 + KIB + ENCRYPTION_OVERHEAD_BYTES
         if chunk.stored_size_bytes > most_bytes:
             raise StoredChunkError(
-                f"{self._named(chunk)}: its manifest gives it {chunk.stored_size_bytes} bytes, of {chunk.size_bytes}"
+                f"{self._named(chunk)}: its manifest says {chunk.stored_size_bytes} stored bytes for {chunk.size_bytes}"
             )
         if chunk.size_bytes > MAX_CHUNK_BYTES:
             raise StoredChunkError(
                 f"{self._named(chunk)}: it has {format_bytes(chunk.size_bytes)}: at most"
-                f" {format_bytes(MAX_CHUNK_BYTES)} are undone at once"
+                f" {format_bytes(MAX_CHUNK_BYTES)} are held in memory"
             )
 
     def _named(self, chunk: Chunk) -> str:
@@ -177,14 +176,14 @@ class StoredForm:
 
 
 class _Blocks:
-    """Blocks of any size, taken in other sizes."""
+    """A stream of blocks of any size, read in other sizes."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
         self._rest = memoryview(b"")
 
     def take(self, size_bytes: int) -> bytes:
-        """The next `size_bytes`, fewer at the end."""
+        """Return the next `size_bytes`; fewer at the end."""
         parts: list[memoryview] = []
         while size_bytes:
             if not self._rest:
@@ -223,17 +222,18 @@ BROKERS_LIMIT_BYTES: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class AivenForm:
-    """As the plugin's keys of the same names, see docs/layouts.md.
+    """How segments are written; the settings of the plugin with the same names, see docs/layouts.md.
 
     Attributes:
-        chunk_size_bytes: how much a broker asks for at once, 1..2^30-1.
-        compresses, unless_compressed: zstd, chunk by chunk; only where the first batch of a segment is uncompressed.
+        chunk_size_bytes: how much a broker requests at once, 1..2^30-1.
+        compresses: with zstd, chunk by chunk.
+        unless_compressed: compress only if the first batch of a segment is uncompressed.
         encrypts: for the active key pair.
-        custom_metadata: what brokers are to store of a segment.
-        custom_metadata_max_bytes: how much they take.
-        key_prefix: before every key of a segment, inside the store's own prefix, and glued on as it is.
-        brokers_prefix: what brokers know as `key.prefix`: the prefix of the store's URL, and `key_prefix`.
-        with_txn_index_empty: manifests have the member that brokers of the 4.x line write; no reader asks for it.
+        custom_metadata: the fields that brokers store with a segment.
+        custom_metadata_max_bytes: how many bytes of them brokers accept.
+        key_prefix: prepended to every key of a segment as it is, inside the store's own prefix.
+        brokers_prefix: `key.prefix` of the brokers: the prefix of the store's URL, and `key_prefix`.
+        with_txn_index_empty: manifests have the member that brokers of the 4.x line write; no reader uses it.
 
     Raises:
         SettingError: a chunk size out of bounds.
@@ -266,7 +266,7 @@ ChunkSeal = Callable[[int, bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """What is done with each chunk, in this order. `seal` gives the same bytes for the same chunk each time."""
+    """What is done with each chunk: compressed, then encrypted. `seal` returns the same bytes for a chunk each time."""
 
     chunk_size_bytes: int
     compresses: bool
@@ -284,11 +284,13 @@ class Transformation:
 
 
 class TransformedLog:
-    """A `ByteSource` of the stored form. `crc32c`, `running_crc32c` (as in `LogSegmentData`) and `chunk_index` are of
-    that form. `name` is for errors.
+    """A `ByteSource` of the stored form of a log.
+
+    `crc32c`, `running_crc32c` (as in `LogSegmentData`) and `chunk_index` are those of the stored form. `name` is for
+    error messages.
 
     Raises:
-        SourceChangedError: the log is not what the check pass saw.
+        SourceChangedError: the log differs from what the check pass read.
     """
 
     def __init__(self, name: str, data: LogSegmentData, transformation: Transformation) -> None:
@@ -317,7 +319,7 @@ class TransformedLog:
         return filled
 
     def _survey(self, log_crc32c: int) -> list[int]:
-        """The first time: sizes of the stored chunks, and all checksums."""
+        """Run the first pass: compute all checksums, and return the sizes of the stored chunks."""
         sizes = []
         read_crc32c = kept_bytes = 0
         sums = RunningSum()
@@ -375,10 +377,10 @@ def stored_log(
     cipher: Cipher | None,
     random_bytes: Callable[[int], bytes],
 ) -> StoredLog:
-    """The log in this form; one that is neither compressed nor encrypted is the segment file itself.
+    """Return the log in this form; without compression and encryption it is the segment file itself.
 
     Raises:
-        SettingError: more chunks than a reader takes.
+        SettingError: more chunks than a reader accepts.
         SourceChangedError: as `TransformedLog`.
     """
     size_bytes = data.log.size_bytes
@@ -397,7 +399,7 @@ def stored_log(
 
 
 def begins_compressed(log: ByteSource) -> bool:
-    """Whether the first batch is compressed, or there is none that could be read: the plugin takes both alike."""
+    """Return whether the first batch is compressed or cannot be read: the plugin treats both cases alike."""
     head = bytearray(HEADER_SIZE)
     try:
         return log.read_into(0, memoryview(head)) < HEADER_SIZE or parse_header(head).codec is not Codec.NONE
@@ -406,13 +408,13 @@ def begins_compressed(log: ByteSource) -> bool:
 
 
 def _sealing(cipher: Cipher, chunks: int, random_bytes: Callable[[int], bytes]) -> ChunkSeal:
-    """Seals each chunk with an initialisation vector of its own, the same each time."""
+    """Return a function that encrypts each chunk with an initialisation vector of its own, the same each time."""
     vectors = [random_bytes(IV_BYTES) for _ in range(chunks)]
     return lambda number, content: cipher.seal(content, vectors[number])
 
 
 class RunningSum:
-    """CRC-32C of all that came, and after each whole step of it."""
+    """CRC-32C of all bytes so far, and the values after each whole step (`RUNNING_CRC32C_STEP_BYTES`)."""
 
     def __init__(self) -> None:
         self.crc32c = 0

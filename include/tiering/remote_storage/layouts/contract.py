@@ -1,6 +1,6 @@
-"""What a layout decides: which objects a segment has, under which keys, in which form, and where its indexes are.
+"""Contract of a layout: which objects a segment has, under which keys, in which form, and where its indexes are.
 
-What the keys of all layouts have in common is here too: names of segments in text, and what a matching pattern says.
+The patterns that the keys of all layouts share, and the parser of a matching key, are here too.
 """
 
 import re
@@ -21,17 +21,20 @@ from include.tiering.model.segments import (
 from include.tiering.remote_storage.contract import ObjectKind, TransformedSizes
 
 ReadObject = Callable[[str, int, int | None], bytes]
-"""(key, first byte, last byte inclusive or None for the end) -> bytes; RemoteResourceNotFoundError if absent."""
+"""(key, first byte, last byte inclusive or None for the end) -> bytes. Raises RemoteResourceNotFoundError if absent."""
 
 
 StreamObject = Callable[[str, int, int], Iterator[bytes]]
-"""(key, first byte, last byte inclusive) -> blocks of any size; errors as `ReadObject`, with the first block."""
+"""(key, first byte, last byte inclusive) -> blocks of any size. Raises as `ReadObject` does, with the first block."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
-    """One object to be written. `running_crc32c` as in `LogSegmentData`, for the record bytes only. `is_transformed`
-    as in `StoredObject`.
+    """One object to be written.
+
+    Attributes:
+        running_crc32c: as in `LogSegmentData`, for the record bytes only.
+        is_transformed: as in `StoredObject`.
     """
 
     kind: ObjectKind
@@ -44,7 +47,7 @@ class PlannedObject:
 
 @dataclass(frozen=True, slots=True)
 class SegmentKey:
-    """What a key says: whose object it is and which one."""
+    """The parts of a key: the segment, its start offset, and which of its objects this is."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -55,7 +58,9 @@ class SegmentLayout(Protocol):
     """Objects of a remote log segment. Keys are relative to the store's prefix and legal in every store."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The value of `remote_storage.layout`."""
+        ...
 
     @property
     def required_kinds(self) -> frozenset[ObjectKind]:
@@ -64,25 +69,25 @@ class SegmentLayout(Protocol):
 
     @property
     def staging_prefix(self) -> str:
-        """Where in a directory a file is kept while it is written: empty for beside its name, else ends in a slash."""
+        """Where a directory keeps files while they are written, with a slash at its end; empty: next to the object."""
         ...
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
-        """Every key that this attempt may have, in the order of writing."""
+        """Return every key that this attempt may have, in the order of writing."""
         ...
 
     def keys_of(
         self, topic: str, topic_id: str, partition: int, start_offset: int, segment_id: str
     ) -> tuple[tuple[ObjectKind, str], ...]:
-        """As `keys`, from what names the attempt; ids as Kafka prints them. Nothing is checked."""
+        """Return what `keys` returns, from unchecked text; ids are written as Kafka prints them."""
         ...
 
     def partition_prefix(self, partition: TopicIdPartition) -> str:
-        """What every key of this partition's segments begins with, and no other's. Ends in a slash."""
+        """Return the prefix that all keys of this partition's segments have, and no other key. It ends in a slash."""
         ...
 
     def parse_key(self, key: str) -> SegmentKey:
-        """The inverse of `keys`.
+        """Parse a key that `keys` built.
 
         Raises:
             ObjectKeyError: not a key that `keys` could have built.
@@ -90,25 +95,25 @@ class SegmentLayout(Protocol):
         ...
 
     def objects(self, metadata: RemoteLogSegmentMetadata, data: LogSegmentData) -> tuple[PlannedObject, ...]:
-        """All objects of a segment in the order of writing: record bytes first, the commit mark (if any) last.
+        """Plan all objects of a segment in the order of writing: record bytes first, the manifest (if any) last.
 
         Raises:
             RemoteChecksumError: metadata and data disagree about the segment's size.
-            SourceChangedError: the log is not what the check pass saw, where it is read for this.
+            SourceChangedError: the log differs from what the check pass read, where it is read for this.
             SettingError: a key that is needed cannot be used.
         """
         ...
 
     def check(self) -> None:
-        """Raises SettingError: segments cannot be written in this form, or what is written not be read."""
+        """Check the keys. Raises SettingError if segments could not be written in this form, or not be read again."""
         ...
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Raises CustomMetadataTooLargeError if brokers would not take what `custom_metadata` will give."""
+        """Raise CustomMetadataTooLargeError if brokers would refuse what `custom_metadata` will return."""
         ...
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
-        """What this layout's RSM gives the broker for a segment whose objects have `stored_bytes` in all."""
+        """Return what this layout's RSM returns to the broker for objects that have `stored_bytes` in all."""
         ...
 
     def log(
@@ -120,30 +125,30 @@ class SegmentLayout(Protocol):
         read: ReadObject,
         stream: StreamObject,
     ) -> Iterator[bytes]:
-        """Record bytes `first` to `last` (both inclusive, inside the segment) as the broker wrote them.
+        """Read record bytes `first` to `last` (both inclusive, inside the segment) as the broker wrote them.
 
         Raises:
             RemoteStorageError: the manifest cannot be used.
             RemoteResourceNotFoundError: the segment is not complete.
-            SegmentKeyError: its key is not at hand.
-            StoredChunkError: what is stored is not what the manifest says.
+            SegmentKeyError: its key is not available.
+            StoredChunkError: the stored bytes differ from what the manifest says.
         """
         ...
 
     def transformed_sizes(self, metadata: RemoteLogSegmentMetadata, read: ReadObject) -> TransformedSizes | None:
-        """None if the log object is the segment file itself. Raises as `log` does."""
+        """Return the sizes; None if the log object is the segment file itself. Raises as `log` does."""
         ...
 
     def index(self, metadata: RemoteLogSegmentMetadata, index_type: IndexType, read: ReadObject) -> bytes | None:
-        """One index; None if the segment has no such index. Raises as `log` does."""
+        """Return one index; None if the segment has no such index. Raises as `log` does."""
         ...
 
     def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
-        """An object beside the log as it must be stored, put together from what is read of it. Raises as `log` does."""
+        """Return an object other than the log as it must be stored, built from its parts. Raises as `log` does."""
         ...
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:
-        """Key of the manifest; None if this layout writes none."""
+        """Return the key of the manifest; None if this layout writes none."""
         ...
 
 
@@ -154,7 +159,7 @@ SEGMENT_PATTERN = r"(?P<start_offset>[0-9]{20})-(?P<segment_id>[A-Za-z0-9_-]{22}
 
 
 def segment_key(pattern: re.Pattern[str], key: str, layout: str) -> SegmentKey:
-    """What `key` says; `pattern` has the groups of the patterns above and `kind`.
+    """Parse `key` by `pattern`, which has the groups of the patterns above and `kind`.
 
     Raises:
         ObjectKeyError: it does not match, or names an impossible topic, partition or offset.

@@ -1,4 +1,4 @@
-"""Encryption of segments: the ciphers, and the key pairs for which data keys are wrapped. No key gets into a text.
+"""Encryption of segments: the ciphers, and the key pairs for which data keys are wrapped. No message contains a key.
 
     stored chunk or index    12 bytes of initialisation vector, ciphertext, 16 bytes of tag: AES-256-GCM
     additional data          32 random bytes, the same for all of a segment
@@ -6,9 +6,9 @@
 
 Source: Aiven's tiered-storage-for-apache-kafka 1.2, `security`.
 
-Key pairs are PEM files, read when they are first needed. One pair is active: new segments are encrypted for it. A
-segment names the pair of its own, so rotation is to add a pair and make it the active one; the old ones stay as long as
-segments name them. A private key is readable by its owner alone, and never leaves this module.
+Key pairs are PEM files, read when they are first needed. One pair is active: new segments are encrypted for it. Each
+segment names its pair. To rotate, add a pair and make it the active one; keep the old pairs as long as segments name
+them. The file of a private key must be readable by its owner alone, and the key never leaves this module.
 """
 
 import os
@@ -32,7 +32,7 @@ from include.tiering.formats.aiven_manifest import Encryption
 DATA_KEY_BYTES: Final = 32
 AAD_BYTES: Final = 32
 LEAST_MODULUS_BITS: Final = 1296
-"""OAEP with SHA3-512 needs 130 bytes beside the 32 of the key."""
+"""OAEP with SHA3-512 needs 130 bytes besides the 32 of the key."""
 _MAX_FILE_BYTES: Final = 1 << 16
 _CACHED_KEYS: Final = 256
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -40,24 +40,24 @@ _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, slots=True)
 class SegmentCipher:
-    """Seals and opens what one segment stores."""
+    """Encrypts and decrypts what one segment stores."""
 
     key: bytes = field(repr=False)
     aad: bytes = field(repr=False)
 
     def seal(self, content: bytes, iv: bytes) -> bytes:
-        """`iv` is used for one content under this key, never for another."""
+        """Encrypt and authenticate. Under this key an `iv` may be used for one content only."""
         return iv + AESGCM(self.key).encrypt(iv, content, self.aad)
 
     def open(self, stored: bytes | memoryview) -> bytes:
-        """Raises FormatError: too short, changed, or sealed with another key."""
+        """Decrypt. Raises FormatError if it is too short, was changed, or encrypted with another key."""
         if len(stored) < ENCRYPTION_OVERHEAD_BYTES:
             raise FormatError(f"{len(stored)} bytes are too few for an encrypted chunk")
         try:
             view = memoryview(stored)
             return AESGCM(self.key).decrypt(view[:IV_BYTES], view[IV_BYTES:], self.aad)
         except InvalidTag:
-            raise FormatError("its tag is wrong: it was changed or cut, or sealed with another key") from None
+            raise FormatError("its tag is wrong: it was changed or truncated, or encrypted with another key") from None
 
 
 def wrap(data_key: bytes, public_key: RSA.RsaKey, random_bytes: Callable[[int], bytes]) -> bytes:
@@ -65,7 +65,7 @@ def wrap(data_key: bytes, public_key: RSA.RsaKey, random_bytes: Callable[[int], 
 
 
 def unwrap(wrapped_key: bytes, private_key: RSA.RsaKey) -> bytes:
-    """Raises FormatError: wrapped for another key, or changed."""
+    """Decrypt a data key. Raises FormatError if it was wrapped for another key, or changed."""
     try:
         data_key = PKCS1_OAEP.new(private_key, hashAlgo=SHA3_512).decrypt(wrapped_key)
     except (ValueError, TypeError):
@@ -77,7 +77,7 @@ def unwrap(wrapped_key: bytes, private_key: RSA.RsaKey) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PemKeyPair:
-    """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private one nothing can be read back."""
+    """PEM files: SubjectPublicKeyInfo and PKCS#8. Without the private key no segment can be read back."""
 
     key_pair_id: str
     public_key: Path
@@ -85,7 +85,7 @@ class PemKeyPair:
 
 
 class KeyRing:
-    """Key pairs by id. `active` is the id of the one for new segments; None: this process encrypts none."""
+    """Key pairs by id. `active` is the id of the pair for new segments; None: this process encrypts no segments."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class KeyRing:
         self._cached = lru_cache(maxsize=_CACHED_KEYS)(self._unwrapped)
 
     def new_segment(self) -> tuple[Encryption, SegmentCipher]:
-        """A fresh data key, and how the manifest carries it.
+        """Create a data key; return it as the manifest carries it, and its cipher.
 
         Raises:
             SettingError: no active pair, or its public key cannot be used.
@@ -117,10 +117,10 @@ class KeyRing:
         return Encryption(pair.key_pair_id, wrapped, cipher.aad), cipher
 
     def check(self) -> None:
-        """Wrap a key and unwrap it, as far as there is a private one.
+        """Wrap a key, and unwrap it if the private key is here.
 
         Raises:
-            SettingError: as `new_segment`; or the two files of the active pair are not a pair.
+            SettingError: as `new_segment`; or the two files of the active pair do not match.
         """
         encryption, cipher = self.new_segment()
         if self._pairs[encryption.key_pair_id].private_key is None:
@@ -131,15 +131,15 @@ class KeyRing:
             found = None
         if found != cipher:
             raise SettingError(
-                f"remote_storage.encryption_key_pairs: the keys of {encryption.key_pair_id!r} are no pair:"
+                f"remote_storage.encryption_key_pairs: the two keys of {encryption.key_pair_id!r} do not match:"
                 " what is encrypted with the public one cannot be read with the private one"
             )
 
     def cipher(self, encryption: Encryption) -> SegmentCipher:
-        """What opens a segment's objects.
+        """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError: its key pair is not here, or without its private key.
+            SegmentKeyError: its key pair is not set, or set without its private key.
             SettingError: the private key's file cannot be used.
             FormatError: its key was wrapped for another pair of this id, or changed.
         """
@@ -155,8 +155,8 @@ class KeyRing:
             )
         if pair.private_key is None:
             raise SegmentKeyError(
-                f"it is encrypted for key pair {name!r}, of which remote_storage.encryption_key_pairs names no private"
-                " key here: it cannot be read"
+                f"it is encrypted for key pair {name!r}, for which remote_storage.encryption_key_pairs has no private"
+                " key on this host: it cannot be read"
             )
         try:
             key = unwrap(encryption.wrapped_key, self._private_key(pair.private_key))
@@ -197,11 +197,11 @@ def _content(path: Path, *, is_secret: bool = False) -> bytes:
 
 
 def _imported(path: Path, content: bytes) -> RSA.RsaKey:
-    """The text of an error never repeats what is in the file."""
+    """Parse a key file. Messages of errors never repeat its content."""
     try:
         key = RSA.import_key(content)
     except (ValueError, IndexError, TypeError):
-        raise SettingError(f"key file {_shown(path)} is no RSA key in PEM without a passphrase") from None
+        raise SettingError(f"key file {_shown(path)} is not an RSA key in PEM without a passphrase") from None
     if key.size_in_bits() < LEAST_MODULUS_BITS:
         raise SettingError(f"key file {_shown(path)}: {key.size_in_bits()} bits, {LEAST_MODULUS_BITS} are needed")
     return key

@@ -9,9 +9,9 @@
     leader_epoch_checkpoint    the history of leader epochs up to the end of the segment, as text
     snapshot                   the producer snapshot at the next segment's first offset
 
-No object says that a segment is complete: only the metadata do, so nothing of this layout can be adopted or rebuilt
-from the store. `log` is written first. A broker that walks the tree stops at any other name in it, so the store's own
-files stand above it, and what is being written in `STAGING_PREFIX`, on the same file system.
+No object marks a segment as complete, only the metadata do. So a store of this layout cannot be adopted, nor can
+metadata be rebuilt from it. `log` is written first. A broker that walks the tree stops at any other name in it, so the
+platform's own files stand above it, and files being written are in `STAGING_PREFIX`, on the same file system.
 
 Source: `LocalTieredStorage` and `RemoteLogSegmentFileset` of Kafka 3.9 to 4.3.
 """
@@ -53,7 +53,7 @@ _KEY: Final = re.compile(
 
 
 class LocalTieredStorageLayout:
-    """For directories only: the broker opens these files."""
+    """Layout for directories only, as brokers open these files themselves."""
 
     name: Final = "local_tiered_storage"
     required_kinds: Final = frozenset(_KINDS) - {ObjectKind.TRANSACTION_INDEX}
@@ -89,10 +89,10 @@ class LocalTieredStorageLayout:
         return tuple(planned)
 
     def check(self) -> None:
-        """There is one form, and no key."""
+        """Do nothing: this layout has one form, and no keys."""
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
-        """Brokers are given nothing."""
+        """Do nothing: this layout has no custom metadata."""
 
     def custom_metadata(self, metadata: RemoteLogSegmentMetadata, stored_bytes: int) -> bytes | None:
         return None

@@ -1,1 +1,1 @@
-"""Objects in S3."""
+"""An object store in an S3 bucket, and its listing."""

@@ -1,19 +1,19 @@
-"""Requests to S3: one boto3 client for large objects that carry their own checksum, paced bodies, errors as ours.
+"""Requests to S3: configuration of the boto3 client, rate-limited bodies, and translation of errors.
 
 setting                                  why
 request_checksum_calculation             botocore would read every body once more for a CRC-32; ours is CRC-32C
-payload_signing_enabled False            over plain http botocore would read it for a SHA-256 too; what is sent is
-                                         proved by the checksum header, which is signed. Use https where the
-                                         network is not trusted: over http anybody on the way can read, too
-no Expect: 100-continue                  one more round trip per object
-path style for an own endpoint           bucket.host is resolved nowhere but at AWS
-standard retries, bounded                a body rewinds, is charged again, and the whole thing ends
-no validation of parameters              every argument is built here, and typed; it is 3 % of a small request
-classic client, never CRT                CRT ignores an own endpoint, and takes no paced body
-a fixed User-Agent                       botocore would compose it anew for every request: a tenth of a small one
+payload_signing_enabled False            over plain http botocore would read the body for a SHA-256 too; the checksum
+                                         header, which is signed, protects it. Use https on untrusted networks: http
+                                         does not encrypt
+no Expect: 100-continue                  it costs one more round trip per object
+path style for an own endpoint           names such as bucket.host resolve at AWS only
+standard retries, bounded                a body can be rewound and is charged again; retries must end
+no validation of parameters              all arguments are built and typed here; validation is 3 % of a small request
+classic client, never CRT                CRT ignores an own endpoint, and accepts no rate-limited body
+a fixed User-Agent                       botocore would compose it for every request: 10 % of a small request
 
-A body is read by botocore straight from a byte source. Texts of errors carry codes and places, never a server's own
-words: those may repeat keys and signatures.
+botocore reads a body directly from a byte source. Messages of errors contain codes and places, never text of a server,
+which may repeat keys and signatures.
 """
 
 import contextlib
@@ -65,11 +65,17 @@ USER_AGENT = f"kafka-tiering-operations boto3/{boto3.__version__}"
 def s3_client(
     *, endpoint_url: str | None, region: str | None, credentials: S3Credentials | None, max_attempts: int
 ) -> BaseClient:
-    """Without `credentials` they come from boto3's ordinary chain: environment, profile, instance.
+    """Create a client.
+
+    Args:
+        endpoint_url: of an S3-compatible server; None: AWS.
+        region: None: that of the AWS configuration, else `DEFAULT_REGION`.
+        credentials: None: boto3's credential chain (environment, profile, instance).
+        max_attempts: tries of a request, the first included.
 
     Raises:
-        SettingError: an endpoint that is no http(s) URL, or that holds credentials; a region that is none; a profile
-            or an AWS configuration that cannot be used.
+        SettingError: an endpoint that is not an http(s) URL, or holds credentials; an invalid region; a profile or an
+            AWS configuration that cannot be used.
     """
     if endpoint_url is not None:
         _check_endpoint(endpoint_url)
@@ -119,7 +125,7 @@ def _session_of(credentials: S3Credentials) -> boto3.session.Session:
 
 
 def _drop_expect(params: dict[str, dict[str, str]], **_: object) -> None:
-    """An event handler; botocore takes anything but None for the reply itself."""
+    """Handle an event of botocore. It must return None: botocore takes any other value for the response."""
     params["headers"].pop("Expect", None)
 
 
@@ -139,8 +145,8 @@ def _check_endpoint(endpoint_url: str) -> None:
 class SendingFailed(BaseException):
     """Carries an error of the source, the limiter or the callback through the HTTP client.
 
-    botocore takes every Exception raised while it sends for a broken connection, wraps it and tries again; what must
-    end the request at once is therefore no Exception. Never seen outside this package.
+    botocore takes every Exception raised while it sends for a broken connection, wraps it and tries again. To end the
+    request at once, this class is therefore derived from BaseException. It never leaves this package.
     """
 
     def __init__(self, cause: Exception) -> None:
@@ -149,12 +155,11 @@ class SendingFailed(BaseException):
 
 
 class PacedBody:
-    """Bytes `first` to `first + size_bytes` (exclusive) of a source, as a file that can only be read and rewound.
+    """Bytes `first` to `first + size_bytes` (exclusive) of a source, as a file that can be read and rewound.
 
-    `read` ignores the size it is asked for and returns a block of up to 1 MiB, as much as the limiter grants at once:
-    urllib3 asks for 16 KiB at a time, which would cost 64 times as many steps through Python. Every block is valid
-    until the next one.
-    A retry rewinds: what is sent again is charged again, and taken back from the progress.
+    `read` ignores its argument and returns a block of up to 1 MiB, as much as the limiter grants at once: urllib3
+    requests 16 KiB at a time, which would take 64 times as many calls. A block is valid until the next one.
+    A retry rewinds: bytes that are sent again are charged again, and subtracted from the progress.
     """
 
     def __init__(
@@ -194,12 +199,12 @@ class PacedBody:
         return block
 
     def report_rest(self) -> None:
-        """All of it has arrived after all: a store may answer before it has read the last try to its end."""
+        """Report all bytes as sent, after a success: a store may respond before it has read the last try to its end."""
         self._position = self._size_bytes
         self._report()
 
     def _report(self) -> None:
-        """Bring the sum of what was reported to the position."""
+        """Report the difference between the position and what was reported so far."""
         change_bytes = self._position - self._reported_bytes
         self._reported_bytes = self._position
         try:
@@ -210,7 +215,7 @@ class PacedBody:
 
 
 def crc32c_of_part(source: ByteSource, first: int, size_bytes: int) -> int:
-    """CRC-32C of bytes `first` to `first + size_bytes` (exclusive) of a source, by reading them."""
+    """Read bytes `first` to `first + size_bytes` (exclusive) of a source; return their CRC-32C."""
     crc32c = 0
     for block in blocks_of(source, first, size_bytes):
         crc32c = extend_crc32c(crc32c, block)
@@ -264,7 +269,7 @@ def http_status(error: ClientError) -> int:
 
 
 def was_retried(error: ClientError) -> bool:
-    """Whether an earlier try of the same request may have succeeded, its answer lost."""
+    """Return whether an earlier try of the same request may have succeeded with its response lost."""
     return int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) > 0
 
 
@@ -274,7 +279,7 @@ def is_retriable_code(code: str) -> bool:
 
 @contextlib.contextmanager
 def translated(action: str, bucket: str, key: str) -> Iterator[None]:
-    """Turn what botocore raises into the storage error that names the object and the way out."""
+    """Turn an exception of botocore into the storage error that names the object and the way out."""
     place = f"cannot {action} s3://{bucket}/{printable(key)}"
     try:
         yield
@@ -293,7 +298,7 @@ def translated(action: str, bucket: str, key: str) -> Iterator[None]:
         ) from error
     except (BotoConnectionError, HTTPClientError, IncompleteReadError, Urllib3Error, TimeoutError) as error:
         raise RemoteStorageUnavailableError(
-            f"{place}: no answer from the store, or a broken one ({type(error).__name__})"
+            f"{place}: the store sent no response, or a broken one ({type(error).__name__})"
         ) from error
     except BotoCoreError as error:
         raise RemoteStorageError(f"{place}: the request could not be made ({type(error).__name__})") from error
@@ -312,7 +317,7 @@ def _of_answer(error: ClientError, place: str, bucket: str) -> RemoteStorageErro
     if code in _NO_SUCH_BUCKET:
         return RemoteStoreMissingError(f"{answer}: create bucket {bucket} or correct remote_storage.url")
     if code in _CHECKSUM:
-        return RemoteChecksumError(f"{answer}: what arrived is not what was read from the source")
+        return RemoteChecksumError(f"{answer}: the bytes that arrived differ from those read from the source")
     if code == "PreconditionFailed" or status == 412:
         return RemoteObjectExistsError(f"{answer}: the object exists already and is left as it is")
     if code in _UNAVAILABLE or status in (429, 500, 502, 503, 504):

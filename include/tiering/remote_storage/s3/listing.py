@@ -1,26 +1,26 @@
 """All objects of a bucket below a prefix, in parts by key, and every version where the bucket keeps versions.
 
-A part is an interval of keys, listed flat: `start-after` or a key marker begins it, the first key beyond ends it. The
-borders come from a look at the "directories" (topic, then partition); a key that is in none of those, or in one that
-came later, is in an interval all the same. Intervals need a server that lists in the order of keys, as S3 promises:
-that is checked.
+A part is an interval of keys, listed without a delimiter: it starts with `start-after` or a key marker, and ends at the
+first key beyond it. The borders come from a listing of the "directories" (topic, then partition); keys outside of them,
+or in directories that are created later, are in an interval, too. Intervals need a server that lists in the order of
+keys, as S3 promises: the order is checked.
 
-botocore signs, sends again and classifies errors, but does not parse: turning a page of 1,000 keys into dicts takes it
-ten times as long as everything else about it. Its `before-send` event lets somebody else send the signed request: here
-the answer is read, bounded and to its declared end, and kept; botocore gets an empty document in its place. Answers
-that are errors it gets as they are. One page is read from its XML:
+botocore signs, retries and classifies errors, but does not parse: to turn a page of 1,000 keys into dicts takes it ten
+times as long as the rest of the request. A handler of its `before-send` event sends the signed request instead: it
+reads the response, bounded and to its declared end, and keeps it; botocore gets an empty document in its place. Error
+responses are passed on unchanged. One page is read from its XML:
 
     <ListBucketResult>           or ListVersionsResult, ListMultipartUploadsResult
       <IsTruncated>true</…>      required; with true a marker of the next page
       <NextContinuationToken>…   or NextKeyMarker with NextVersionIdMarker or NextUploadIdMarker
-      <EncodingType>url</…>      keys and key markers are percent-encoded; a server may leave them plain, and says so
+      <EncodingType>url</…>      keys and key markers are percent-encoded; without it they are plain
       <Contents>                 or Version, DeleteMarker, Upload: one entry
         <Key>…  <Size>…  <LastModified>…  <VersionId>…  <IsLatest>…  <UploadId>…  <Initiated>…
       <CommonPrefixes><Prefix>…  with a delimiter: one "directory"
 
-Expat calls back for each element and its text, and nothing is built but the fields above: no tree of the page. Names
-without a namespace's prefix are what S3 and all its likes send. A document type, and with it every entity but XML's
-own, is refused.
+Expat calls a handler for each element and its text, and only the fields above are kept, not a tree of the page. S3 and
+compatible servers send names without a namespace prefix. A document type, and with it every entity except XML's
+predefined ones, is refused.
 """
 
 import threading
@@ -71,7 +71,7 @@ _DIRECTORY: Final = "CommonPrefixes"
 
 @dataclass(slots=True)
 class ListPage:
-    """`entries`: element name and fields of each, keys decoded; `directories`: common prefixes, decoded."""
+    """One page: `entries` are element names with their fields, `directories` the common prefixes; keys are decoded."""
 
     entries: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     directories: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class ListPage:
         return self.fields["IsTruncated"] == "true"
 
     def marker(self, name: str) -> str:
-        """A field that tells where the next page begins, decoded if it is a key; empty if there is none."""
+        """Return a marker of the next page, decoded if it is a key; empty if there is none."""
         found = self.fields.get(name, "")
         return decoded_key(found) if name == "NextKeyMarker" and self._is_encoded else found
 
@@ -98,11 +98,11 @@ class ListPage:
 
 
 def parse_page(body: bytes) -> ListPage:
-    """A whole page.
+    """Parse a whole page.
 
     Raises:
-        RemoteStorageError: not XML, cut off, with a document type, an entry without its key, other entries than it
-            counts, or nothing about whether it is the last.
+        RemoteStorageError: not XML, truncated, with a document type, with an entry without its key, with another number
+            of entries than it says, or without `IsTruncated`.
     """
     page = ListPage()
     try:
@@ -112,7 +112,7 @@ def parse_page(body: bytes) -> ListPage:
     if any("Key" not in entry for _, entry in page.entries):
         raise RemoteStorageError("a page of the listing has an entry without a key")
     if page.fields.get("IsTruncated") not in ("true", "false"):
-        raise RemoteStorageError("a page of the listing does not say whether it is the last: it is not believed")
+        raise RemoteStorageError("a page of the listing does not say whether it is the last (IsTruncated): refused")
     counted = page.fields.get("KeyCount")
     found = len(page.entries) + len(page.directories)
     if counted and counted != str(found):
@@ -129,7 +129,7 @@ def _parse(body: bytes, page: ListPage) -> None:
     entry: dict[str, str] = {}
 
     def started(_: str, __: object) -> None:
-        texts.clear()  # white space between elements
+        texts.clear()  # drops white space between elements
 
     def ended(name: str) -> None:
         nonlocal entry
@@ -154,7 +154,7 @@ def _refuse_document_type(*_: object) -> NoReturn:
 
 
 MAX_ANSWER_BYTES: Final = 16 * MIB
-"""A page has at most 1,000 keys of at most 1,024 bytes, three times that when encoded, and some hundred bytes each."""
+"""A page has at most 1,000 keys of at most 1,024 bytes, three times that if encoded, and some hundred bytes per key."""
 
 _OPERATIONS: Final = ("ListObjectsV2", "ListObjectVersions", "ListMultipartUploads")
 _NOTHING_TO_PARSE: Final = b"<Answer/>"
@@ -165,7 +165,7 @@ _TIMEOUT_SECONDS: Final = (10, 60)
 
 
 class RawAnswers:
-    """Takes over the sending of the listing operations of one client."""
+    """Sends the listing operations of one client, and keeps their responses unparsed."""
 
     def __init__(self, client: BaseClient) -> None:
         self._kept = threading.local()
@@ -178,7 +178,7 @@ class RawAnswers:
             client.meta.events.register(f"before-send.s3.{operation}", self._send)
 
     def take(self) -> bytes:
-        """The whole answer to what this thread asked last."""
+        """Return the whole response to the last request of this thread."""
         answer: bytes = self._kept.answer
         self._kept.answer = b""
         return answer
@@ -194,7 +194,7 @@ class RawAnswers:
 
 
 class _ReadBody:
-    """What `AWSResponse` takes its content from."""
+    """A stream with the content of an `AWSResponse`."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -204,7 +204,7 @@ class _ReadBody:
 
 
 def _whole(answer: AWSResponse, place: str) -> bytes:
-    """Raises ConnectionClosedError, after which botocore tries again, if it ends before its declared length."""
+    """Read a response; raise ConnectionClosedError, which botocore retries, if it ends before its declared length."""
     try:
         content = _bounded(answer.raw.stream(_BLOCK_BYTES))
     except HTTPError as error:
@@ -225,7 +225,7 @@ def _bounded(blocks: Iterator[bytes]) -> bytes:
         size_bytes += len(block)
         if size_bytes > MAX_ANSWER_BYTES:
             raise RemoteStorageError(
-                f"the store answers a listing with more than {format_bytes(MAX_ANSWER_BYTES)}: that is no page of keys"
+                f"a page of the listing has more than {format_bytes(MAX_ANSWER_BYTES)}: too large for 1,000 keys"
             )
         taken.append(block)
     return b"".join(taken)
@@ -246,8 +246,9 @@ _UPLOAD_MARKERS: Final = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "U
 
 
 class S3Listing:
-    """An `ObjectListing` of `bucket` below `prefix` (empty, or ending in a slash). `page_keys`: keys that are asked for
-    at once, 1,000 at most.
+    """An `ObjectListing` of `bucket` below `prefix` (empty, or ending in a slash).
+
+    `page_keys` is the number of keys in a request, 1,000 at most.
     """
 
     def __init__(
@@ -295,11 +296,13 @@ class S3Listing:
             yield [self._upload(entry) for _, entry in page.entries]
 
     def _in_order(self, listed: Sequence[ListedObject], last: str | None) -> str | None:
-        """The key that the next page follows: `last`, or the highest of these. One key may have versions in several
-        pages; inside a page their order is not looked at, because some servers name all delete markers first.
+        """Check that a page follows the key `last`; return the highest key so far.
+
+        One key may have versions in several pages. The order inside a page is not checked, because some servers name
+        all delete markers first.
 
         Raises:
-            RemoteStorageError: a page with a key that precedes those of the page before.
+            RemoteStorageError: a page with a key that precedes those of the previous page.
         """
         if not listed:
             return last
@@ -313,7 +316,7 @@ class S3Listing:
 
     @cached_property
     def _keeps_versions(self) -> bool:
-        """Whether the bucket keeps versions, or has kept some."""
+        """Whether the bucket keeps versions, or has kept some before."""
         with translated("look at the versioning of", self._bucket, ""):
             try:
                 answer = self._client.get_bucket_versioning(Bucket=self._bucket)
@@ -338,10 +341,10 @@ class S3Listing:
     def _all_pages(
         self, operation: str, begin: Mapping[str, str], markers: Mapping[str, str], below: str = ""
     ) -> Iterator[ListPage]:
-        """Page after page to the last. `begin` holds parameters of the first; those that are no markers stay.
+        """Request page after page to the last. `begin` has parameters of the first page; a delimiter is kept for all.
 
         Raises:
-            RemoteStorageError: a page that says there are more and not where they begin, or begins again where it did.
+            RemoteStorageError: a page says that there are more, without a marker, or with the marker of this page.
         """
         limit = {"MaxUploads" if operation == _UPLOADS else "MaxKeys": self._page_keys}
         ask = partial(getattr(self._client, operation), Bucket=self._bucket, Prefix=self._prefix + below, **limit)
@@ -355,7 +358,7 @@ class S3Listing:
             found = {to: page.marker(name) for name, to in markers.items() if page.marker(name)}
             empty_pages = 0 if page.entries or page.directories else empty_pages + 1
             if not found or all(parameters.get(name) == value for name, value in found.items()):
-                raise RemoteStorageError(f"{self.describe()}: the listing ends early: no further page is named")
+                raise RemoteStorageError(f"{self.describe()}: the listing ends early: a page has no new marker")
             if empty_pages > MOST_EMPTY_PAGES:
                 raise RemoteStorageError(f"{self.describe()}: {empty_pages} pages without a key, one after another")
             kept = {name: value for name, value in parameters.items() if name == "Delimiter"}

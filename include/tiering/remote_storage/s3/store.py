@@ -1,23 +1,24 @@
 """Objects in an S3 bucket below one prefix.
 
-The store itself proves every object: the CRC-32C of the whole is sent with it, also over multipart, and the store names
-what it computed in its answer to PutObject, or to HeadObject. Requests are retried by botocore, a bounded number of
-times.
+The store itself verifies every object: the CRC-32C of the whole object is sent with it, also in multipart uploads, and
+the store returns what it computed in its response to PutObject or HeadObject. botocore retries requests a bounded
+number of times.
 
 One object is written in one request, or in parts. What a failure or a crash leaves (it appears whole or not at all):
 
     at                                    leaves                               who cleans up
     PutObject, before its end             nothing                              -
-    PutObject, answer lost                the object; the retry meets 412,     nobody has to: `is_ours` compares size
-                                          because of our own first try         and checksum, equal means success
-    CreateMultipartUpload, answer lost    an open upload nobody knows          delete of the attempt, which lists them
+    PutObject, response lost              the object; the retry gets 412,      not needed: `is_ours` compares size and
+                                          because of our own first try         checksum, equal means success
+    CreateMultipartUpload, response lost  an open upload with unknown id       delete of the attempt, which lists them
     any part, error                       an open upload, aborted at once      the delete, if the abort fails too
     any part, crash                       an open upload                       delete of the attempt
-    Complete, answer lost                 the object; the retry meets 412      as PutObject
+    Complete, response lost               the object; the retry gets 412       as PutObject
                                           or NoSuchUpload
     Complete, all retries lost            the object or an open upload         delete of the attempt
 
-A retry is known by botocore's own count: a 412 on the very first try is somebody else's object, whatever it holds.
+botocore counts the retries: a 412 on the first try means that the object was not written by this call, whatever it
+holds.
 """
 
 import contextlib
@@ -63,7 +64,7 @@ from include.tiering.units import MIB
 MAX_ATTEMPTS: Final = 8
 SINGLE_REQUEST_BYTES: Final = 64 * MIB
 PART_SIZE_BYTES: Final = 32 * MIB
-# S3 takes 1,000 keys per request; servers were seen that take more, none that takes fewer.
+# S3 accepts 1,000 keys per request. Some servers accept more; none is known that accepts fewer.
 _KEYS_PER_DELETE: Final = 999
 _CONDITION_FAILED: Final = (404, 409, 412)
 _NO_VERSION: Final = '"00000000000000000000000000000000"'
@@ -72,8 +73,8 @@ _NO_VERSION: Final = '"00000000000000000000000000000000"'
 class S3ObjectStore:
     """An `ObjectStore` in `bucket` below `prefix` (empty, or ending in a slash).
 
-    Objects of more than `single_request_bytes` go up in parts of `part_size_bytes` (5 MiB or more; a multiple of
-    `RUNNING_CRC32C_STEP_BYTES` saves reading each part twice). A request is tried at most `max_attempts` times.
+    Objects of more than `single_request_bytes` are sent in parts of `part_size_bytes` (5 MiB or more; with a multiple
+    of `RUNNING_CRC32C_STEP_BYTES` no part is read twice). A request is tried at most `max_attempts` times.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class S3ObjectStore:
         )
 
     def describe(self) -> str:
+        """See `ObjectStore.describe`."""
         return f"s3://{self._bucket}/{self._prefix}"
 
     def put(
@@ -109,6 +111,7 @@ class S3ObjectStore:
         on_sent: ProgressCallback,
         running_crc32c: Sequence[int] = (),
     ) -> bool:
+        """See `ObjectStore.put`."""
         upload = Upload(
             self._client,
             self._bucket,
@@ -126,6 +129,7 @@ class S3ObjectStore:
         return False
 
     def read_version(self, key: str, max_bytes: int) -> tuple[bytes, str] | None:
+        """See `ObjectStore.read_version`."""
         full_key = self._full_key(key)
         with translated("read", self._bucket, full_key):
             try:
@@ -141,7 +145,7 @@ class S3ObjectStore:
         return content, str(answer["ETag"])
 
     def replace(self, key: str, content: bytes, *, version: str | None = None) -> bool:
-        """By If-Match. S3 answers 409 to one of two that are under way at once: that is none of the two's failure."""
+        """Replace with If-Match. S3 returns 409 to one of two concurrent requests, which counts as not replaced."""
         full_key = self._full_key(key)
         condition = {} if version is None else {"IfMatch": version}
         checksum = encoded_crc32c(crc32c_of(content))
@@ -157,7 +161,7 @@ class S3ObjectStore:
         return True
 
     def replaces_conditionally(self, key: str) -> bool:
-        """A server that knows nothing of If-Match takes no notice of it, or answers that it does not implement it."""
+        """Test If-Match: a server without it ignores it, or returns that it is not implemented."""
         self.replace(key, b"is If-Match heeded?\n")
         try:
             return not self.replace(key, b"it is not\n", version=_NO_VERSION)
@@ -169,10 +173,12 @@ class S3ObjectStore:
             self.delete([key])
 
     def stat(self, key: str, *, read_back: bool = True) -> ObjectStat | None:
+        """See `ObjectStore.stat`."""
         answer = self._head(key, ChecksumMode="ENABLED")
         return None if answer is None else ObjectStat(int(answer["ContentLength"]), full_object_crc32c(answer))
 
     def head(self, key: str) -> SeenObject | None:
+        """See `ObjectStore.head`."""
         answer = self._head(key)
         if answer is None:
             return None
@@ -180,11 +186,12 @@ class S3ObjectStore:
         return SeenObject(int(answer["ContentLength"]), modified_ms, answer.get("VersionId"))
 
     def read(self, key: str, first: int = 0, last: int | None = None, *, limiter: ByteLimiter) -> Iterator[bytes]:
+        """See `ObjectStore.read`."""
         full_key = self._full_key(key)
         is_range = first > 0 or last is not None
-        asked = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
+        options = {"Range": f"bytes={first}-{'' if last is None else last}"} if is_range else {}
         with translated("read", self._bucket, full_key):
-            answer = self._client.get_object(Bucket=self._bucket, Key=full_key, **asked)
+            answer = self._client.get_object(Bucket=self._bucket, Key=full_key, **options)
             with contextlib.closing(answer["Body"]) as body:
                 remaining_bytes = int(answer["ContentLength"])
                 if last is not None and remaining_bytes != last + 1 - first:
@@ -197,39 +204,44 @@ class S3ObjectStore:
                     remaining_bytes -= len(block)
 
     def delete(self, keys: Collection[str]) -> tuple[KeyFailure, ...]:
+        """See `ObjectStore.delete`."""
         return self._delete((key, {}) for key in keys)
 
     def delete_versions(self, versions: Collection[tuple[str, str]]) -> tuple[KeyFailure, ...]:
+        """See `ObjectStore.delete_versions`."""
         return self._delete((key, {"VersionId": version_id}) for key, version_id in versions)
 
     def list_objects(self, prefix: str = "") -> Iterator[ObjectEntry]:
+        """See `ObjectStore.list_objects`."""
         for found in self._listed("list_objects_v2", "Contents", prefix):
             yield ObjectEntry(found["Key"].removeprefix(self._prefix), int(found["Size"]))
 
     def list_open_uploads(self, prefix: str = "") -> Iterator[OpenUpload]:
+        """See `ObjectStore.list_open_uploads`."""
         for found in self._listed("list_multipart_uploads", "Uploads", prefix):
             yield OpenUpload(found["Key"].removeprefix(self._prefix), token=found["UploadId"])
 
     def abort_upload(self, upload: OpenUpload) -> None:
+        """See `ObjectStore.abort_upload`."""
         abort(self._client, self._bucket, self._full_key(upload.key), upload.token)
 
     def clock_ms(self, key: str) -> int | None:
-        """The `Date` of an answer."""
+        """Return the `Date` header of a response."""
         answer = self._head(key)
-        said = None if answer is None else answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        date = None if answer is None else answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         try:
-            return None if said is None else round(parsedate_to_datetime(said).timestamp() * 1000)
+            return None if date is None else round(parsedate_to_datetime(date).timestamp() * 1000)
         except ValueError:
             return None
 
     def check_capacity(self) -> None:
-        """S3 tells nothing about its space: a full bucket shows when something is written."""
+        """Do nothing: S3 does not show free space. A full bucket shows when an object is written."""
 
     def _full_key(self, key: str) -> str:
         return self._prefix + checked_key(key)
 
     def _listed(self, operation: str, member: str, prefix: str) -> Iterator[Any]:
-        """Entries of a paged listing. Pages are fetched as they are needed."""
+        """List entries page by page, as they are consumed."""
         full_prefix = self._prefix + checked_prefix(prefix)
         with translated("list", self._bucket, full_prefix):
             pages = self._client.get_paginator(operation).paginate(Bucket=self._bucket, Prefix=full_prefix)
@@ -237,7 +249,7 @@ class S3ObjectStore:
                 yield from page.get(member, ())
 
     def _head(self, key: str, **options: str) -> Any:
-        """The answer to HeadObject; None if there is no such object."""
+        """Return the response to HeadObject; None if there is no such object."""
         with translated("look at", self._bucket, self._full_key(key)):
             try:
                 return self._client.head_object(Bucket=self._bucket, Key=self._full_key(key), **options)
@@ -247,7 +259,7 @@ class S3ObjectStore:
                 raise
 
     def _delete(self, versioned_keys: Iterable[tuple[str, dict[str, str]]]) -> tuple[KeyFailure, ...]:
-        """Keys, each with what else its entry in the request has."""
+        """Delete keys, each with the other members of its entry in the request."""
         failures = []
         accepted = []
         for key, version in versioned_keys:
@@ -288,7 +300,7 @@ _OUR_OWN_EARLIER_TRY: Final = frozenset({"PreconditionFailed", "NoSuchUpload"})
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One object on its way. `key` is the full key; `is_ours` tells whether the store has exactly these bytes."""
+    """One object that is being sent. `key` is the full key; `is_ours` returns whether the store has these bytes."""
 
     client: BaseClient
     bucket: str
@@ -301,7 +313,7 @@ class Upload:
     is_ours: Callable[[], bool]
 
     def in_one_request(self) -> bool:
-        """Whether the answer names the checksum, computed by the store over all that it received and now has."""
+        """Send the object; return whether the response has the checksum that the store computed over all of it."""
         body = PacedBody(self.body, 0, self.body.size_bytes, self.limiter, self.on_sent)
         with translated("write", self.bucket, self.key):
             answer = self._once(
@@ -314,7 +326,7 @@ class Upload:
         return answer is not None and full_object_crc32c(answer) == self.crc32c
 
     def in_parts(self, part_size_bytes: int) -> None:
-        """Parts of equal size, the last one shorter; one after another, so that one writer is one stream."""
+        """Send parts of equal size, the last one shorter; one after another, so that a writer uses one connection."""
         part_size_bytes = max(part_size_bytes, -(-self.body.size_bytes // MAX_PARTS))
         with translated("write", self.bucket, self.key):
             upload_id = self.client.create_multipart_upload(
@@ -351,21 +363,21 @@ class Upload:
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32C": checksum}
 
     def _crc32c_of_part(self, first: int, size_bytes: int) -> int:
-        """Goes into the header, so it is needed before the part is sent: from what is known, else by reading."""
+        """Return the checksum for a part's header, from the running checksums, else by reading the part."""
         head, whole = self._crc32c_up_to(first), self._crc32c_up_to(first + size_bytes)
         if head is None or whole is None:
             return crc32c_of_part(self.body, first, size_bytes)
         return rest_crc32c(whole, head, size_bytes)
 
     def _crc32c_up_to(self, end: int) -> int | None:
-        """Of the first `end` bytes; None if it is not known."""
+        """Return the checksum of the first `end` bytes; None if it is not known."""
         if end in (0, self.body.size_bytes):
             return self.crc32c if end else 0
         steps, rest = divmod(end, RUNNING_CRC32C_STEP_BYTES)
         return self.running_crc32c[steps - 1] if not rest and steps <= len(self.running_crc32c) else None
 
     def _once(self, request: Callable[..., dict[str, Any]], **arguments: object) -> dict[str, Any] | None:
-        """A request that may create the object only if there is none; None instead of its own earlier, lost answer."""
+        """Send a request that creates the object only if there is none; None if an earlier try of it succeeded."""
         try:
             return request(Bucket=self.bucket, Key=self.key, IfNoneMatch="*", **arguments)
         except ClientError as error:
@@ -374,7 +386,7 @@ class Upload:
             return None
 
     def _abort(self, upload_id: str) -> None:
-        """The first error is the one to report: an upload that stays open is found by the delete of the attempt."""
+        """Abort, and ignore errors, as the first error is reported: the attempt's delete finds an upload left open."""
         try:
             abort(self.client, self.bucket, self.key, upload_id)
         except RemoteStorageError:
@@ -382,7 +394,7 @@ class Upload:
 
 
 def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
-    """Give up an open upload; harmless if it is gone."""
+    """Abort an open upload; do nothing if it is gone."""
     with translated("abort the upload of", bucket, key):
         try:
             client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
@@ -392,7 +404,7 @@ def abort(client: BaseClient, bucket: str, key: str, upload_id: str) -> None:
 
 
 def full_object_crc32c(answer: dict[str, Any]) -> int | None:
-    """The checksum in an answer, if it covers the whole object and not the checksums of its parts."""
+    """Return the checksum of a response if it covers the whole object, not the checksums of its parts."""
     encoded = answer.get("ChecksumCRC32C")
     if encoded is None or "-" in encoded or answer.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return None
@@ -400,5 +412,5 @@ def full_object_crc32c(answer: dict[str, Any]) -> int | None:
 
 
 def encoded_crc32c(crc32c: int) -> str:
-    """As a header carries it."""
+    """Encode a checksum as a header carries it."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()

@@ -1,8 +1,8 @@
 """Open the database: SQLite for one host, PostgreSQL for many.
 
-SQLite: write-ahead log, every commit on disk before it returns (a lost DELETE_SEGMENT_STARTED would leave metadata
-whose objects are gone), writers queue for the one write lock. Its file lies on a file system of this host, readable by
-its owner alone. PostgreSQL: a small pool, limits on statements and locks.
+SQLite uses a write-ahead log. Every commit is on disk before it returns, because metadata without the objects would be
+left if a DELETE_SEGMENT_STARTED were lost; writers queue for the single write lock. Its file has to be on a local file
+system, and only its owner may read it. PostgreSQL uses a small pool, with limits on statements and locks.
 """
 
 import errno
@@ -33,10 +33,10 @@ _KEEP_ALIVE: Final = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-"""A server that vanished without a word is noticed within half a minute, not after the kernel's two hours."""
+"""A connection to a server that vanished fails within half a minute, not after the kernel's two hours."""
 _WAL_PAUSE_SECONDS: Final = 0.05
 _WAL_ATTEMPTS: Final = round(LOCK_WAIT_MS / 1000 / _WAL_PAUSE_SECONDS)
-"""As patient as with any other lock."""
+"""Waits as long as for any other lock."""
 
 
 def open_engine(
@@ -44,12 +44,12 @@ def open_engine(
 ) -> Engine:
     """An engine for `sqlite:///path`, `sqlite://` (in memory, one thread) or `postgresql+psycopg://...`.
 
-    Does not connect, but creates the SQLite file. `patience_ms` bounds the wait for a lock; below the default the
-    server must also answer in that time. Not `durable`: a power cut may take SQLite's last commits. Neither the
+    Does not connect, but creates the SQLite file. `patience_ms` limits the wait for a lock; below the default the
+    server must also answer within that time. Not `durable`: a power failure may lose SQLite's last commits. Neither the
     engine's errors nor its logs show passwords or values.
 
     Raises:
-        SettingError: not such a URL, or a SQLite file that is not this host's alone.
+        SettingError: the URL is none of these, or the SQLite file cannot be kept private on a local disk.
     """
     try:
         parsed = make_url(url)
@@ -116,9 +116,9 @@ def _open_sqlite(url: URL, clock: Clock, patience_ms: int, durable: bool) -> Eng
 
 
 def _begin(connection: Connection) -> None:
-    """Read transactions never wait; writers ask for the lock at once, so that none fails half way.
+    """Begin a transaction. Readers never wait; writers take the lock at once, so that none fails half way.
 
-    Told to the driver itself: what SQLAlchemy does around each statement is a quarter of a short transaction.
+    The statement goes to the driver directly: SQLAlchemy's own work would be a quarter of a short transaction.
     """
     options: Any = connection.get_execution_options()
     statement = "BEGIN IMMEDIATE" if options.get(WRITES) else "BEGIN"
@@ -130,7 +130,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, clock: Clock) -> None:
-    """The switch needs the file for itself and does not wait for it: several processes may open a new file at once."""
+    """Retry the switch, which needs exclusive access and does not wait for it, if several processes open a new file."""
     for attempt in range(1, _WAL_ATTEMPTS + 1):
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -149,21 +149,21 @@ _NETWORK_TYPES: Final = frozenset(
     {"afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"}
     | {"orangefs", "pvfs2", "smb3", "smbfs"}
 )
-# FUSE hides what is behind it; these two are known to be a disk of this host.
+# FUSE hides the file system below it; these two are known to use a disk of this host.
 _LOCAL_FUSE: Final = frozenset({"fuseblk", "fuse.fuse-overlayfs"})
 _PRIVATE_FILE: Final = 0o600
 _PRIVATE_DIRECTORY: Final = 0o700
 
 
 def prepare_database_file(path: Path, mounts: Path = _MOUNTS) -> None:
-    """Create the file (empty) and its directory if absent, and take it away from group and others.
+    """Create the file (empty) and its directory if absent, and remove the permissions of group and others.
 
-    SQLite gives its -wal and -shm files the same mode. The file is never opened here: closing it would take away the
-    locks that SQLite holds on it elsewhere in this process (POSIX locks belong to the process), and another process
-    that ends would then remove the log into which this one still writes.
+    SQLite gives its -wal and -shm files the same mode. The file is never opened here: closing it would release the
+    locks that SQLite holds on it elsewhere in this process (POSIX locks belong to the process). Another process that
+    ends would then remove the log to which this process still writes.
 
     Raises:
-        SettingError: on a network file system, no regular file, or it cannot be made private.
+        SettingError: it is on a network file system, is no regular file, or cannot be made private.
     """
     absolute = path.absolute()
     try:
@@ -181,14 +181,14 @@ def prepare_database_file(path: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def is_network_type(name: str) -> bool:
-    """Whether files of this type may be used by another host at the same time, or nobody can tell."""
+    """Whether another host may use files of this file system type at the same time, or that is not known."""
     return name in _NETWORK_TYPES or (name.startswith("fuse") and name not in _LOCAL_FUSE)
 
 
 def filesystem_type(path: Path, mountinfo: str) -> str | None:
     """Type of the file system that holds `path` (absolute, without links), by the text of /proc/self/mountinfo.
 
-    Of several mounts over one another the last counts. None if no line fits.
+    Of several mounts on the same directory the last counts. None if no line matches.
     """
     longest, found = -1, None
     for line in mountinfo.splitlines():
@@ -211,13 +211,13 @@ def _refuse_network(path: Path, mounts: Path) -> None:
     kind = filesystem_type(Path(os.path.realpath(path)), mountinfo)
     if kind is not None and is_network_type(kind):
         raise SettingError(
-            f"metadata.url: {printable(str(path))} lies on a {kind} file system; SQLite is for one host and its own"
-            " disk: use a local path, or PostgreSQL (postgresql+psycopg://...)"
+            f"metadata.url: {printable(str(path))} lies on a {kind} file system; SQLite is for a single host and its"
+            " own disk: use a local path, or PostgreSQL (postgresql+psycopg://...)"
         )
 
 
 def _unescaped(mount_point: str) -> str:
-    """The kernel writes space, tab, newline and backslash as three octal digits behind a backslash."""
+    """The kernel writes space, tab, newline and backslash as three octal digits after a backslash."""
     for octal in ("\\040", "\\011", "\\012", "\\134"):
         mount_point = mount_point.replace(octal, chr(int(octal[1:], 8)))
     return mount_point

@@ -1,16 +1,15 @@
-"""What the database says of itself: which store it belongs to, whether it is being rebuilt, and whether
-cluster metadata was known.
+"""The identity of the database: its store, whether it is being rebuilt, and whether it has read cluster metadata.
 
-**Store identity** is what the store's marker object must say before a write or delete. The row is written before the
-marker object is. From then on both change together, with a generation that is pending in the row while the marker is
-replaced (`claim_store`): a database that was restored, cloned or pointed at another bucket disagrees with the marker as
-soon as the one in use has planned, and is refused.
+**Store identity** is what the store's marker object must contain before a write or delete. The row is written before
+the marker object. Afterwards both change together, with a generation that is pending in the row while the marker is
+replaced (`claim_store`). A database that was restored, cloned or pointed at another bucket differs from the marker as
+soon as the database in use has planned a run, and is refused.
 
-**Rebuild**: a mark in that row says that the database is being rebuilt from the store. The row is there from the
-beginning of a rebuild on, with the mark; taking the mark away is the last step. As long as it is there nobody but the
-rebuild uses the database, because half of the metadata would make orphans of all other objects.
+**Rebuild**: the row also records that the database is being rebuilt from the store, from the beginning of a rebuild
+until its last step. Meanwhile only the rebuild may use the database, because with incomplete metadata all other objects
+would look like orphans.
 
-**Cluster metadata**: whether the metadata of a cluster's topics was ever read is one event, written once.
+**Cluster metadata**: an event, written once, records that the metadata of a cluster's topics has been read.
 """
 
 from collections.abc import Mapping
@@ -41,10 +40,10 @@ def is_being_rebuilt(engine: Engine) -> bool:
 
 
 def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | None:
-    """The marker that the store is to have, of a rebuild that was begun before; None if the database is empty.
+    """Return the marker that a rebuild, begun earlier, gives to the store; None if the database is empty.
 
     Raises:
-        StateConflictError: with the rows that are there, or the other cluster.
+        StateConflictError: the database has other rows, or the rebuild is for another cluster; names them.
     """
     rows = connection.execute(select(stores)).all()
     if len(rows) == 1 and rows[0].rebuilding_since_ms is not None:
@@ -54,17 +53,17 @@ def rebuild_begun(connection: Connection, found: StoreMarker) -> StoreMarker | N
                 f" {found.cluster_id}: correct remote_storage.url, or use another database"
             )
         return current_marker(rows[0])
-    if there := rows_by_table(connection):
-        counted = ", ".join(f"{table} {number}" for table, number in there.items())
+    if rows_found := rows_by_table(connection):
+        counted = ", ".join(f"{table} {number}" for table, number in rows_found.items())
         raise StateConflictError(
-            f"the database is not empty (rows: {counted}): metadata are rebuilt in an empty one alone;"
-            " what a database in use does not know is taken in by ./tiering adopt"
+            f"the database is not empty (rows: {counted}): metadata are rebuilt only in an empty database;"
+            " ./tiering adopt adds stored segments to a database in use"
         )
     return None
 
 
 def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarker, now_ms: int) -> StoreMarker | None:
-    """Mark an empty database, which is to own the store as `wanted`. Returns and raises as `rebuild_begun`."""
+    """Record in an empty database that it is being rebuilt, with `wanted` as its marker; see `rebuild_begun`."""
     serialise_writers(connection, _SERIAL)
     begun_before = rebuild_begun(connection, found)
     if begun_before is None:
@@ -85,7 +84,7 @@ def begin_rebuild(connection: Connection, found: StoreMarker, wanted: StoreMarke
 
 
 def require_rebuild(connection: Connection, cluster_id: str) -> None:
-    """Lock the mark until the transaction ends. Raises StateConflictError if there is none."""
+    """Lock the row of the rebuild until the transaction ends. Raises StateConflictError if none is in progress."""
     marked = select(stores.c.cluster_id).where(
         stores.c.cluster_id == cluster_id, stores.c.rebuilding_since_ms.is_not(None)
     )
@@ -94,18 +93,18 @@ def require_rebuild(connection: Connection, cluster_id: str) -> None:
 
 
 def end_rebuild(connection: Connection, cluster_id: str) -> None:
-    """Harmless if it has ended."""
+    """Record that the rebuild has ended. Idempotent."""
     connection.execute(update(stores).where(stores.c.cluster_id == cluster_id).values(rebuilding_since_ms=None))
 
 
 def current_marker(row: Row[Any]) -> StoreMarker:
-    """What a row of `stores` says that the marker is, whatever is pending."""
+    """The current marker in a row of `stores`, without what is pending."""
     place = None if row.url is None else StorePlace(row.url, row.layout, row.key_prefix)
     return StoreMarker(row.cluster_id, row.store_id, row.generation, row.generation_token, place)
 
 
 def rows_by_table(connection: Connection) -> dict[str, int]:
-    """Rows of each of our tables that has any, by name."""
+    """Count the rows of our tables, by name; empty tables are absent."""
     counts = {
         table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
         for table in metadata.sorted_tables
@@ -132,20 +131,22 @@ class StoreIdentities(ClusterStore):
     """`StoreGenerations` of one cluster's remote store, over the platform's database."""
 
     def read(self) -> AcceptedMarkers | None:
-        """None before the first `create`."""
+        """Read the markers that this database accepts; None before the first `create`."""
         with reading(self._engine) as connection:
             row = connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one_or_none()
         return None if row is None else accepted_by(row)
 
     def accepted(self) -> AcceptedMarkers:
+        """Implement `StoreGenerations.accepted`."""
         found = self.read()
         if found is None:
             raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
         return found
 
     def create(self, store_id: Uuid, token: Uuid | None = None, place: StorePlace | None = None) -> AcceptedMarkers:
-        """Record this store, unless there is an identity; returns the one that holds. First generation: 1. Without
-        token and place as the versions before did, until the generation is raised.
+        """Record this store with generation 1, unless there is an identity; return the identity in force.
+
+        Without token and place, as earlier versions did, until the generation is raised.
         """
         with writing(self._engine) as connection:
             values = {
@@ -162,11 +163,12 @@ class StoreIdentities(ClusterStore):
             return accepted_by(connection.execute(_IDENTITY, {"of_cluster": self._cluster_id}).one())
 
     def has_segments(self) -> bool:
-        """In any state, tombstones included."""
+        """Whether the database has a segment in any state, including tombstones."""
         with reading(self._engine) as connection:
             return connection.execute(_SEGMENT).one_or_none() is not None
 
     def propose(self, token: Uuid, place: StorePlace | None) -> AcceptedMarkers:
+        """Implement `StoreGenerations.propose`."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             if accepted.pending is None:
@@ -176,17 +178,19 @@ class StoreIdentities(ClusterStore):
     def propose_over(
         self, found: StoreMarker, token: Uuid, place: StorePlace | None, *, author: str
     ) -> AcceptedMarkers:
+        """Implement `StoreGenerations.propose_over`."""
         with writing(self._engine) as connection:
             current = self._locked(connection).current
             generation = max(found.generation, current.generation) + 1
             self._store_pending(connection, generation, token, place)
             detail = f"begun: {found} is followed by generation {generation}; this database was at {current.generation}"
-            self._say(connection, _TAKEN_OVER, detail, author)
+            self._record_event(connection, _TAKEN_OVER, detail, author)
             return self._locked(connection)
 
     def propose_move(
         self, token: Uuid, place: StorePlace, *, replaces: StoreMarker | None, author: str
     ) -> AcceptedMarkers:
+        """Implement `StoreGenerations.propose_move`."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             current = accepted.current
@@ -194,10 +198,12 @@ class StoreIdentities(ClusterStore):
                 return accepted
             self._store_pending(connection, current.generation + 1, token, place)
             self._change(connection, {"conditional_writes": None})
-            self._say(connection, _MOVED, f"begun: from {current.place or 'a place not recorded'} to {place}", author)
+            detail = f"begun: from {current.place or 'a place not recorded'} to {place}"
+            self._record_event(connection, _MOVED, detail, author)
             return self._locked(connection)
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:
+        """Implement `StoreGenerations.settle`."""
         with writing(self._engine) as connection:
             accepted = self._locked(connection)
             if accepted.pending == pending:
@@ -208,16 +214,17 @@ class StoreIdentities(ClusterStore):
                 self._change(connection, values)
             return self._locked(connection)
 
-    def record_conditional_writes(self, heeded: bool) -> None:
+    def record_conditional_writes(self, supported: bool) -> None:
+        """Implement `StoreGenerations.record_conditional_writes`."""
         with writing(self._engine) as connection:
-            self._change(connection, {"conditional_writes": heeded})
+            self._change(connection, {"conditional_writes": supported})
 
     def _locked(self, connection: Connection) -> AcceptedMarkers:
         row = connection.execute(_LOCKED, {"of_cluster": self._cluster_id}).one_or_none()
         if row is None:
             raise MetadataUnavailableError("the database has no store identity: set it up with ./tiering migrate")
         if row.rebuilding_since_ms is not None:
-            raise StateConflictError("the metadata are being rebuilt from the store: ./tiering rebuild goes on with it")
+            raise StateConflictError("the metadata are being rebuilt from the store: ./tiering rebuild continues it")
         return accepted_by(row)
 
     def _store_pending(self, connection: Connection, generation: int, token: Uuid, place: StorePlace | None) -> None:
@@ -233,12 +240,12 @@ class StoreIdentities(ClusterStore):
     def _change(self, connection: Connection, values: Mapping[str, Any]) -> None:
         connection.execute(_CHANGE.values(**values), {"of_cluster": self._cluster_id})
 
-    def _say(self, connection: Connection, kind: str, detail: str, author: str) -> None:
+    def _record_event(self, connection: Connection, kind: str, detail: str, author: str) -> None:
         record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, self._now_ms(connection))
 
 
 def accepted_by(row: Row[Any]) -> AcceptedMarkers:
-    """What a row of `stores` accepts."""
+    """The markers that a row of `stores` accepts."""
     current = current_marker(row)
     if row.pending_token is None:
         return AcceptedMarkers(current, None, row.conditional_writes)
@@ -250,21 +257,21 @@ def accepted_by(row: Row[Any]) -> AcceptedMarkers:
 
 
 def require_whole(engine: Engine) -> None:
-    """Raises MetadataUnavailableError while the metadata of this database are being rebuilt."""
+    """Raise MetadataUnavailableError while the metadata of this database are being rebuilt."""
     if is_being_rebuilt(engine):
         raise MetadataUnavailableError(
-            "the metadata are being rebuilt from the store and not whole yet: ./tiering rebuild goes on with it"
+            "the metadata are being rebuilt from the store and not complete yet: ./tiering rebuild continues it"
         )
 
 
 def known_clusters(engine: Engine) -> list[str]:
-    """Ids of the clusters that this database was set up for: one, or none before set-up."""
+    """Ids of the clusters that this database was set up for: a single id, or none before set-up."""
     with reading(engine) as connection:
         return list(connection.scalars(select(stores.c.cluster_id).order_by(stores.c.cluster_id)))
 
 
 def description_of(engine: Engine) -> str:
-    """Which database this is, for a person: no user, no password, no parameters."""
+    """The database for messages, without user, password and parameters."""
     url = engine.url
     where = url.host or ""
     where += "" if url.port is None else f":{url.port}"
@@ -276,14 +283,14 @@ _AUTHOR: Final = "plan"
 
 
 class SeenClusterMetadata(ClusterStore):
-    """Of one cluster. Every call may raise MetadataUnavailableError."""
+    """Whether cluster metadata has been read, for one cluster. Every call may raise MetadataUnavailableError."""
 
     def were_known(self) -> bool:
         with reading(self._engine) as connection:
             return self._is_written(connection)
 
     def record(self) -> None:
-        """Harmless when repeated."""
+        """Record that cluster metadata has been read. Idempotent."""
         if self.were_known():
             return
         with writing(self._engine) as connection:
@@ -293,6 +300,6 @@ class SeenClusterMetadata(ClusterStore):
                 record_event(connection, self._cluster_id, _KIND, self._cluster_id, "known", _AUTHOR, now_ms)
 
     def _is_written(self, connection: Connection) -> bool:
-        """In the order of time: it is among the first events of a cluster."""
+        """Search in order of time, because the event is among the first of a cluster."""
         query = select(events.c.event_id).where(events.c.cluster_id == self._cluster_id, events.c.kind == _KIND)
         return connection.execute(query.order_by(events.c.occurred_at_ms).limit(1)).one_or_none() is not None

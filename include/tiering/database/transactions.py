@@ -1,38 +1,37 @@
-"""What every store does with the database: transactions, the time, statements, the event log, and locks of partitions.
+"""What all stores share: transactions, the time, statements, the event log, and locks of partitions.
 
-**Transactions** have typed errors. Keep the ones that write short: on SQLite there is one writer at a time.
+**Transactions** raise typed errors. Keep writing transactions short: SQLite has one writer at a time.
 
-**Time**: the database's clock is what leases, verdicts and tombstones are dated by, so that no worker's clock matters.
-PostgreSQL: the server's. SQLite: that of the one host on which all its users run.
+**Time**: the database's clock dates leases, verdicts and tombstones, so that no worker's clock matters. With PostgreSQL
+it is the server's clock, with SQLite that of the host on which all its users run.
 
-**Statements** are those that SQLite and PostgreSQL take alike. They are built once, values come with each run: building
-one takes several times as long as running it. Those that run for every segment are built from `in_partition`.
+**Statements** run on both SQLite and PostgreSQL. They are built once and executed with parameters, because building a
+statement takes several times as long as executing it. Statements executed for every segment use `in_partition`.
 
 **The event log** is append-only: decisions and outcomes, with their author; never payloads or secrets.
 
-**Locks** are taken in one order, everywhere: leases, partitions, segments, size_counters. A partition's row is locked
-before anything below it changes. Rows of topics and partitions are created when first needed.
+**Locks** are always taken in the same order: leases, partitions, segments, size_counters. A partition's row is locked
+before any row below it changes. Rows of topics and partitions are created when first needed.
 
-**Ids to be removed**: no segment may begin under an id whose objects an audit removes. Whoever marks an id for removal
-and whoever begins a segment under it both lock the partition's row first, so one of the two sees what the other did.
+**Ids to be removed**: no segment may begin under an id whose objects an audit removes. The audit that marks an id for
+removal and the copy that begins a segment under it both lock the partition's row first, so the later sees the earlier.
 
-**Fencing tokens**: none is given twice, not even in two lives of one database. A token is a time in milliseconds and,
-in its lowest bits, a random number. The time is the database's, or one more than that of the token before it, whichever
-is later. So tokens of one database ascend; as long as its clock goes forward they do across a restore from a backup,
-too, which takes rows back. Where the clock was set back as well, the same time may be counted out before the restore
-and after it. Then the random bits tell the two holders apart: a fence asks whether a token is the newest one, not
-whether it is lower.
+**Fencing tokens** are unique, even if the database is restored from a backup. A token is a time in milliseconds and, in
+its lowest bits, a random number. The time is the later of the database's time and the time of the previous token plus
+one. So the tokens of a database ascend; as long as its clock goes forward, also across a restore, which brings back
+earlier rows. If the clock was set back as well, the same time may be used before and after the restore. Then the random
+bits distinguish the two holders: a fence checks whether a token equals the newest, not whether it is lower.
 
-**Live leases**: a lease that ends further ahead than it may last was taken, or renewed, while the clock was ahead. It
-is no lease: else its partition would be blocked until that time comes. Whoever holds it all the same is refused by its
-fencing token once another has claimed the partition.
+**Live leases**: a lease that ends further in the future than a lease lasts was taken, or renewed, while the clock was
+ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once another batch has claimed
+the partition, the fencing token of the earlier holder is refused.
 
-**Fences**: the right to change one partition in one role is proved inside the transaction of the change. A token holds
-as long as nobody claimed the partition in its role after it and its lease was not given back. It also holds after the
-lease has expired: as long as no other batch has claimed the partition, none has seen or changed anything there, so the
-late one does no harm; the moment another claims, the token is refused for ever. The lease's row stays locked until the
-transaction ends, so a claim waits for a change and a change never straddles a claim. Leases of the other role do not
-count: what both want to change is decided by the segment's state.
+**Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
+as long as no later claim of the partition in its role was made and its lease was not given back. It stays valid after
+the lease has expired: as long as no other batch has claimed the partition, none has read or changed it, so the late
+change does no harm; from the next claim on, the token is always refused. The lease's row stays locked until the
+transaction ends, so a claim waits for a running change, and no change overlaps a claim. Leases of the other role do not
+count: if both roles want to change a segment, the segment's state decides.
 """
 
 import secrets
@@ -72,15 +71,15 @@ from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition,
 
 _UNDEFINED_TABLE_OR_COLUMN: Final = ("42P01", "42703")
 _NORMAL: Final = 1
-"""SQLite's `synchronous` from which on a commit does not wait for the disk."""
+"""SQLite's highest `synchronous` at which a commit does not wait for the disk."""
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """One consistent view on SQLite; on PostgreSQL each statement sees what was committed before it.
+    """Begin a read transaction: a single snapshot on SQLite; on PostgreSQL each statement sees all earlier commits.
 
     Raises:
-        MetadataUnavailableError: locked, away, or without the tables.
+        MetadataUnavailableError: the database is locked, unreachable, or without the tables.
     """
     with _typed_errors(engine), engine.connect() as connection, connection.begin():
         yield connection
@@ -88,25 +87,25 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine, *, durable: bool = True) -> Iterator[Connection]:
-    """Commits at the end, rolls back on any error.
+    """Begin a write transaction; commit at the end, roll back on any error.
 
-    Not `durable`: the commit does not wait for the disk. Only a power failure can undo it then, and not even that after
-    the next durable commit. For what would be found out again.
+    Not `durable`: the commit does not wait for the disk. A power failure before the next durable commit can undo it.
+    Use this for what can be determined again.
 
     Raises:
-        MetadataUnavailableError: locked, away, or without the tables.
+        MetadataUnavailableError: the database is locked, unreachable, or without the tables.
     """
     with _typed_errors(engine), engine.connect() as connection:
         marked = connection.execution_options(**{WRITES: True})
-        with nullcontext() if durable else _hasty(marked), marked.begin():
+        with nullcontext() if durable else _without_sync(marked), marked.begin():
             if not durable and engine.dialect.name == "postgresql":
                 marked.exec_driver_sql("SET LOCAL synchronous_commit = off")
             yield marked
 
 
 @contextmanager
-def _hasty(connection: Connection) -> Iterator[None]:
-    """On SQLite the mode belongs to the connection and changes between transactions alone; it is put back."""
+def _without_sync(connection: Connection) -> Iterator[None]:
+    """Lower SQLite's `synchronous` for one transaction; it belongs to the connection and changes only between two."""
     if connection.dialect.name != "sqlite":
         yield
         return
@@ -132,7 +131,7 @@ def _typed_errors(engine: Engine) -> Iterator[None]:
 
 
 def _describe(engine: Engine, error: SQLAlchemyError) -> str:
-    """The driver's first line, with neither SQL nor values nor the password."""
+    """The first line of the driver's message, without SQL, values or password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     first_line = next(iter(str(cause).strip().splitlines()), type(cause).__name__)
     password = engine.url.password
@@ -162,22 +161,19 @@ class ClusterStore:
 
     @contextmanager
     def _writing(self, *, durable: bool = True) -> Iterator[tuple[Connection, int]]:
-        """As `writing`, with the database's time in UTC milliseconds."""
+        """Begin a write transaction, and return it with the database's time in UTC milliseconds."""
         with writing(self._engine, durable=durable) as connection:
             yield connection, self._now_ms(connection)
 
 
 class DatedStore(ClusterStore):
-    """A store that also tells the time by which it dates what it stores."""
+    """A store that also returns the time by which it dates its rows."""
 
     def now_ms(self) -> int:
-        """The database's clock.
-
-        Returns:
-            UTC milliseconds.
+        """Return the database's time in UTC milliseconds.
 
         Raises:
-            MetadataUnavailableError: locked, away, or without the tables.
+            MetadataUnavailableError: the database is locked, unreachable, or without the tables.
         """
         with reading(self._engine) as connection:
             return self._now_ms(connection)
@@ -187,12 +183,12 @@ _MOST_CHARACTERS: Final = 2_000
 
 
 def insert_for(dialect_name: str, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that knows ON CONFLICT, in this dialect."""
+    """An INSERT with ON CONFLICT, in this dialect."""
     return sqlite.insert(table) if dialect_name == "sqlite" else postgresql.insert(table)
 
 
 def insert_if_absent(connection: Connection, table: Table, values: Mapping[str, Any]) -> bool:
-    """Whether the row was not there."""
+    """Insert the row unless its key exists; return whether it was inserted."""
     return connection.execute(_insert_if_absent(connection.dialect.name, table), values).one_or_none() is not None
 
 
@@ -216,13 +212,13 @@ def _upsert(dialect_name: str, table: Table, changed: Sequence[str]) -> sqlite.I
 
 
 def serialise_writers(connection: Connection, what: str) -> None:
-    """Until this transaction ends, no other that names the same `what` goes on. On SQLite every writer is alone."""
+    """Block other transactions with the same `what` until this one ends; SQLite has one writer in any case."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(what, 0))))
 
 
 def stored_text(text: str) -> str:
-    """Text from outside as it may be stored: control characters and broken UTF-8 escaped, of bounded length."""
+    """Text from outside, ready to be stored: control characters and invalid UTF-8 escaped, cut at a fixed length."""
     return printable(text[:_MOST_CHARACTERS])
 
 
@@ -253,7 +249,7 @@ def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> 
 
 
 def in_partition(table: Table) -> ColumnElement[bool]:
-    """The same condition for a statement that is built once: its parameters are `key_of` the partition."""
+    """The condition of `of_partition` for a statement that is built once: its parameters are `key_of` the partition."""
     return and_(
         table.c.cluster_id == bindparam("of_cluster"),
         table.c.topic_id == bindparam("of_topic"),
@@ -272,18 +268,18 @@ _LOCK: Final = _STOPPED_REASON.with_for_update()
 
 @lru_cache(maxsize=10_000)
 def partition_from(topic_id: str, partition: int, name: str) -> TopicIdPartition:
-    """The value that three columns mean. Cached, because most rows share their partition with the row before."""
+    """The partition of three columns. Cached, because most rows are of the same partition as the row before."""
     return TopicIdPartition(Uuid.parse(topic_id), partition, name)
 
 
 def ensure_topic(connection: Connection, cluster_id: str, topic_id: Uuid, name: str) -> None:
-    """Register the topic without an owner, unless it is known."""
+    """Register the topic without an owner, unless it is registered."""
     values = {"cluster_id": cluster_id, "topic_id": str(topic_id), "name": name, "owner": TopicOwner.NONE}
     insert_if_absent(connection, topics, values)
 
 
 def ensure_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Register the partition and its topic, unless they are known."""
+    """Register the partition and its topic, unless they are registered."""
     ensure_topic(connection, cluster_id, partition.topic_id, partition.topic)
     values = {
         "cluster_id": cluster_id,
@@ -301,7 +297,7 @@ def lock_partition(connection: Connection, cluster_id: str, partition: TopicIdPa
 
 
 def lock_or_create_partition(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Lock the partition's row until the transaction ends; register it, and its topic, if they are not known."""
+    """Lock the partition's row until the transaction ends; first register it, and its topic, if they are absent."""
     key = key_of(cluster_id, partition)
     if connection.execute(_LOCK, key).one_or_none() is None:
         ensure_partition(connection, cluster_id, partition)
@@ -316,7 +312,7 @@ def set_stopped_reason(
 
 
 def stopped_reason_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> str | None:
-    """Why the partition takes no FINISHED, None if it does or is not known."""
+    """Why no segment of the partition may become FINISHED; None if it may, or if the partition is not registered."""
     return connection.execute(_STOPPED_REASON, key_of(cluster_id, partition)).scalar_one_or_none()
 
 
@@ -329,18 +325,18 @@ _MARKED_FOR_DELETION: Final = (
 
 
 def marked_for_deletion_by(connection: Connection, cluster_id: str, segment_id: RemoteLogSegmentId) -> str | None:
-    """The run that removes what is stored under this id; the caller holds the partition's lock."""
+    """The run that removes the objects under this id, None if none does; the caller holds the partition's lock."""
     key = key_of(cluster_id, segment_id.topic_id_partition) | {"of_segment": str(segment_id.id)}
     return connection.execute(_MARKED_FOR_DELETION, key).scalar_one_or_none()
 
 
 TOKEN_RANDOM_BITS: Final = 16
-"""The others of a 64 bit integer hold milliseconds until the year 6429."""
+"""The other bits of a 64 bit integer hold milliseconds until the year 6429."""
 _STEP: Final = 1 << TOKEN_RANDOM_BITS
 
 
 def draw_token(now_ms: int) -> int:
-    """The token of a claim at this time, if there was none before it."""
+    """The token of a claim at this time if it is the first."""
     return now_ms * _STEP + secrets.randbits(TOKEN_RANDOM_BITS)
 
 
@@ -355,23 +351,23 @@ def sql_token_after(held: ColumnElement[int], drawn: ColumnElement[int]) -> Colu
 
 
 LEASE_MARGIN_MS: Final = 60_000
-"""So much further ahead than it may last a lease may end: the clock was set back a little since it was renewed."""
+"""How much later than its length a live lease may end: the clock may have been set back a little since its renewal."""
 _LENGTH_UNKNOWN_MS: Final = 60 * 60 * 1000
 _RENEWED_AT_MS: Final = leases.c.expires_at_ms - func.coalesce(leases.c.lease_ms, _LENGTH_UNKNOWN_MS)
 
 
 def is_live_lease(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Not over, not given back, and renewed no later than now."""
+    """Whether a lease is not over, not given back, and was renewed no later than now."""
     return and_(leases.c.expires_at_ms > now_ms, now_ms >= _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 
 def is_lease_ahead(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Not over, and no lease: it ends further ahead than it may last."""
+    """Whether a lease is not over and does not count, because it ends further in the future than a lease lasts."""
     return and_(leases.c.expires_at_ms > now_ms, now_ms < _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 
 def is_within_lease(until_ms: int, *, now_ms: int, lease_ms: int) -> bool:
-    """The same of a lease of `lease_ms` that is kept elsewhere and ends at `until_ms`."""
+    """Whether a lease of `lease_ms` that is stored elsewhere, and ends at `until_ms`, is live."""
     return now_ms < until_ms <= now_ms + lease_ms + LEASE_MARGIN_MS
 
 
@@ -384,23 +380,23 @@ _NEWEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FenceHolder:
-    """Who was given the newest token."""
+    """The batch that got the newest token."""
 
     run_id: str
     batch_id: str
 
 
 def hold_fence(connection: Connection, cluster_id: str, fence: Fence) -> FenceHolder:
-    """Lock the partition's lease in this role and prove that `fence` is the newest.
+    """Lock the partition's lease in this role and check that `fence` is the newest.
 
     Raises:
-        LeaseLostError: naming both tokens.
+        LeaseLostError: a later claim was made, or the lease was given back; names the tokens.
     """
     where = fence.topic_id_partition
     row = connection.execute(_NEWEST, key_of(cluster_id, where) | {"of_role": fence.role}).one_or_none()
     if row is None:
         raise LeaseLostError(
-            f"{where}: nobody was ever given a lease to {fence.role}, yet token {fence.token} is shown"
+            f"{where}: there was never a lease to {fence.role}, but the change has token {fence.token}"
         )
     if row.token != fence.token:
         raise LeaseLostError(f"{where}: fencing token {fence.token} was superseded by {row.token} ({fence.role})")

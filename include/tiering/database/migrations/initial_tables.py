@@ -1,7 +1,7 @@
-"""Tables of the first migration: those of runs, audits and handovers, and how each table of it is made.
+"""Tables of the first migration: those of runs, audits and handovers, and the functions that create each table.
 
-Not the schema of now: that is `database.schema`. What is here stays as it is, so that a new database passes through the
-same steps as one that grew.
+The current schema is `database.schema`. This module stays as it is, so that a new database goes through the same steps
+as an upgraded database.
 """
 
 from typing import Any, Final
@@ -26,7 +26,7 @@ HANDOVER: Final = "cluster_id handover_id"
 
 
 def create(name: str, comment: str | None, key: str, *parts: sa.Column[Any] | sa.Constraint) -> None:
-    """A table with the columns of its primary key, parted by blanks. A serial number is never given twice."""
+    """Create a table; `key` holds the columns of its primary key, separated by spaces. Serial numbers are unique."""
     primary_key = sa.PrimaryKeyConstraint(*key.split(), name=op.f(f"pk_{name}"))
     is_serial = any(isinstance(part, sa.Column) and part.name == key and part.type is SERIAL for part in parts)
     op.create_table(name, *parts, primary_key, comment=comment, sqlite_autoincrement=is_serial)
@@ -35,7 +35,7 @@ def create(name: str, comment: str | None, key: str, *parts: sa.Column[Any] | sa
 def column(
     name: str, kind: TypeEngine[Any], comment: str | None = None, *, null: bool = False, default: str | None = None
 ) -> sa.Column[Any]:
-    """Not null, unless said otherwise."""
+    """A column, not nullable by default."""
     return sa.Column(name, kind, nullable=null, server_default=default, comment=comment)
 
 
@@ -53,7 +53,7 @@ def refers(table: str, other: str, columns: str, ondelete: str | None = None) ->
 
 
 def index(name: str, table: str, columns: str, where: str | None = None) -> None:
-    """An index, of all rows or of those that meet a condition."""
+    """Create an index of all rows, or of those that meet a condition."""
     condition = None if where is None else sa.text(where)
     op.create_index(name, table, columns.split(), sqlite_where=condition, postgresql_where=condition)
 
@@ -72,8 +72,8 @@ def create_runs() -> None:
         column(
             "needs_approval", FLAG, "of a run that deletes; null: not compared with the deletion limits yet", null=True
         ),
-        column("withdrawn_at_ms", LONG, "since then nothing of it may be deleted, for good; null: it may", null=True),
-        column("withdrawn_by", TEXT, "who decided that", null=True),
+        column("withdrawn_at_ms", LONG, "since then nothing of the run may be deleted; null: not withdrawn", null=True),
+        column("withdrawn_by", TEXT, "who withdrew the run", null=True),
     )
     create(
         "leases",
@@ -85,8 +85,8 @@ def create_runs() -> None:
         column("batch_id", TEXT),
         column("claimed_at_ms", LONG),
         column("expires_at_ms", LONG, "by the database's clock; 0 once given back"),
-        column("role", TEXT, "copy, expire or publish: each works beside the others"),
-        column("lease_ms", LONG, "how long it lasts without renewing; null: taken before that was recorded", null=True),
+        column("role", TEXT, "copy, expire or publish: they do not exclude each other"),
+        column("lease_ms", LONG, "how long it lasts without renewal; null: taken before that was recorded", null=True),
     )
     create(
         "batches",
@@ -118,7 +118,7 @@ def create_runs() -> None:
         column("directory_id", TEXT),
         column("urgency", FLOAT, "the highest is claimed first"),
         column("stopped", FLAG, "a segment failed: no more work in this run"),
-        column("claimed_at_ms", LONG, "0 if never; among equals the longest wait wins"),
+        column("claimed_at_ms", LONG, "0 if never; if equally urgent the longest wait first"),
         column("queue", TEXT, "Airflow queue whose workers can read it; null: any", null=True),
         column("spark_resource", TEXT, "Spark resource of executors that can read it; null: any", null=True),
         refers("planned_partitions", "runs", RUN),
@@ -140,7 +140,7 @@ def create_runs() -> None:
         column("error", TEXT, "class name", null=True),
         column("message", TEXT, null=True),
         column("recorded_at_ms", LONG, null=True),
-        column("supersedes", UUID, "the failed segment whose place the copy is to take; null: none", null=True),
+        column("supersedes", UUID, "the failed segment that the copy replaces; null: none", null=True),
         refers("planned_segments", "planned_partitions", PLANNED),
     )
     index("ix_planned_segments_outcome", "planned_segments", f"{PLANNED} outcome")
@@ -151,11 +151,11 @@ def create_runs() -> None:
         *partition_key(),
         column("run_id", TEXT),
         column("topic", TEXT),
-        column("log_start_before", LONG, "as the plan found it"),
-        column("log_start_offset", LONG, "as it is to be before anything is deleted"),
-        column("local_bytes", LONG, "with the broker alone when it was planned; null: not known", null=True),
-        column("local_behind_offset", LONG, "the highest offset (inclusive) remote then; -1: none", null=True),
-        column("local_history", INT, "the number of the history that was followed then; null: 0", null=True),
+        column("log_start_before", LONG, "when the plan was made"),
+        column("log_start_offset", LONG, "set before the first deletion"),
+        column("local_bytes", LONG, "bytes that only the broker had when it was planned; null: not known", null=True),
+        column("local_behind_offset", LONG, "the highest remote offset (inclusive) then; -1: none", null=True),
+        column("local_history", INT, "number of the leader epoch history followed then; null: 0", null=True),
         refers("planned_expirations", "runs", RUN),
     )
     index("ix_planned_expirations_run", "planned_expirations", RUN)
@@ -170,7 +170,7 @@ def create_runs() -> None:
         column("start_offset", LONG),
         column("end_offset", LONG, "inclusive"),
         column("size_bytes", LONG),
-        column("state", SHORT, "as the plan found it; id on Kafka's wire"),
+        column("state", SHORT, "when the plan was made; id on Kafka's wire"),
         column("reason", TEXT),
         column("detail", TEXT, "the reason in numbers"),
         column("outcome", TEXT, "planned, deleted, failed, skipped"),
@@ -191,9 +191,9 @@ def create_runs() -> None:
         column("start_offset", LONG),
         column("depth", TEXT, "shallow or deep"),
         column("reason", TEXT, "why it was chosen"),
-        column("planned_bytes", LONG, "about so many are to be read"),
+        column("planned_bytes", LONG, "estimated bytes to read"),
         column("outcome", TEXT, "planned, passed, failed, gone"),
-        column("read_bytes", LONG, "that were read", null=True),
+        column("read_bytes", LONG, "bytes read", null=True),
         column("recorded_at_ms", LONG, null=True),
         refers("planned_verifications", "runs", RUN),
     )
@@ -213,7 +213,7 @@ def create_runs() -> None:
         column("key", TEXT),
         column("token", TEXT, "version id or upload id; empty: the object itself"),
         column("size_bytes", LONG),
-        column("last_modified_ms", LONG, "as the plan saw it; by the store's clock"),
+        column("last_modified_ms", LONG, "when the plan was made; by the store's clock"),
         column("marked_for_deletion_at_ms", LONG, "from then on no segment may begin under this id", null=True),
         column("outcome", TEXT, "planned, removed, gone, kept, failed"),
         column("message", TEXT, null=True),
@@ -228,14 +228,14 @@ def create_runs() -> None:
         RUN,
         column("cluster_id", TEXT),
         column("run_id", TEXT),
-        column("plan_hash", TEXT, "the plan that was approved, and no other"),
+        column("plan_hash", TEXT, "the only plan that was approved"),
         column("author", TEXT),
         column("approved_at_ms", LONG),
         refers("approvals", "runs", RUN),
     )
     create(
         "plan_questions",
-        "what people were asked about plans, and what Airflow says they answered",
+        "questions about plans, and the answers that Airflow reports",
         "cluster_id asked_in",
         column("cluster_id", TEXT),
         column("asked_in", TEXT, "the DAG run"),
@@ -244,30 +244,30 @@ def create_runs() -> None:
         column("headline", TEXT),
         column("body", TEXT, "Markdown, as a person sees it"),
         column("put_at_ms", LONG, "when the text was stored"),
-        column("shown_at_ms", LONG, "null: no task has asked it yet", null=True),
+        column("shown_at_ms", LONG, "null: not shown yet", null=True),
         column("answer", TEXT, "approved or rejected; null: none yet", null=True),
-        column("answered_by", TEXT, "id of Airflow's user; null: nobody in time", null=True),
+        column("answered_by", TEXT, "id of Airflow's user; null: no answer in time", null=True),
         column("answered_at_ms", LONG, "by Airflow's clock", null=True),
         column("recorded_at_ms", LONG, "by the database's clock", null=True),
     )
 
 
 def create_audits() -> None:
-    """What audits found."""
+    """Audits and their findings."""
     create(
         "audits",
-        "audits that came to an end",
+        "audits that have ended",
         RUN,
         column("cluster_id", TEXT),
         column("run_id", TEXT),
         column("source", TEXT, "listing or inventory"),
         column("began_at_ms", LONG),
-        column("seen_at_ms", LONG, "of when is surely all that it saw"),
+        column("seen_at_ms", LONG, "time as of which all that it saw is complete"),
         column("objects", LONG),
         column("rows", LONG, "segments that were compared, tombstones included"),
         column("findings", LONG),
         column("passed_over", TEXT, "JSON: objects that were not classified, by reason"),
-        column("refusals", TEXT, "JSON: why nothing may be removed by what this audit saw"),
+        column("refusals", TEXT, "JSON: why no object may be removed because of this audit"),
         column("recorded_at_ms", LONG),
         column("sequence", LONG, "in the order in which they ended", default="0"),
     )
@@ -280,12 +280,12 @@ def create_audits() -> None:
         column("guard", TEXT),
         column("run_id", TEXT, "the audit that raised it first"),
         column("sentence", TEXT),
-        column("memory_ms", LONG, "the newest that the database had stored then", null=True),
+        column("memory_ms", LONG, "newest time stored in the database then", null=True),
         column("raised_at_ms", LONG),
     )
     create(
         "audit_findings",
-        "one row for each thing that store and metadata disagree about, whatever number of audits saw it",
+        "one row for each difference between store and metadata, however many audits saw it",
         "finding_id",
         column("finding_id", SERIAL),
         column("cluster_id", TEXT),
@@ -318,25 +318,23 @@ def create_handovers() -> None:
     """Handovers of topics to their brokers."""
     create(
         "handovers",
-        "its row is locked before anything of the handover changes",
+        "this row is locked before any change of the handover",
         HANDOVER,
         column("cluster_id", TEXT),
         column("handover_id", UUID),
         column("topic_id", UUID),
         column("topic", TEXT),
-        column(
-            "open_topic_id", UUID, "the topic id until it has ended, then null: one at a time of a topic", null=True
-        ),
+        column("open_topic_id", UUID, "topic id while the handover is open, else null: a topic has one", null=True),
         column("step", TEXT, "what is to be done next, or again"),
         column("state", TEXT, "active, stopped, undoing, parked, undone, done"),
         column("wanted_ms", LONG, "local.retention.ms at the end; null: as it was", null=True),
         column("wanted_bytes", LONG, "local.retention.bytes at the end; null: as it was", null=True),
         column("author", TEXT),
-        column("detail", TEXT, "what it last waited or stopped for"),
-        column("plan_hash", TEXT, "of what was put before a person", null=True),
+        column("detail", TEXT, "why it last waited or stopped"),
+        column("plan_hash", TEXT, "of the plan that was shown to a person", null=True),
         column("approved_by", TEXT, null=True),
         column("approved_at_ms", LONG, null=True),
-        column("driver", TEXT, "the process that carries it on, or did last", null=True),
+        column("driver", TEXT, "the process that runs it, or ran it last", null=True),
         column("token", LONG, "grows with every driver"),
         column("driven_until_ms", LONG, "by the database's clock; 0 once given back"),
         column("began_at_ms", LONG),
@@ -350,7 +348,7 @@ def create_handovers() -> None:
         column("cluster_id", TEXT),
         column("handover_id", UUID),
         column("key", TEXT, "a config of the topic"),
-        column("old_value", TEXT, "null: the topic had none of its own", null=True),
+        column("old_value", TEXT, "null: the topic had no value of its own", null=True),
         column("set_value", TEXT),
         column("restored", FLAG),
         refers("retention_overrides", "handovers", HANDOVER),
@@ -364,16 +362,16 @@ def create_handovers() -> None:
         column("topic_id", UUID),
         column("partition", INT),
         column("start_offset", LONG),
-        column("end_offset", LONG, "inclusive; start_offset - 1: nothing"),
+        column("end_offset", LONG, "inclusive; start_offset - 1: no offset"),
         column("log_start_offset", LONG, "the broker's when this was decided"),
         column("leader", INT),
         column("leader_epoch", INT),
-        column("compared_offset", LONG, "below it brokers served what was copied"),
+        column("compared_offset", LONG, "brokers served the copied records below it"),
         refers("handover_partitions", "handovers", HANDOVER),
     )
     create(
         "handover_checks",
-        "what the checks of each step said last",
+        "last results of the checks of each step",
         f"{HANDOVER} step position",
         column("cluster_id", TEXT),
         column("handover_id", UUID),

@@ -1,4 +1,4 @@
-"""The one schema of the database. Every table is keyed by cluster id and, where it speaks of a topic, topic id."""
+"""The schema of the database. The key of every table has the cluster id and, if it is about a topic, the topic id."""
 
 from include.tiering.database.schema.administration import (
     dynamic_config_changes,
@@ -61,7 +61,6 @@ __all__ = [
     "dynamic_configs",
     "events",
     "handover_checks",
-    "retention_overrides",
     "handover_partitions",
     "handovers",
     "ingested_records",
@@ -83,6 +82,7 @@ __all__ = [
     "published_records",
     "quality_results",
     "quota_ledger",
+    "retention_overrides",
     "runs",
     "segment_epochs",
     "segments",

@@ -27,13 +27,13 @@ stores: Final = Table(
     Column(
         "rebuilding_since_ms",
         BigInteger,
-        comment="its metadata are being rebuilt from its objects, and serve nobody; null: they are whole",
+        comment="its metadata are being rebuilt from its objects and must not be used; null: they are complete",
     ),
-    Column("generation_token", Text, comment="of this generation; null: nobody has raised it since markers have one"),
-    Column("url", Text, comment="where keys lie, with layout and key_prefix; null: not recorded yet"),
+    Column("generation_token", Text, comment="of this generation; null: not raised since markers have a token"),
+    Column("url", Text, comment="place of the keys, with layout and key_prefix; null: not recorded yet"),
     Column("layout", Text),
     Column("key_prefix", Text),
-    Column("pending_generation", Integer, comment="being raised to: the marker may say this one already; or null"),
+    Column("pending_generation", Integer, comment="next generation, which the marker may have already; or null"),
     Column("pending_token", Text),
     Column("pending_url", Text),
     Column("pending_layout", Text),
@@ -41,9 +41,9 @@ stores: Final = Table(
     Column(
         "conditional_writes",
         Boolean,
-        comment="whether the store replaces an object only if it is the expected one; null: nobody has tried",
+        comment="whether the store supports conditional replacement of an object; null: not tried",
     ),
-    comment="what the marker object of the remote store must say before anything is written or deleted",
+    comment="content that the marker object of the remote store must have before a write or delete",
 )
 
 dynamic_configs: Final = Table(
@@ -93,8 +93,8 @@ quota_ledger: Final = Table(
     "quota_ledger",
     metadata,
     cluster_key(),
-    Column("content", Text, nullable=False, comment="quotas in force and who holds which share of them, as JSON"),
-    comment="on SQLite kept in a file of its own; worth nothing after all senders have ended",
+    Column("content", Text, nullable=False, comment="quotas in force and the shares of each process, as JSON"),
+    comment="on SQLite in a separate file; not needed after all senders have ended",
 )
 
 topic_meters: Final = Table(
@@ -108,10 +108,10 @@ topic_meters: Final = Table(
     Column("records", BigInteger, nullable=False, comment="ever"),
     Column("uncounted_bytes", BigInteger, nullable=False, comment="since the last tick"),
     Column("uncounted_records", BigInteger, nullable=False, comment="since the last tick"),
-    Column("bytes_per_second", Float, comment="of one minute, as of the last tick; null before the first"),
-    Column("records_per_second", Float, comment="of one minute, as of the last tick; null before the first"),
+    Column("bytes_per_second", Float, comment="one-minute rate at the last tick; null before the first"),
+    Column("records_per_second", Float, comment="one-minute rate at the last tick; null before the first"),
     Column("last_tick_ms", BigInteger, nullable=False, comment="the same for all kinds of one topic"),
-    Column("marked_at_ms", BigInteger, nullable=False, comment="when it last counted something, or was made"),
+    Column("marked_at_ms", BigInteger, nullable=False, comment="time of the last count, or when the meter was made"),
 )
 
 
@@ -124,23 +124,23 @@ handovers: Final = Table(
     Column("handover_id", UUID_TEXT, primary_key=True),
     Column("topic_id", UUID_TEXT, nullable=False),
     Column("topic", Text, nullable=False),
-    Column("open_topic_id", UUID_TEXT, comment="the topic id until it has ended, then null: one at a time of a topic"),
+    Column("open_topic_id", UUID_TEXT, comment="topic id while the handover is open, else null: a topic has one"),
     Column("step", Text, nullable=False, comment="what is to be done next, or again"),
     Column("state", Text, nullable=False, comment="active, stopped, undoing, parked, undone, done"),
     Column("wanted_ms", BigInteger, comment="local.retention.ms at the end; null: as it was"),
     Column("wanted_bytes", BigInteger, comment="local.retention.bytes at the end; null: as it was"),
     Column("author", Text, nullable=False),
-    Column("detail", Text, nullable=False, comment="what it last waited or stopped for"),
-    Column("plan_hash", Text, comment="of what was put before a person"),
+    Column("detail", Text, nullable=False, comment="why it last waited or stopped"),
+    Column("plan_hash", Text, comment="of the plan that was shown to a person"),
     Column("approved_by", Text),
     Column("approved_at_ms", BigInteger),
-    Column("driver", Text, comment="the process that carries it on, or did last"),
+    Column("driver", Text, comment="the process that runs it, or ran it last"),
     Column("token", BigInteger, nullable=False, comment="grows with every driver"),
     Column("driven_until_ms", BigInteger, nullable=False, comment="by the database's clock; 0 once given back"),
     Column("began_at_ms", BigInteger, nullable=False),
     Column("updated_at_ms", BigInteger, nullable=False),
     UniqueConstraint("cluster_id", "open_topic_id", name="uq_handovers_open_topic"),
-    comment="its row is locked before anything of the handover changes",
+    comment="this row is locked before any change of the handover",
 )
 
 retention_overrides: Final = Table(
@@ -149,7 +149,7 @@ retention_overrides: Final = Table(
     cluster_key(),
     Column("handover_id", UUID_TEXT, primary_key=True),
     Column("key", Text, primary_key=True, comment="a config of the topic"),
-    Column("old_value", Text, comment="null: the topic had none of its own"),
+    Column("old_value", Text, comment="null: the topic had no value of its own"),
     Column("set_value", Text, nullable=False),
     Column("restored", Boolean, nullable=False),
     ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
@@ -164,11 +164,11 @@ handover_partitions: Final = Table(
     Column("topic_id", UUID_TEXT, nullable=False),
     Column("partition", Integer, primary_key=True, autoincrement=False),
     Column("start_offset", BigInteger, nullable=False),
-    Column("end_offset", BigInteger, nullable=False, comment="inclusive; start_offset - 1: nothing"),
+    Column("end_offset", BigInteger, nullable=False, comment="inclusive; start_offset - 1: no offset"),
     Column("log_start_offset", BigInteger, nullable=False, comment="the broker's when this was decided"),
     Column("leader", Integer, nullable=False),
     Column("leader_epoch", Integer, nullable=False),
-    Column("compared_offset", BigInteger, nullable=False, comment="below it brokers served what was copied"),
+    Column("compared_offset", BigInteger, nullable=False, comment="brokers served the copied records below it"),
     ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
     comment="what is handed over",
 )
@@ -187,5 +187,5 @@ handover_checks: Final = Table(
     Column("numbers", Text, nullable=False),
     Column("what_to_do", Text, nullable=False),
     ForeignKeyConstraint(_HANDOVER, [f"handovers.{name}" for name in _HANDOVER]),
-    comment="what the checks of each step said last",
+    comment="last results of the checks of each step",
 )

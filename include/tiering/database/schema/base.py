@@ -1,7 +1,7 @@
 """What all tables share: constraint names, key columns, column types.
 
-Times are UTC milliseconds, sizes bytes, ids the 22 characters that Kafka prints. Text is free of control characters
-and bounded where it comes from outside (`database.transactions.stored_text`).
+Times are UTC milliseconds, sizes bytes, ids the 22 characters that Kafka prints. Text from outside has no control
+characters and a limited length (`database.transactions.stored_text`).
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ metadata: Final = MetaData(
 )
 
 UUID_TEXT: Final = String(UUID_TEXT_LENGTH)
-# SQLite gives an increasing key of its own to an INTEGER PRIMARY KEY only.
+# SQLite generates increasing keys only for an INTEGER PRIMARY KEY.
 SERIAL: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 PARTITION_TOTAL: Final = -1
@@ -39,7 +39,7 @@ def partition_key() -> tuple[Column[Any], ...]:
 
 
 def partition_columns() -> tuple[Column[Any], ...]:
-    """The same three columns where they are not the primary key."""
+    """The three columns of a partition in a table whose primary key they are not."""
     return (
         Column("cluster_id", Text, nullable=False),
         Column("topic_id", UUID_TEXT, nullable=False),

@@ -1,4 +1,4 @@
-"""Runs: what they copy, delete, verify and remove, who approved it, and what audits found.
+"""Runs: what they copy, delete, verify and remove, their approvals, and the findings of audits.
 
 Also leases, batches, the pause switch, and the mirror of Airflow's pools.
 """
@@ -40,8 +40,8 @@ runs: Final = Table(
     Column("plan_hash", Text, nullable=False, comment="SHA-256 of the plan: a run has one"),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("needs_approval", Boolean, comment="of a run that deletes; null: not compared with the deletion limits yet"),
-    Column("withdrawn_at_ms", BigInteger, comment="since then nothing of it may be deleted, for good; null: it may"),
-    Column("withdrawn_by", Text, comment="who decided that"),
+    Column("withdrawn_at_ms", BigInteger, comment="since then nothing of the run may be deleted; null: not withdrawn"),
+    Column("withdrawn_by", Text, comment="who withdrew the run"),
 )
 
 planned_partitions: Final = Table(
@@ -54,7 +54,7 @@ planned_partitions: Final = Table(
     Column("directory_id", Text, nullable=False),
     Column("urgency", Float, nullable=False, comment="the highest is claimed first"),
     Column("stopped", Boolean, nullable=False, comment="a segment failed: no more work in this run"),
-    Column("claimed_at_ms", BigInteger, nullable=False, comment="0 if never; among equals the longest wait wins"),
+    Column("claimed_at_ms", BigInteger, nullable=False, comment="0 if never; if equally urgent the longest wait first"),
     Column("queue", Text, comment="Airflow queue whose workers can read it; null: any"),
     Column("spark_resource", Text, comment="Spark resource of executors that can read it; null: any"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
@@ -71,7 +71,7 @@ planned_segments: Final = Table(
     Column("size_bytes", BigInteger, nullable=False),
     Column("outcome", Text, nullable=False, comment="planned, copied, failed, skipped"),
     Column("segment_id", UUID_TEXT, comment="of the attempt that copied it"),
-    Column("supersedes", UUID_TEXT, comment="the failed segment whose place the copy is to take; null: none"),
+    Column("supersedes", UUID_TEXT, comment="the failed segment that the copy replaces; null: none"),
     Column("path", Text),
     Column("position", BigInteger),
     Column("error", Text, comment="class name"),
@@ -85,13 +85,13 @@ leases: Final = Table(
     "leases",
     metadata,
     *partition_key(),
-    Column("role", Text, primary_key=True, comment="copy, expire or publish: each works beside the others"),
+    Column("role", Text, primary_key=True, comment="copy, expire or publish: they do not exclude each other"),
     Column("token", BigInteger, nullable=False, comment="grows with every claim and is never given twice"),
     Column("run_id", Text, nullable=False),
     Column("batch_id", Text, nullable=False),
     Column("claimed_at_ms", BigInteger, nullable=False),
     Column("expires_at_ms", BigInteger, nullable=False, comment="by the database's clock; 0 once given back"),
-    Column("lease_ms", BigInteger, comment="how long it lasts without renewing; null: taken before that was recorded"),
+    Column("lease_ms", BigInteger, comment="how long it lasts without renewal; null: taken before that was recorded"),
     comment="one row per partition and role, kept for its token",
 )
 
@@ -130,7 +130,7 @@ pools: Final = Table(
     Column("pool", Text, primary_key=True),
     Column("slots", Integer, nullable=False),
     Column("updated_at_ms", BigInteger, nullable=False),
-    comment="mirror of Airflow's pools, whose truth is in Airflow",
+    comment="last known sizes of Airflow's pools; Airflow's are authoritative",
 )
 
 
@@ -140,11 +140,11 @@ planned_expirations: Final = Table(
     *partition_key(),
     Column("run_id", Text, primary_key=True),
     Column("topic", Text, nullable=False),
-    Column("log_start_before", BigInteger, nullable=False, comment="as the plan found it"),
-    Column("log_start_offset", BigInteger, nullable=False, comment="as it is to be before anything is deleted"),
-    Column("local_bytes", BigInteger, comment="with the broker alone when it was planned; null: not known"),
-    Column("local_behind_offset", BigInteger, comment="the highest offset (inclusive) remote then; -1: none"),
-    Column("local_history", Integer, comment="the number of the history that was followed then; null: 0"),
+    Column("log_start_before", BigInteger, nullable=False, comment="when the plan was made"),
+    Column("log_start_offset", BigInteger, nullable=False, comment="set before the first deletion"),
+    Column("local_bytes", BigInteger, comment="bytes that only the broker had when it was planned; null: not known"),
+    Column("local_behind_offset", BigInteger, comment="the highest remote offset (inclusive) then; -1: none"),
+    Column("local_history", Integer, comment="number of the leader epoch history followed then; null: 0"),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_expirations_run", *_RUN),
     comment="partitions of which a run deletes something, or whose log start it raises",
@@ -160,7 +160,7 @@ planned_deletions: Final = Table(
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
     Column("size_bytes", BigInteger, nullable=False),
-    Column("state", SmallInteger, nullable=False, comment="as the plan found it; id on Kafka's wire"),
+    Column("state", SmallInteger, nullable=False, comment="when the plan was made; id on Kafka's wire"),
     Column("reason", Text, nullable=False),
     Column("detail", Text, nullable=False, comment="the reason in numbers"),
     Column("outcome", Text, nullable=False, comment="planned, deleted, failed, skipped"),
@@ -177,7 +177,7 @@ approvals: Final = Table(
     metadata,
     cluster_key(),
     Column("run_id", Text, primary_key=True),
-    Column("plan_hash", Text, nullable=False, comment="the plan that was approved, and no other"),
+    Column("plan_hash", Text, nullable=False, comment="the only plan that was approved"),
     Column("author", Text, nullable=False),
     Column("approved_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
@@ -193,12 +193,12 @@ plan_questions: Final = Table(
     Column("headline", Text, nullable=False),
     Column("body", Text, nullable=False, comment="Markdown, as a person sees it"),
     Column("put_at_ms", BigInteger, nullable=False, comment="when the text was stored"),
-    Column("shown_at_ms", BigInteger, comment="null: no task has asked it yet"),
+    Column("shown_at_ms", BigInteger, comment="null: not shown yet"),
     Column("answer", Text, comment="approved or rejected; null: none yet"),
-    Column("answered_by", Text, comment="id of Airflow's user; null: nobody in time"),
+    Column("answered_by", Text, comment="id of Airflow's user; null: no answer in time"),
     Column("answered_at_ms", BigInteger, comment="by Airflow's clock"),
     Column("recorded_at_ms", BigInteger, comment="by the database's clock"),
-    comment="what people were asked about plans, and what Airflow says they answered",
+    comment="questions about plans, and the answers that Airflow reports",
 )
 
 
@@ -211,9 +211,9 @@ planned_verifications: Final = Table(
     Column("start_offset", BigInteger, nullable=False),
     Column("depth", Text, nullable=False, comment="shallow or deep"),
     Column("reason", Text, nullable=False, comment="why it was chosen"),
-    Column("planned_bytes", BigInteger, nullable=False, comment="about so many are to be read"),
+    Column("planned_bytes", BigInteger, nullable=False, comment="estimated bytes to read"),
     Column("outcome", Text, nullable=False, comment="planned, passed, failed, gone"),
-    Column("read_bytes", BigInteger, comment="that were read"),
+    Column("read_bytes", BigInteger, comment="bytes read"),
     Column("recorded_at_ms", BigInteger),
     ForeignKeyConstraint(_RUN, [f"runs.{name}" for name in _RUN]),
     Index("ix_planned_verifications_run", *_RUN, "outcome"),
@@ -230,16 +230,16 @@ audits: Final = Table(
     Column("run_id", Text, primary_key=True),
     Column("source", Text, nullable=False, comment="listing or inventory"),
     Column("began_at_ms", BigInteger, nullable=False),
-    Column("seen_at_ms", BigInteger, nullable=False, comment="of when is surely all that it saw"),
+    Column("seen_at_ms", BigInteger, nullable=False, comment="time as of which all that it saw is complete"),
     Column("objects", BigInteger, nullable=False),
     Column("rows", BigInteger, nullable=False, comment="segments that were compared, tombstones included"),
     Column("findings", BigInteger, nullable=False),
     Column("passed_over", Text, nullable=False, comment="JSON: objects that were not classified, by reason"),
-    Column("refusals", Text, nullable=False, comment="JSON: why nothing may be removed by what this audit saw"),
+    Column("refusals", Text, nullable=False, comment="JSON: why no object may be removed because of this audit"),
     Column("recorded_at_ms", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False, server_default="0", comment="in the order in which they ended"),
     Index("ix_audits_recorded", "cluster_id", "recorded_at_ms"),
-    comment="audits that came to an end",
+    comment="audits that have ended",
 )
 
 active_guards: Final = Table(
@@ -249,7 +249,7 @@ active_guards: Final = Table(
     Column("guard", Text, primary_key=True),
     Column("run_id", Text, nullable=False, comment="the audit that raised it first"),
     Column("sentence", Text, nullable=False),
-    Column("memory_ms", BigInteger, comment="the newest that the database had stored then"),
+    Column("memory_ms", BigInteger, comment="newest time stored in the database then"),
     Column("raised_at_ms", BigInteger, nullable=False),
     comment="objections of audits that no later audit has cleared: nothing expires",
 )
@@ -282,7 +282,7 @@ audit_findings: Final = Table(
     UniqueConstraint("cluster_id", "identity", name="uq_audit_findings_identity"),
     Index("ix_audit_findings_state", "cluster_id", "state", "last_seen_ms"),
     sqlite_autoincrement=True,
-    comment="one row for each thing that store and metadata disagree about, whatever number of audits saw it",
+    comment="one row for each difference between store and metadata, however many audits saw it",
 )
 
 planned_removals: Final = Table(
@@ -298,7 +298,7 @@ planned_removals: Final = Table(
     Column("key", Text, nullable=False),
     Column("token", Text, nullable=False, comment="version id or upload id; empty: the object itself"),
     Column("size_bytes", BigInteger, nullable=False),
-    Column("last_modified_ms", BigInteger, nullable=False, comment="as the plan saw it; by the store's clock"),
+    Column("last_modified_ms", BigInteger, nullable=False, comment="when the plan was made; by the store's clock"),
     Column("marked_for_deletion_at_ms", BigInteger, comment="from then on no segment may begin under this id"),
     Column("outcome", Text, nullable=False, comment="planned, removed, gone, kept, failed"),
     Column("message", Text),

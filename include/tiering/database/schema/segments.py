@@ -1,4 +1,4 @@
-"""Topics, partitions and segments; what brokers' metadata topic says of them, and what was published there."""
+"""Topics, partitions and segments; records read from the brokers' metadata topic, and records published there."""
 
 from typing import Final
 
@@ -36,23 +36,25 @@ topics: Final = Table(
     *topic_key(),
     Column("name", Text, nullable=False, comment="a label: a re-created topic is another row with the same name"),
     Column("owner", Text, nullable=False, comment="who copies and expires: none, platform, handing-over, broker"),
-    Column("deletion_seen_at_ms", BigInteger, comment="when its deletion from the cluster was positively seen"),
-    Column("deletion_evidence", Text, comment="what said so; null as long as nothing did"),
+    Column("deletion_seen_at_ms", BigInteger, comment="when its deletion from the cluster was confirmed"),
+    Column("deletion_evidence", Text, comment="evidence of the deletion; null: none"),
     Index("ix_topics_name", "cluster_id", "name"),
-    comment="one row per topic id that the platform has dealt with",
+    comment="one row for each topic id that the platform has used",
 )
 
 partitions: Final = Table(
     "partitions",
     metadata,
     *partition_key(),
-    Column("log_start_offset", BigInteger, nullable=False, comment="ours: remote records below it are gone"),
+    Column("log_start_offset", BigInteger, nullable=False, comment="the platform's: remote records below are deleted"),
     Column("leader_epochs", Text, nullable=False, comment="history merged over time: epoch:start,epoch:start"),
     Column(
-        "stopped_reason", Text, comment="set while a FINISHED segment has the verdict failed: nothing may follow it"
+        "stopped_reason",
+        Text,
+        comment="set while a FINISHED segment has the verdict failed: no later one may finish",
     ),
     ForeignKeyConstraint(["cluster_id", "topic_id"], ["topics.cluster_id", "topics.topic_id"]),
-    comment="its row is locked before any of the partition's segments changes",
+    comment="this row is locked before any segment of the partition changes",
 )
 
 skipped_offsets: Final = Table(
@@ -65,7 +67,7 @@ skipped_offsets: Final = Table(
     Column("author", Text, nullable=False),
     Column("recorded_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
-    comment="append only: a gap that somebody decided to go on behind",
+    comment="append only: gaps after which an operator decided to continue",
 )
 
 divergences: Final = Table(
@@ -73,24 +75,24 @@ divergences: Final = Table(
     metadata,
     *partition_key(),
     Column("number", Integer, primary_key=True, autoincrement=False, comment="of the history that a decision begins"),
-    Column("first_offset", BigInteger, nullable=False, comment="the first one that differs"),
-    Column("last_offset", BigInteger, nullable=False, comment="inclusive; the last one that was remote"),
-    Column("archive_epochs", Text, nullable=False, comment="that wrote what is remote there: epoch,epoch"),
-    Column("source_epochs", Text, nullable=False, comment="that wrote what the source has there"),
+    Column("first_offset", BigInteger, nullable=False, comment="the first offset that differs"),
+    Column("last_offset", BigInteger, nullable=False, comment="inclusive; the last remote offset"),
+    Column("archive_epochs", Text, nullable=False, comment="epochs of the remote records there: epoch,epoch"),
+    Column("source_epochs", Text, nullable=False, comment="epochs of the source's records there"),
     Column("seen_by", Text, nullable=False, comment="plan, copy, verification"),
     Column("seen_at_ms", BigInteger, nullable=False),
-    Column("followed_from", BigInteger, comment="from here on the source is followed; null: nobody decided"),
+    Column("followed_from", BigInteger, comment="the source is followed from here; null: not decided"),
     Column("reason", Text),
     Column("author", Text),
     Column("decided_at_ms", BigInteger),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
-    comment="where a source stopped to continue what was archived, and what somebody decided about it",
+    comment="where a source no longer continues the archive, and an operator's decision about it",
 )
 
 segments: Final = Table(
     "segments",
     metadata,
-    Column("segment_key", SERIAL, primary_key=True, comment="order of arrival; ranges of it part a table scan"),
+    Column("segment_key", SERIAL, primary_key=True, comment="order of arrival; splits a table scan into ranges"),
     *partition_columns(),
     Column("segment_id", UUID_TEXT, nullable=False, comment="one attempt to copy"),
     Column("start_offset", BigInteger, nullable=False),
@@ -109,9 +111,9 @@ segments: Final = Table(
     Column(
         "deep_passed_at_ms",
         BigInteger,
-        comment="verdict of the last look that read every byte and passed; null: none did since it failed",
+        comment="time of the last deep verification that passed; null: none since it failed",
     ),
-    Column("log_crc32c", BigInteger, comment="of the .log, as the check pass saw it"),
+    Column("log_crc32c", BigInteger, comment="of the .log, as verified before the copy"),
     Column("source_fingerprint", Text, comment="equal texts: the same source bytes"),
     Column("run_id", Text, comment="of the lease under which the attempt began"),
     Column("fencing_token", BigInteger, nullable=False, comment="of the last change"),
@@ -119,10 +121,10 @@ segments: Final = Table(
     Column("finished_at_ms", BigInteger),
     Column("delete_started_at_ms", BigInteger),
     Column("deleted_at_ms", BigInteger, comment="tombstone since"),
-    Column("superseded_by", UUID_TEXT, comment="the new copy of the same offsets that took its place"),
-    Column("lost_because", Text, comment="why no source can replace it, as the last plan saw it; null: none said so"),
-    Column("given_up_at_ms", BigInteger, comment="when somebody decided to go on without it; it stops nothing since"),
-    Column("origin", Text, nullable=False, server_default="platform", comment="who began it: platform or broker"),
+    Column("superseded_by", UUID_TEXT, comment="the new copy of the same offsets that replaced it"),
+    Column("lost_because", Text, comment="why no source can replace it, by the last plan; null: not known"),
+    Column("given_up_at_ms", BigInteger, comment="when an operator decided to continue without it"),
+    Column("origin", Text, nullable=False, server_default="platform", comment="who began the copy: platform or broker"),
     Column("broker_state", SmallInteger, comment="state that the brokers' metadata topic gives it; null: none"),
     Column("history", Integer, nullable=False, server_default="0", comment="0, or the number of a divergence"),
     UniqueConstraint(*_PARTITION, "segment_id", name="uq_segments_id"),
@@ -165,7 +167,7 @@ segment_epochs: Final = Table(
     *partition_columns(),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False, comment="inclusive; below the start if the epoch has no record"),
-    Column("broker_reference", Text, comment="how a broker's cache knows it here: referenced, unreferenced; null: not"),
+    Column("broker_reference", Text, comment="as a broker's cache has it: referenced, unreferenced; null: it does not"),
     ForeignKeyConstraint(["segment_key"], ["segments.segment_key"], ondelete="CASCADE"),
     Index("ix_segment_epochs_offset", *_PARTITION, "leader_epoch", "start_offset"),
     comment="the part of each leader epoch in each segment",
@@ -179,9 +181,9 @@ size_counters: Final = Table(
     Column("state", SmallInteger, primary_key=True, autoincrement=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("segments", BigInteger, nullable=False),
-    Column("highest_offset", BigInteger, comment="highest end (inclusive) that ever entered this state; never lowered"),
+    Column("highest_offset", BigInteger, comment="highest end offset (inclusive) ever in this state; never lowered"),
     CheckConstraint("size_bytes >= 0 AND segments >= 0", name="not_negative"),
-    comment="moved in the transaction of each state change; a segment counts once in the total, once in each epoch",
+    comment="updated in the transaction of each state change; a segment counts in the total and in each of its epochs",
 )
 
 quality_results: Final = Table(
@@ -202,7 +204,7 @@ metadata_topics: Final = Table(
     "metadata_topics",
     metadata,
     cluster_key(),
-    Column("topic_id", UUID_TEXT, nullable=False, comment="one that was created again is another"),
+    Column("topic_id", UUID_TEXT, nullable=False, comment="changes if the topic is created again"),
     Column("partition_count", Integer, nullable=False),
     comment="the topic __remote_log_metadata that was read",
 )
@@ -212,12 +214,12 @@ metadata_positions: Final = Table(
     metadata,
     cluster_key(),
     Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
-    Column("next_offset", BigInteger, nullable=False, comment="everything below was applied"),
-    Column("end_offset", BigInteger, nullable=False, comment="exclusive, as the cluster last said"),
-    Column("bounds_read_at_ms", BigInteger, nullable=False, comment="when the cluster last said something"),
-    Column("stopped", Text, comment="why nothing behind next_offset is applied; null: nothing stands in the way"),
+    Column("next_offset", BigInteger, nullable=False, comment="all records below it were applied"),
+    Column("end_offset", BigInteger, nullable=False, comment="exclusive, by the last answer of the cluster"),
+    Column("bounds_read_at_ms", BigInteger, nullable=False, comment="when the cluster last answered"),
+    Column("stopped", Text, comment="why no record after next_offset is applied; null: not stopped"),
     Column("rereading_to", BigInteger, comment="read again from the beginning up to here (exclusive); null: complete"),
-    comment="moved in the transaction that applies the records before it",
+    comment="updated in the transaction that applies the records before it",
 )
 
 ingested_records: Final = Table(
@@ -227,7 +229,7 @@ ingested_records: Final = Table(
     Column("metadata_partition", Integer, primary_key=True, autoincrement=False),
     Column("outcome", Text, primary_key=True, comment="applied, unknown-segment, illegal-transition, unusable"),
     Column("records", BigInteger, nullable=False),
-    comment="how many records did what, ever",
+    comment="how many records had this outcome, ever",
 )
 
 broker_epochs: Final = Table(
@@ -236,7 +238,7 @@ broker_epochs: Final = Table(
     *partition_key(),
     Column("leader_epoch", Integer, primary_key=True, autoincrement=False),
     Column("highest_offset", BigInteger, nullable=False, comment="inclusive; the highest that brokers ever finished"),
-    comment="what a broker's cache holds of each leader epoch beside its segments",
+    comment="what a broker's cache holds of each leader epoch besides its segments",
 )
 
 
@@ -246,7 +248,7 @@ publications: Final = Table(
     *partition_key(),
     Column("metadata_partition", Integer, nullable=False),
     Column("partition_count", Integer, nullable=False, comment="of the metadata topic, when it was begun"),
-    Column("next_offset", BigInteger, nullable=False, comment="everything below was read back"),
+    Column("next_offset", BigInteger, nullable=False, comment="all records below it were read back"),
     Column("begun_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
 )
@@ -260,9 +262,9 @@ published_records: Final = Table(
     Column("state", SmallInteger, nullable=False, comment="id on Kafka's wire"),
     Column("start_offset", BigInteger, nullable=False),
     Column("end_offset", BigInteger, nullable=False, comment="inclusive"),
-    Column("value", LargeBinary, nullable=False, comment="what is sent, however often it has to be tried"),
-    Column("intended_at_ms", BigInteger, nullable=False, comment="written down before it was sent"),
-    Column("metadata_offset", BigInteger, comment="where it was read back; null: it may be there, or not"),
+    Column("value", LargeBinary, nullable=False, comment="the bytes to send, the same in each attempt"),
+    Column("intended_at_ms", BigInteger, nullable=False, comment="recorded before it was sent"),
+    Column("metadata_offset", BigInteger, comment="where it was read back; null: not known whether it is there"),
     ForeignKeyConstraint(_PARTITION, [f"publications.{name}" for name in _PARTITION]),
-    comment="records of ours in the metadata topic; the last of a partition may be pending",
+    comment="records of this platform in the metadata topic; the last of a partition may be pending",
 )

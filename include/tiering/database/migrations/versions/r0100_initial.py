@@ -46,34 +46,34 @@ def _create_segments() -> None:
     """Topics, partitions and segments."""
     create(
         "topics",
-        "one row per topic id that the platform has dealt with",
+        "one row for each topic id that the platform has used",
         "cluster_id topic_id",
         column("cluster_id", TEXT),
         column("topic_id", UUID),
         column("name", TEXT, "a label: a re-created topic is another row with the same name"),
         column("owner", TEXT, "who copies and expires: none, platform, handing-over, broker"),
-        column("deletion_seen_at_ms", LONG, "when its deletion from the cluster was positively seen", null=True),
-        column("deletion_evidence", TEXT, "what said so; null as long as nothing did", null=True),
+        column("deletion_seen_at_ms", LONG, "when its deletion from the cluster was confirmed", null=True),
+        column("deletion_evidence", TEXT, "evidence of the deletion; null: none", null=True),
     )
     index("ix_topics_name", "topics", "cluster_id name")
     create(
         "partitions",
-        "its row is locked before any of the partition's segments changes",
+        "this row is locked before any segment of the partition changes",
         PARTITION,
         *partition_key(),
-        column("log_start_offset", LONG, "ours: remote records below it are gone"),
+        column("log_start_offset", LONG, "the platform's: remote records below are deleted"),
         column("leader_epochs", TEXT, "history merged over time: epoch:start,epoch:start"),
         column(
             "stopped_reason",
             TEXT,
-            "set while a FINISHED segment has the verdict failed: nothing may follow it",
+            "set while a FINISHED segment has the verdict failed: no later one may finish",
             null=True,
         ),
         refers("partitions", "topics", "cluster_id topic_id"),
     )
     create(
         "skipped_offsets",
-        "append only: a gap that somebody decided to go on behind",
+        "append only: gaps after which an operator decided to continue",
         f"{PARTITION} first_offset",
         *partition_key(),
         column("first_offset", LONG),
@@ -85,17 +85,17 @@ def _create_segments() -> None:
     )
     create(
         "divergences",
-        "where a source stopped to continue what was archived, and what somebody decided about it",
+        "where a source no longer continues the archive, and an operator's decision about it",
         f"{PARTITION} number",
         *partition_key(),
         column("number", INT, "of the history that a decision begins"),
-        column("first_offset", LONG, "the first one that differs"),
-        column("last_offset", LONG, "inclusive; the last one that was remote"),
-        column("archive_epochs", TEXT, "that wrote what is remote there: epoch,epoch"),
-        column("source_epochs", TEXT, "that wrote what the source has there"),
+        column("first_offset", LONG, "the first offset that differs"),
+        column("last_offset", LONG, "inclusive; the last remote offset"),
+        column("archive_epochs", TEXT, "epochs of the remote records there: epoch,epoch"),
+        column("source_epochs", TEXT, "epochs of the source's records there"),
         column("seen_by", TEXT, "plan, copy, verification"),
         column("seen_at_ms", LONG),
-        column("followed_from", LONG, "from here on the source is followed; null: nobody decided", null=True),
+        column("followed_from", LONG, "the source is followed from here; null: not decided", null=True),
         column("reason", TEXT, null=True),
         column("author", TEXT, null=True),
         column("decided_at_ms", LONG, null=True),
@@ -105,7 +105,7 @@ def _create_segments() -> None:
         "segments",
         "remote log segments in every state; DELETE_SEGMENT_FINISHED is a tombstone",
         "segment_key",
-        column("segment_key", SERIAL, "order of arrival; ranges of it part a table scan"),
+        column("segment_key", SERIAL, "order of arrival; splits a table scan into ranges"),
         *partition_key(),
         column("segment_id", UUID, "one attempt to copy"),
         column("start_offset", LONG),
@@ -121,7 +121,7 @@ def _create_segments() -> None:
         column("verdict", TEXT, "none, passed, failed, expired"),
         column("verdict_detail", TEXT),
         column("verdict_at_ms", LONG, null=True),
-        column("log_crc32c", LONG, "of the .log, as the check pass saw it", null=True),
+        column("log_crc32c", LONG, "of the .log, as verified before the copy", null=True),
         column("source_fingerprint", TEXT, "equal texts: the same source bytes", null=True),
         column("run_id", TEXT, "of the lease under which the attempt began", null=True),
         column("fencing_token", LONG, "of the last change"),
@@ -129,17 +129,15 @@ def _create_segments() -> None:
         column("finished_at_ms", LONG, null=True),
         column("delete_started_at_ms", LONG, null=True),
         column("deleted_at_ms", LONG, "tombstone since", null=True),
-        column("superseded_by", UUID, "the new copy of the same offsets that took its place", null=True),
-        column(
-            "lost_because", TEXT, "why no source can replace it, as the last plan saw it; null: none said so", null=True
-        ),
-        column("given_up_at_ms", LONG, "when somebody decided to go on without it; it stops nothing since", null=True),
-        column("origin", TEXT, "who began it: platform or broker", default="platform"),
+        column("superseded_by", UUID, "the new copy of the same offsets that replaced it", null=True),
+        column("lost_because", TEXT, "why no source can replace it, by the last plan; null: not known", null=True),
+        column("given_up_at_ms", LONG, "when an operator decided to continue without it", null=True),
+        column("origin", TEXT, "who began the copy: platform or broker", default="platform"),
         column("broker_state", SHORT, "state that the brokers' metadata topic gives it; null: none", null=True),
         column(
             "deep_passed_at_ms",
             LONG,
-            "verdict of the last look that read every byte and passed; null: none did since it failed",
+            "time of the last deep verification that passed; null: none since it failed",
             null=True,
         ),
         column("history", INT, "0, or the number of a divergence", default="0"),
@@ -167,7 +165,7 @@ def _create_segments() -> None:
         column(
             "broker_reference",
             TEXT,
-            "how a broker's cache knows it here: referenced, unreferenced; null: not",
+            "as a broker's cache has it: referenced, unreferenced; null: it does not",
             null=True,
         ),
         refers("segment_epochs", "segments", "segment_key", ondelete="CASCADE"),
@@ -175,16 +173,14 @@ def _create_segments() -> None:
     index("ix_segment_epochs_offset", "segment_epochs", f"{PARTITION} leader_epoch start_offset")
     create(
         "size_counters",
-        "moved in the transaction of each state change; a segment counts once in the total, once in each epoch",
+        "updated in the transaction of each state change; a segment counts in the total and in each of its epochs",
         f"{PARTITION} leader_epoch state",
         *partition_key(),
         column("leader_epoch", INT, "-1: the partition's total"),
         column("state", SHORT),
         column("size_bytes", LONG),
         column("segments", LONG),
-        column(
-            "highest_offset", LONG, "highest end (inclusive) that ever entered this state; never lowered", null=True
-        ),
+        column("highest_offset", LONG, "highest end offset (inclusive) ever in this state; never lowered", null=True),
         sa.CheckConstraint("size_bytes >= 0 AND segments >= 0", name=op.f("ck_size_counters_not_negative")),
     )
     create(
@@ -208,26 +204,24 @@ def _create_metadata_topic() -> None:
         "the topic __remote_log_metadata that was read",
         "cluster_id",
         column("cluster_id", TEXT),
-        column("topic_id", UUID, "one that was created again is another"),
+        column("topic_id", UUID, "changes if the topic is created again"),
         column("partition_count", INT),
     )
     create(
         "metadata_positions",
-        "moved in the transaction that applies the records before it",
+        "updated in the transaction that applies the records before it",
         "cluster_id metadata_partition",
         column("cluster_id", TEXT),
         column("metadata_partition", INT),
-        column("next_offset", LONG, "everything below was applied"),
-        column("end_offset", LONG, "exclusive, as the cluster last said"),
-        column("bounds_read_at_ms", LONG, "when the cluster last said something"),
-        column(
-            "stopped", TEXT, "why nothing behind next_offset is applied; null: nothing stands in the way", null=True
-        ),
+        column("next_offset", LONG, "all records below it were applied"),
+        column("end_offset", LONG, "exclusive, by the last answer of the cluster"),
+        column("bounds_read_at_ms", LONG, "when the cluster last answered"),
+        column("stopped", TEXT, "why no record after next_offset is applied; null: not stopped", null=True),
         column("rereading_to", LONG, "read again from the beginning up to here (exclusive); null: complete", null=True),
     )
     create(
         "ingested_records",
-        "how many records did what, ever",
+        "how many records had this outcome, ever",
         "cluster_id metadata_partition outcome",
         column("cluster_id", TEXT),
         column("metadata_partition", INT),
@@ -236,7 +230,7 @@ def _create_metadata_topic() -> None:
     )
     create(
         "broker_epochs",
-        "what a broker's cache holds of each leader epoch beside its segments",
+        "what a broker's cache holds of each leader epoch besides its segments",
         f"{PARTITION} leader_epoch",
         *partition_key(),
         column("leader_epoch", INT),
@@ -249,13 +243,13 @@ def _create_metadata_topic() -> None:
         *partition_key(),
         column("metadata_partition", INT),
         column("partition_count", INT, "of the metadata topic, when it was begun"),
-        column("next_offset", LONG, "everything below was read back"),
+        column("next_offset", LONG, "all records below it were read back"),
         column("begun_at_ms", LONG),
         refers("publications", "partitions", PARTITION),
     )
     create(
         "published_records",
-        "records of ours in the metadata topic; the last of a partition may be pending",
+        "records of this platform in the metadata topic; the last of a partition may be pending",
         f"{PARTITION} sequence",
         *partition_key(),
         column("sequence", INT, "order of sending, without gaps"),
@@ -263,9 +257,9 @@ def _create_metadata_topic() -> None:
         column("state", SHORT, "id on Kafka's wire"),
         column("start_offset", LONG),
         column("end_offset", LONG, "inclusive"),
-        column("value", BYTES, "what is sent, however often it has to be tried"),
-        column("intended_at_ms", LONG, "written down before it was sent"),
-        column("metadata_offset", LONG, "where it was read back; null: it may be there, or not", null=True),
+        column("value", BYTES, "the bytes to send, the same in each attempt"),
+        column("intended_at_ms", LONG, "recorded before it was sent"),
+        column("metadata_offset", LONG, "where it was read back; null: not known whether it is there", null=True),
         refers("published_records", "publications", PARTITION),
     )
 
@@ -274,7 +268,7 @@ def _create_administration() -> None:
     """The identity of the store, configs, events, pools and quotas."""
     create(
         "stores",
-        "what the marker object of the remote store must say before anything is written or deleted",
+        "content that the marker object of the remote store must have before a write or delete",
         "cluster_id",
         column("cluster_id", TEXT),
         column("store_id", UUID),
@@ -283,16 +277,14 @@ def _create_administration() -> None:
         column(
             "rebuilding_since_ms",
             LONG,
-            "its metadata are being rebuilt from its objects, and serve nobody; null: they are whole",
+            "its metadata are being rebuilt from its objects and must not be used; null: they are complete",
             null=True,
         ),
-        column(
-            "generation_token", TEXT, "of this generation; null: nobody has raised it since markers have one", null=True
-        ),
-        column("url", TEXT, "where keys lie, with layout and key_prefix; null: not recorded yet", null=True),
+        column("generation_token", TEXT, "of this generation; null: not raised since markers have a token", null=True),
+        column("url", TEXT, "place of the keys, with layout and key_prefix; null: not recorded yet", null=True),
         column("layout", TEXT, null=True),
         column("key_prefix", TEXT, null=True),
-        column("pending_generation", INT, "being raised to: the marker may say this one already; or null", null=True),
+        column("pending_generation", INT, "next generation, which the marker may have already; or null", null=True),
         column("pending_token", TEXT, null=True),
         column("pending_url", TEXT, null=True),
         column("pending_layout", TEXT, null=True),
@@ -300,7 +292,7 @@ def _create_administration() -> None:
         column(
             "conditional_writes",
             FLAG,
-            "whether the store replaces an object only if it is the expected one; null: nobody has tried",
+            "whether the store supports conditional replacement of an object; null: not tried",
             null=True,
         ),
     )
@@ -353,7 +345,7 @@ def _create_administration() -> None:
     )
     create(
         "pools",
-        "mirror of Airflow's pools, whose truth is in Airflow",
+        "last known sizes of Airflow's pools; Airflow's are authoritative",
         "cluster_id pool",
         column("cluster_id", TEXT),
         column("pool", TEXT),
@@ -362,10 +354,10 @@ def _create_administration() -> None:
     )
     create(
         "quota_ledger",
-        "on SQLite kept in a file of its own; worth nothing after all senders have ended",
+        "on SQLite in a separate file; not needed after all senders have ended",
         "cluster_id",
         column("cluster_id", TEXT),
-        column("content", TEXT, "quotas in force and who holds which share of them, as JSON"),
+        column("content", TEXT, "quotas in force and the shares of each process, as JSON"),
     )
     create(
         "topic_meters",
@@ -379,8 +371,8 @@ def _create_administration() -> None:
         column("records", LONG, "ever"),
         column("uncounted_bytes", LONG, "since the last tick"),
         column("uncounted_records", LONG, "since the last tick"),
-        column("bytes_per_second", FLOAT, "of one minute, as of the last tick; null before the first", null=True),
-        column("records_per_second", FLOAT, "of one minute, as of the last tick; null before the first", null=True),
+        column("bytes_per_second", FLOAT, "one-minute rate at the last tick; null before the first", null=True),
+        column("records_per_second", FLOAT, "one-minute rate at the last tick; null before the first", null=True),
         column("last_tick_ms", LONG, "the same for all kinds of one topic"),
-        column("marked_at_ms", LONG, "when it last counted something, or was made"),
+        column("marked_at_ms", LONG, "time of the last count, or when the meter was made"),
     )

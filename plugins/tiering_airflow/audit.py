@@ -87,7 +87,7 @@ class AuditFindingsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises StateConflictError if another audit has looked since."""
+        """Raises StateConflictError if a later audit has ended since."""
         with TieringHook().open() as app:
             run = AuditRun(app.adapters.stores.audits.audit(self.audit_run_id), app.audit.findings(self.audit_run_id))
         for line in as_text(present_audit(run)).splitlines():
@@ -138,7 +138,7 @@ class PlanRemovalsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises StateConflictError if another audit has looked since."""
+        """Raises StateConflictError if a later audit has ended since."""
         params = context["params"]
         if not params[DELETE_ORPHANS]:
             raise AirflowSkipException("a dry run: nothing was asked to be removed")

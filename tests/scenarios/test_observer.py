@@ -101,7 +101,7 @@ def test_what_a_broker_left_is_named_once_everything_behind_it_was_read_and_stay
     (found,) = (one for one in document["findings"] if one["kind"] != "abandoned-copy")
     assert (found["kind"], found["bytes"]) == ("foreign-object", known.stat().st_size)
     assert found["key"].endswith(orphan.name)
-    assert "brokers tell of no such segment" in found["message"]
+    assert "brokers have no record of its segment" in found["message"]
     assert orphan.exists()
 
 

@@ -1,12 +1,12 @@
-"""Compare the store with the metadata: all that names one segment id together, then all that has the same offsets.
+"""Compare the store with the metadata: first by segment id, then by range of offsets.
 
-`gather` and `classify` do so in the memory of one process, for stores of a size that one process lists. The Spark job
-classifies the same way, segment by segment, and is what a large store needs.
+`gather` and `classify` do this in the memory of one process, for stores that one process can list. The Spark job
+classifies in the same way, segment by segment, for large stores.
 
-Overlaps are no duplicates: after a leader change the new leader's segment is copied whole, as Kafka does. Equal start
-and end say that one of two is superfluous, if the same leader epochs wrote the same of these offsets: an epoch and an
-offset name a record. Under other epochs it holds records that nothing else has, of a history that an unclean election
-has replaced.
+Overlaps are no duplicates: after a leader change the new leader's segment is copied whole, as Kafka does. Of two
+segments with equal start and end offsets one is superfluous if the same leader epochs wrote the same offsets, because
+an epoch and an offset identify a record. With other epochs it has records of its own, from a history that an unclean
+leader election has replaced.
 """
 
 from collections import Counter, defaultdict
@@ -51,10 +51,10 @@ def classify_segment(
     uploads: Sequence[ListedUpload],
     context: AuditContext,
 ) -> AuditOutcome:
-    """Everything that names one segment id; `objects` are current ones.
+    """Classify all that names one segment id; `objects` are the current ones.
 
     Raises:
-        RemoteStorageUnavailableError: a manifest had to be read and the store did not answer.
+        RemoteStorageUnavailableError: the store did not answer when a manifest was read.
         RemoteMetadataError: the metadata contradicts itself.
     """
     known = [segment for segment in segments if segment.state != _TOMBSTONE]
@@ -70,9 +70,9 @@ def classify_segment(
 def classify_uploads(
     known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
 ) -> AuditOutcome:
-    """Uploads that name one segment id, or none: those that nobody goes on with.
+    """Report abandoned uploads that name one segment id, or none.
 
-    One is passed over while it is young, while somebody holds a lease of its partition, and where brokers write.
+    An upload is passed over while it is young, while its partition has a live lease, and if brokers tier its topic.
     """
     findings = []
     passed_over: Counter[PassedOver] = Counter()
@@ -84,7 +84,7 @@ def classify_uploads(
             AuditFinding(
                 kind=FindingKind.OPEN_MULTIPART_UPLOAD,
                 key=upload.key,
-                message=f"begun at {format_utc(upload.initiated_ms)}, never completed, and nobody works on it",
+                message=f"begun at {format_utc(upload.initiated_ms)}, never completed, and no run works on it",
                 size_bytes=upload.size_bytes,
                 last_modified_ms=upload.initiated_ms,
                 upload_id=upload.upload_id,
@@ -126,15 +126,16 @@ StoredRange = tuple[str, int, int, int]
 """Topic id, partition, start offset, end offset (inclusive)."""
 
 _Records = tuple[tuple[int, int], ...]
-"""Each leader epoch that wrote some of a range, with its first offset there."""
+"""Each leader epoch that wrote offsets of a range, with its first offset there."""
 
 
 def range_of_segment(segment: AuditedSegment) -> StoredRange:
+    """Return the range of a segment."""
     return (segment.topic_id, segment.partition, segment.start_offset, segment.end_offset)
 
 
 def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
-    """None if its end is not known: its manifest was not read."""
+    """Return the range of a finding; None if its end is unknown because its manifest was not read."""
     if finding.topic_id is None or finding.partition is None:
         return None
     if finding.start_offset is None or finding.end_offset is None:
@@ -145,10 +146,10 @@ def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
 def classify_same_range(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """What is superfluous of all that is stored of one range, and what is adoptable still.
+    """Return the duplicates among the copies of one range, and the copies that stay adoptable.
 
-    `finished` are FINISHED segments, `adoptable` provisional findings: one stays what it was only if no FINISHED
-    segment and no newer adoptable one has the range under the same leader epochs.
+    `finished` are FINISHED segments, `adoptable` are provisional findings: one stays adoptable only if no FINISHED
+    segment and no newer adoptable copy has the range under the same leader epochs.
     """
     segments: dict[_Records, list[AuditedSegment]] = defaultdict(list)
     findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
@@ -157,13 +158,14 @@ def classify_same_range(
     for finding in adoptable:
         start_offset, end_offset = finding.start_offset or 0, finding.end_offset or 0
         findings[_records(finding.leader_epochs, start_offset, end_offset)].append(finding)
-    for one in segments.keys() | findings.keys():
-        yield from _classify_same_records(segments.get(one, ()), findings.get(one, ()), context)
+    for records in segments.keys() | findings.keys():
+        yield from _classify_same_records(segments.get(records, ()), findings.get(records, ()), context)
 
 
 def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
-    """What the epochs say of the range. The first one holds for what lies before it: a broker that moved its log start
-    cut its history there.
+    """Return which epochs wrote the range.
+
+    The first epoch also counts for offsets before it, because a broker that moves its log start cuts the history there.
     """
     parts = written(epochs_of_text(leader_epochs or ""), OffsetRange(start_offset, end_offset))
     return tuple((epoch, start_offset if place == 0 else part.first) for place, (epoch, part) in enumerate(parts))
@@ -174,7 +176,7 @@ def _classify_same_records(
 ) -> Iterator[AuditFinding]:
     by_arrival = sorted(finished, key=lambda segment: segment.arrival)
     for segment in by_arrival[:-1]:
-        message = f"segment {by_arrival[-1].segment_id} has the same records and answers lookups"
+        message = f"segment {by_arrival[-1].segment_id} has the same records and is the one that lookups return"
         yield segment_finding(
             FindingKind.DUPLICATE,
             next(iter(expected_objects(segment, context))),
@@ -194,29 +196,29 @@ def _classify_same_records(
 def classify_ranges(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """`classify_same_range` of each range, in memory."""
+    """Apply `classify_same_range` to each range, in memory."""
     segments: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
     findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
     for segment in finished:
         segments[range_of_segment(segment)].append(segment)
     for finding in adoptable:
-        of = range_of_adoptable(finding)
-        if of is None:
+        stored = range_of_adoptable(finding)
+        if stored is None:
             yield finding
         else:
-            findings[of].append(finding)
-    for of in segments.keys() | findings.keys():
-        yield from classify_same_range(segments.get(of, ()), findings.get(of, ()), context)
+            findings[stored].append(finding)
+    for stored in segments.keys() | findings.keys():
+        yield from classify_same_range(segments.get(stored, ()), findings.get(stored, ()), context)
 
 
 def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
-    message = f"no metadata knows its segment, and segment {segment_id} has the same records"
+    message = f"the metadata lacks its segment, and segment {segment_id} has the same records"
     return replace(finding, kind=FindingKind.DUPLICATE, message=message)
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What was listed, sorted by what each needs to be classified. `objects` counts current objects."""
+    """A listing, grouped for classification. `objects` counts current objects."""
 
     objects: int = 0
     object_bytes: int = 0
@@ -228,7 +230,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """`objects` and `rows` are what was compared: current objects, segments in every state."""
+    """The findings. `objects` and `rows` count what was compared: current objects, and segments in every state."""
 
     objects: int
     object_bytes: int
@@ -240,7 +242,7 @@ class AuditResult:
 def gather(
     objects: Iterable[Sequence[ListedObject]], uploads: Iterable[Sequence[ListedUpload]], context: AuditContext
 ) -> Gathered:
-    """Read a listing. Whoever calls reads the metadata after this, never before: a row is there before its objects."""
+    """Read a listing. The caller reads the metadata after this, because a row is written before its objects."""
     gathered = Gathered()
     for page in objects:
         for listed in page:
@@ -259,10 +261,10 @@ def gather(
 
 
 def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
-    """Every finding, by kind and key.
+    """Return every finding, by kind and key.
 
     Raises:
-        ForeignStoreError: the listing has no marker object, so it is not one of our store, or not all of it.
+        ForeignStoreError: the listing has no marker object, so it is of another store, or incomplete.
         RemoteStorageUnavailableError, RemoteMetadataError: see `classify_segment`.
     """
     require_marker(gathered.has_marker)
@@ -273,9 +275,9 @@ def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: Au
         by_segment[segment.segment_id].append(segment)
     passed_over: Counter[PassedOver] = Counter()
     findings = list(gathered.alone)
-    nameless = classify_uploads((), gathered.uploads.pop(None, ()), context)
-    findings += nameless.findings
-    passed_over.update(nameless.passed_over)
+    without_id = classify_uploads((), gathered.uploads.pop(None, ()), context)
+    findings += without_id.findings
+    passed_over.update(without_id.passed_over)
     uploaded = {upload for upload in gathered.uploads if upload}
     for segment_id in sorted(by_segment.keys() | gathered.by_segment.keys() | uploaded):
         outcome = classify_segment(
@@ -300,9 +302,9 @@ def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: Au
 
 
 def require_marker(has_marker: bool) -> None:
-    """Raises ForeignStoreError without it."""
+    """Raise ForeignStoreError if the listing has no marker."""
     if not has_marker:
         raise ForeignStoreError(
-            f"the listing has no {MARKER_KEY}: it is of another place, older than the store, or not all of it;"
-            " nothing can be concluded from it"
+            f"the listing has no {MARKER_KEY}: it is of another place, older than the store, or incomplete;"
+            " the audit cannot use it"
         )

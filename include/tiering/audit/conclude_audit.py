@@ -1,9 +1,9 @@
-"""The end of an audit: what it saw is looked at again, guarded, and recorded. Nothing is removed here.
+"""The end of an audit: check findings again, evaluate the guards, and record the audit. Nothing is removed here.
 
-A reference that dangles fails a run and wakes people, so it is believed only if the row and the store say the same when
-they are asked again, in this order: a segment that is deleted meanwhile is no longer FINISHED before its objects go. An
-object that is there after all, of a segment that was FINISHED before the listing began, is not healed by that: the
-listing lacked it, and whatever else it lacked would look like nothing at all.
+A dangling reference fails a run and raises an alarm, so it is reported only if the row and then the store confirm it
+when they are read again. The order matters: a segment that is deleted meanwhile leaves FINISHED before its objects are
+deleted. If an object exists after all, and its segment was FINISHED before the listing began, the listing was
+incomplete, and other objects that it lacked may have gone unnoticed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,17 +29,19 @@ from include.tiering.remote_storage.contract import ObjectKind
 from include.tiering.remote_storage.orphan_objects import OrphanStorage
 from include.tiering.segments.contract import RemoteLogMetadata
 
-_MOST_ASKED_AGAIN: Final = 2_000
-_MOST_MANIFESTS: Final = 100
+_MAX_CHECKED_AGAIN: Final = 2_000
+_MAX_MANIFESTS: Final = 100
 _MANIFEST_SUFFIX: Final = f".{ObjectKind.MANIFEST.value}"
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenByAudit:
-    """What an audit hands over. `began_at_ms` is the database's time before the listing; `seen_at_ms` that since which
-    all that was seen is so for sure, if it is of an earlier time. `listing_ended_ms` and `rows_began_ms` are of one
-    clock, whichever. `covers`: kinds that this source can show.
+    """What an audit saw.
+
+    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for an earlier listing: the time from
+    which it certainly shows all changes. `listing_ended_ms` and `rows_began_ms` are by the same clock. `covers` are the
+    kinds of findings that this source can show.
     """
 
     run_id: str
@@ -57,7 +59,7 @@ class SeenByAudit:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """An audit as it ended, and those of its findings that were believed."""
+    """An audit that ended, and its confirmed findings."""
 
     record: AuditRecord
     findings: tuple[AuditFinding, ...]
@@ -66,11 +68,11 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditEnd:
-    """Everything that the end of an audit asks.
+    """Checks, guards and records what an audit saw.
 
     Attributes:
         objection: why the store is not this database's, None if it is.
-        clock_contradiction: why the database's clock is not believed, None if it is.
+        clock_contradiction: how another clock contradicts the database's, None if none does.
     """
 
     audits: AuditStore
@@ -80,24 +82,28 @@ class AuditEnd:
     clock_contradiction: str | None
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
-        """Raises RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded."""
-        believed: list[AuditFinding] = []
+        """Record the audit and its confirmed findings.
+
+        Raises:
+            RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded.
+        """
+        confirmed: list[AuditFinding] = []
         unlisted: list[str] = []
-        asked = 0
+        checked = 0
         for finding in seen.findings:
-            if finding.kind is FindingKind.DANGLING_REFERENCE and (asked := asked + 1) <= _MOST_ASKED_AGAIN:
+            if finding.kind is FindingKind.DANGLING_REFERENCE and (checked := checked + 1) <= _MAX_CHECKED_AGAIN:
                 if not self._is_finished(finding):
                     continue
                 if self._is_there(finding.key):
                     unlisted.append(finding.key)
                     continue
-            believed.append(finding)
+            confirmed.append(finding)
         evidence = AuditEvidence(
             objection=self.objection,
             clock_contradiction=self.clock_contradiction,
-            segment_objects=sum(seen.passed_over.values()) + sum(one.segment_id is not None for one in believed),
+            segment_objects=sum(seen.passed_over.values()) + sum(each.segment_id is not None for each in confirmed),
             memory=known_before_restore(self.audits.memory(), self.audits.active_guards()),
-            unknown_copies=tuple(self._unknown_copies(believed)),
+            unknown_copies=tuple(self._unknown_copies(confirmed)),
             listing_ended_ms=seen.listing_ended_ms,
             rows_began_ms=seen.rows_began_ms,
             unlisted=unlisted,
@@ -112,8 +118,8 @@ class AuditEnd:
             refusals(evidence),
             seen.passed_over,
         )
-        tally = self.audits.record(record, believed, covers=() if unlisted else seen.covers)
-        return AuditReport(replace(record, findings=tally.seen), tuple(believed), tally)
+        tally = self.audits.record(record, confirmed, covers=() if unlisted else seen.covers)
+        return AuditReport(replace(record, findings=tally.seen), tuple(confirmed), tally)
 
     def _is_finished(self, finding: AuditFinding) -> bool:
         if finding.segment_id is None or finding.topic_id is None or finding.partition is None or not finding.topic:
@@ -126,17 +132,17 @@ class AuditEnd:
         return key in self.storage.attempt(key)
 
     def _unknown_copies(self, findings: Sequence[AuditFinding]) -> Iterator[UnknownCopy]:
-        """The newest in the store, by its own clock, with what their manifests say. What a person accepted is known."""
+        """Return the newest copies without a row, by the store's clock, except those that a person accepted."""
         complete = [
             finding for finding in findings if finding.kind in _COMPLETE and finding.key.endswith(_MANIFEST_SUFFIX)
         ]
         accepted = (
             {finding.finding.identity for finding in self.audits.findings((FindingState.ACCEPTED,))} if complete else ()
         )
-        copies = [one for one in complete if one.identity not in accepted]
-        newest = sorted(copies, key=lambda copy: copy.last_modified_ms or 0, reverse=True)[:_MOST_MANIFESTS]
-        for one in newest:
-            yield UnknownCopy(one.key, self._began_ms(one.key))
+        copies = [copy for copy in complete if copy.identity not in accepted]
+        newest = sorted(copies, key=lambda copy: copy.last_modified_ms or 0, reverse=True)[:_MAX_MANIFESTS]
+        for copy in newest:
+            yield UnknownCopy(copy.key, self._began_ms(copy.key))
 
     def _began_ms(self, key: str) -> int | None:
         try:

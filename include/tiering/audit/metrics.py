@@ -11,13 +11,13 @@ AUDIT_FINDINGS: Final = Metric(
     "tiering_audit_findings",
     MetricKind.GAUGE,
     ("kind",),
-    "Findings that are open: the last audit saw them and nobody accepted them.",
+    "Open findings: the last audit saw them and they are not accepted.",
 )
 AUDIT_FINDING_BYTES: Final = Metric(
     "tiering_audit_finding_bytes",
     MetricKind.GAUGE,
     ("kind",),
-    "Bytes that are stored under their keys.",
+    "Bytes that are stored under the keys of open findings.",
 )
 AUDIT_ENDED: Final = Metric(
     "tiering_audit_ended_timestamp_seconds",
@@ -29,7 +29,7 @@ AUDIT_REFUSALS: Final = Metric(
     "tiering_audit_refusals",
     MetricKind.GAUGE,
     (),
-    "Guards that forbid to remove anything by what the last audit saw.",
+    "Guards of the last audit that forbid removals.",
 )
 AUDIT_REMOVED_OBJECTS: Final = Metric(
     "tiering_audit_removed_objects",
@@ -44,7 +44,7 @@ AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_
 def publish_audit(
     recorder: PrometheusRecorder, findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
 ) -> None:
-    """The open findings after an audit, kinds without any too."""
+    """Publish the open findings after an audit, also kinds without any."""
     number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
     size_bytes = dict(number)
     for finding in findings:
@@ -57,5 +57,5 @@ def publish_audit(
 
 
 def count_removed(recorder: PrometheusRecorder, topic: str, objects: int) -> None:
-    """Count objects, open uploads and old versions that no metadata knew and that are gone."""
+    """Count removed objects, open uploads and old versions without metadata."""
     recorder.add(AUDIT_REMOVED_OBJECTS, objects, topic)

@@ -1,17 +1,17 @@
-"""Runs that remove what no metadata knows: which findings go, the contract of such runs, and their limit.
+"""Runs that remove objects without metadata: which findings are removed, the contract of such runs, and their limit.
 
-Of each segment id that no metadata knows all goes or nothing. Orphans and open uploads go; old versions and delete
-markers where that is asked for by name. A complete copy (`adoptable`, or superfluous beside another) never goes this
-way: adopted, it is a segment like any other, with an owner, a retention and a deletion limit. Foreign objects are not
-ours to delete. Planning changes nothing.
+For each segment id without metadata, all findings are removed or none. Orphans and open uploads are removed; old
+versions and delete markers only on request. A complete copy (`adoptable` or `duplicate`) is never removed by these
+runs: after adoption it is a normal segment, with an owner, a retention and a deletion limit. Foreign objects are never
+removed. Planning changes nothing.
 
-A run has one plan each, and is released only by an approval of exactly that plan, by a person who sees first what it
-is. The rules of expiration are asked as well (share of a topic, with a floor, within 24 hours); what they say is shown
-with the question. A plan that names segments which metadata knows by now is said to be stale: it would remove less.
+A run has one plan, and is released only by the approval of exactly this plan by a person who has seen its contents. The
+deletion limits of expiration are evaluated too (share of a topic, with a floor, within 24 hours) and shown with the
+question. If metadata has some of the plan's segments by then, the question says so: these stay.
 
-An id whose objects are about to be removed is first marked for deletion: from then on no segment may begin under it,
-neither a copy nor an adoption. Marking an id and beginning a segment exclude each other in one transaction of the
-database, so a process that was stopped in between is refused, however late it continues.
+An id is marked for deletion before its objects are removed: from then on no segment may begin under it, by a copy or
+an adoption. Database transactions ensure that an id is either marked or begun, so a process that was stopped in between
+is refused, however late it continues.
 """
 
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ from include.tiering.runs.deletion_run import DeletionRun, DeletionRuns, hash_of
 
 @dataclass(frozen=True, slots=True)
 class PlannedRemoval:
-    """One object, open upload or old version to remove, of a segment id that metadata does not know.
+    """One object, open upload or old version to remove, of a segment id without metadata.
 
     `token`: version id or upload id; None for the object itself. `last_modified_ms` is by the store's clock.
     """
@@ -45,16 +45,17 @@ class PlannedRemoval:
 
     @property
     def finding_identity(self) -> FindingIdentity:
+        """Return the identity of the finding that is removed."""
         is_upload = self.kind is FindingKind.OPEN_MULTIPART_UPLOAD
         token = self.token or ""
         return (self.kind.value, self.key, "" if is_upload else token, token if is_upload else "")
 
 
 class RemovalOutcome(StrEnum):
-    """What became of it.
+    """The outcome of a planned removal.
 
-    GONE: it was not there any more. KEPT: it is not what was planned, or metadata knows its segment now. FAILED: the
-    store refuses; the next audit finds it again.
+    GONE: the object was already gone. KEPT: it differs from the plan, or the metadata has its segment now. FAILED: the
+    store refused the removal; the next audit finds the object again.
     """
 
     PLANNED = "planned"
@@ -66,7 +67,7 @@ class RemovalOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalItem:
-    """A planned removal with its outcome; `message` is for a person."""
+    """A planned removal with its outcome; `message` explains it."""
 
     planned: PlannedRemoval
     outcome: RemovalOutcome
@@ -75,9 +76,9 @@ class RemovalItem:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawnRemovals:
-    """A run that was withdrawn, and all that it planned with what became of it.
+    """A run that was withdrawn, and its planned removals with their outcomes.
 
-    `not_claimed` says why the store could not be claimed since: a copy of the database may go on with the same plan.
+    `not_claimed` says why the store could not be claimed: a copy of the database may continue the same plan.
     """
 
     run: DeletionRun
@@ -90,13 +91,13 @@ class WithdrawnRemovals:
 
 @dataclass(frozen=True, slots=True)
 class RemovalTotals:
-    """What the database itself adds up for one topic of a run.
+    """The totals of one topic in a run, computed by the database.
 
     Attributes:
-        planned_bytes, planned_objects: of the plan, as it is stored.
-        known_objects: of these, how many belong to a segment that metadata knows (none should).
-        recent_bytes: what audits removed and expiration began to delete within the window that was asked for.
-        remote_bytes: stored now, in any state.
+        planned_bytes, planned_objects: of the stored plan.
+        known_objects: planned objects of segments that the metadata has now (none should).
+        recent_bytes: bytes that audits removed and expiration began to delete within the requested window.
+        remote_bytes: bytes stored now, in any state.
     """
 
     topic_id: Uuid
@@ -109,57 +110,61 @@ class RemovalTotals:
 
 
 class RemovalStore(DeletionRuns, Protocol):
-    """Runs of one cluster that remove what has no metadata.
+    """Runs of one cluster that remove objects without metadata.
 
-    A withdrawal sets what is still PLANNED to KEPT; to FAILED where the id is marked for deletion already, as a batch
-    may be removing it. A withdrawal clears no mark.
+    A withdrawal sets removals that are still PLANNED to KEPT, or to FAILED if the id is already marked for deletion,
+    because a batch may be removing the object. A withdrawal clears no mark.
     """
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
-        """Store a plan. The same run id with the same plan is harmless, with another one a StateConflictError."""
+        """Store a plan. Idempotent for one run id and plan; raises StateConflictError if the run has another plan."""
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
-        """Of every topic in the plan, by name; the window ends now by the database's clock."""
+        """Return the totals of every topic in the plan, by name; the window ends now by the database's clock."""
         ...
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:
-        """What is still PLANNED of the leased partition, in order."""
+        """Return the removals of the leased partition that are still PLANNED, in order."""
         ...
 
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
-        """Decide, for each of these ids of the leased partition, that no segment begins under it any more.
+        """Mark ids of the leased partition for deletion: from then on no segment may begin under them.
 
-        Returns those that are marked now. The others are in the metadata in some state that is not a tombstone:
-        nothing of theirs may be removed. One transaction.
+        One transaction. Ids that the metadata has in any state except a tombstone are not marked.
+
+        Returns:
+            The ids that are marked now. Nothing of the others may be removed.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: the lease is no longer held.
         """
         ...
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
-        """Outcomes of planned removals of the leased partition; those that have one keep it.
+        """Store outcomes of planned removals of the leased partition; an existing outcome stays.
 
         Raises:
-            LeaseLostError
+            LeaseLostError: the lease is no longer held.
         """
         ...
 
     def items(self, run_id: str) -> Sequence[RemovalItem]:
-        """All planned removals with their outcome, in order."""
+        """Return all planned removals with their outcomes, in order."""
         ...
 
     def forget(self, older_than_ms: int) -> int:
-        """Remove planned removals that were settled longer ago, by the database's clock; returns how many. Their ids
-        are no longer marked for deletion, as those of tombstones that are forgotten.
+        """Delete removals whose outcome is older than `older_than_ms`, by the database's clock; return how many.
+
+        Their ids are no longer marked for deletion, as with tombstones that are deleted.
         """
         ...
 
 
 def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
-    """SHA-256 of what a plan removes, whatever its run id and order: two with one hash remove the same objects, each as
-    it was written when the other saw it.
+    """Return the SHA-256 of a plan's removals, independent of run id and order.
+
+    Plans with equal hashes remove the same objects, with the same lengths and modification times.
     """
     content = sorted(
         [removal.kind.value, removal.key, removal.token or "", removal.size_bytes, removal.last_modified_ms]
@@ -170,25 +175,25 @@ def removal_hash(removals: Sequence[PlannedRemoval]) -> str:
 
 ORPHANS_AND_UPLOADS: Final = (FindingKind.OPEN_MULTIPART_UPLOAD, FindingKind.ORPHAN)
 VERSIONS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
-"""In the order of removal: with a marker gone first, an old version would be what a read gives."""
+"""In the order of removal: if the delete marker were removed first, reads would return an old version."""
 _ORDER: Final = {kind: position for position, kind in enumerate((*ORPHANS_AND_UPLOADS, *VERSIONS))}
 _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 
 
 class Spared(Reason):
-    """Why a finding of a kind that may be removed is not in the plan."""
+    """The reason why a finding of a removable kind is not in the plan."""
 
-    YOUNG = "young", "something of its segment is younger than the age guard", True
-    AGE_UNKNOWN = "age-unknown", "how old something of its segment is cannot be known"
-    KNOWN = "known", "metadata knows its segment"
-    ACCEPTED = "accepted", "somebody decided to leave something of its segment"
+    YOUNG = "young", "an object of its segment is younger than the age guard", True
+    AGE_UNKNOWN = "age-unknown", "the age of an object of its segment is unknown"
+    KNOWN = "known", "the metadata has its segment"
+    ACCEPTED = "accepted", "a finding of its segment was accepted"
     COMPLETE = "complete", "its segment is a complete copy: ./tiering adopt"
     NO_SEGMENT = "no-segment", "its key is not a segment's"
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """What one run removes, by partition and segment. With `refusals` it removes nothing, whatever was found."""
+    """The removals of one run, by partition and segment. With `refusals` it removes nothing."""
 
     run_id: str
     audit_run_id: str
@@ -217,11 +222,11 @@ def plan_removals(
     is_known: Callable[[RemoteLogSegmentId], bool] = lambda _: False,
     accepted: Collection[FindingIdentity] = frozenset(),
 ) -> RemovalPlan:
-    """Decide what goes.
+    """Decide which findings of one audit are removed.
 
-    `findings` are all of one audit, `now_ms` is the database's clock. `is_known`: whether metadata has the id in any
-    state but a tombstone; asked of ids with open uploads or old versions, as an orphan is by its kind of none.
-    `accepted`: of findings that a person decided to leave.
+    `now_ms` is the time by the database's clock. `is_known` returns whether the metadata has an id in any state except
+    a tombstone; it is called for ids with open uploads or old versions, since orphans have no such row by definition.
+    `accepted` are the identities of accepted findings.
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
@@ -242,13 +247,13 @@ def plan_removals(
     removals: list[PlannedRemoval] = []
     for segment_id, found in sorted(attempts.items(), key=lambda item: _place(item[0])):
         why = kept.get(segment_id) or _too_young(found, now_ms - min_age_ms)
-        if why is None and any(one.kind is not FindingKind.ORPHAN for one in found) and is_known(segment_id):
+        if why is None and any(finding.kind is not FindingKind.ORPHAN for finding in found) and is_known(segment_id):
             why = Spared.KNOWN
         if why is not None:
             spared[why] += len(found)
             continue
-        ordered = sorted(found, key=lambda one: (_ORDER[one.kind], one.key, one.version_id or one.upload_id or ""))
-        removals += (_planned(segment_id, one) for one in ordered)
+        ordered = sorted(found, key=lambda each: (_ORDER[each.kind], each.key, each.version_id or each.upload_id or ""))
+        removals += (_planned(segment_id, each) for each in ordered)
     return RemovalPlan(run_id, audit_run_id, tuple(removals), +spared)
 
 
@@ -259,7 +264,7 @@ def _segment_id(finding: AuditFinding) -> RemoteLogSegmentId | None:
 
 
 def _too_young(found: Sequence[AuditFinding], newest_ms: int) -> Spared | None:
-    """The youngest decides for all: whoever still writes or removes there is not yet forgotten."""
+    """Return why a segment id is too young. The youngest object decides: its writer may still be running."""
     times = [finding.last_modified_ms for finding in found]
     if any(time_ms is None for time_ms in times):
         return Spared.AGE_UNKNOWN
@@ -282,13 +287,13 @@ def _place(segment_id: RemoteLogSegmentId) -> tuple[object, ...]:
     return (partition.topic, partition.topic_id, partition.partition, segment_id.id)
 
 
-ALWAYS: Final = "what no metadata knows is removed only with an approval"
+ALWAYS: Final = "objects without metadata are removed only with an approval"
 
 
 def apply_removal_limits(
     run_id: str, removals: RemovalStore, limits: DeletionLimits, *, author: str
 ) -> DeletionLimitReport:
-    """Evaluate a stored plan and record the answer with the run: it needs an approval, always.
+    """Evaluate a stored plan and record the result with the run; a plan with removals always needs an approval.
 
     Raises:
         StateConflictError: no such run was planned.
@@ -304,14 +309,14 @@ def apply_removal_limits(
 
 
 def _action(totals: RemovalTotals) -> TopicAction:
-    """What is removed counts beside what is FINISHED: the share is of all that the topic occupies."""
+    """Return the share of the topic: its removals in relation to stored and removed bytes together."""
     occupied_bytes = totals.remote_bytes + totals.planned_bytes
     return TopicAction(totals.topic_id, totals.topic, totals.planned_bytes, totals.recent_bytes, occupied_bytes)
 
 
 def _known_by_now(totals: Sequence[RemovalTotals]) -> list[str]:
     return [
-        f"{total.topic}: {total.known_objects} of {total.planned_objects} are of segments that metadata knows now,"
+        f"{total.topic}: {total.known_objects} of {total.planned_objects} belong to segments that the metadata has now,"
         " and stay"
         for total in totals
         if total.known_objects

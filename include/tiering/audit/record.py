@@ -1,26 +1,26 @@
-"""What audits found, kept; and the guards: why nothing may be removed, or may expire, by what an audit saw.
+"""Recorded findings of audits, and the guards: reasons why nothing may be removed, or may expire, after an audit.
 
-There is one row for each finding, whatever number of audits saw it. A finding is OPEN while audits see it. One that an
-audit could have seen and did not is GONE. ACCEPTED is a person's decision: it stays in the list and fails no run.
-ACTED: we removed it, and no audit has looked since.
+There is one row for each finding, however many audits saw it. A finding is OPEN while audits see it, and GONE when an
+audit could have seen it and did not. ACCEPTED is a person's decision: the finding stays in the list and fails no run.
+ACTED: the platform removed it, and no audit has run since.
 
-An audit reports whatever it sees; it removes only if no guard objects. What is removed is never a complete copy
-(`adoptable`), so none of these guards is the only one. Each is about a whole store or database that is not
-what it seems:
+An audit reports all that it sees; it removes only if no guard objects. Complete copies (`adoptable`) are never removed,
+which is a protection besides these guards. Each guard is about a store, database or listing that is not the right one
+or not complete:
 
-    FOREIGN_STORE        the marker names another cluster, store or generation, or is not there; or keys lie in
-                         another place than the settings name
-    CLOCK_DISAGREES      the database's clock is contradicted by another one, or by its own events: how old an object is
-                         and who works on its partition cannot be known
-    EMPTY_DATABASE       the store holds segments and the database has never heard of any
+    FOREIGN_STORE        the marker is missing, or names another cluster, store or generation; or the store's place is
+                         not that of the settings
+    CLOCK_DISAGREES      another clock, or the database's own events, contradict the database's clock: ages of objects
+                         and live leases are not reliable
+    EMPTY_DATABASE       the store has segments and the database has no row at all
     OLDER_DATABASE       a complete copy in the store began after everything that the database has stored: its row was
                          lost, so the database was set back, and other rows may be lost like it
-    ROWS_BEFORE_LISTING  metadata was read before the listing had ended. In the other order an object without a row is
-                         unknown for good, because a row is there before the first object of its segment is
-    INCOMPLETE_LISTING   the store has an object that the listing lacks although its segment was FINISHED before it
+    ROWS_BEFORE_LISTING  metadata was read before the listing had ended. In the right order an object without a row will
+                         never get one, because a row is written before the first object of its segment
+    INCOMPLETE_LISTING   the store has an object that the listing lacks, although its segment was FINISHED before it
 
-A copy's manifest says when the attempt began by the clock of the worker that wrote the row too, so the two are
-compared with neither the store's clock nor the database's.
+A copy's manifest has the start time of the attempt by the clock of the worker that also wrote the row, so this
+comparison depends on neither the store's clock nor the database's.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from include.tiering.units import format_utc
 
 
 class Guard(StrEnum):
-    """Which guard objects."""
+    """The guard that objects."""
 
     FOREIGN_STORE = "foreign-store"
     CLOCK_DISAGREES = "clock-disagrees"
@@ -46,9 +46,7 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One guard's objection, in a sentence for a person. `memory_ms`: of OLDER_DATABASE, the newest that the database
-    had stored.
-    """
+    """One guard's objection, as a sentence. `memory_ms` of OLDER_DATABASE: the newest time that the database had."""
 
     guard: Guard
     sentence: str
@@ -57,8 +55,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ActiveGuard:
-    """An objection that an audit raised and no later one has cleared. `raised_at_ms` is the database's time of the
-    first audit that raised it, `memory_ms` what the database had stored then.
+    """An objection that an audit raised and no later one has cleared.
+
+    `raised_at_ms` is the database's time of the first audit that raised it, `memory_ms` the newest time that the
+    database had stored then.
     """
 
     guard: Guard
@@ -69,7 +69,7 @@ class ActiveGuard:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCopy:
-    """A complete copy that the database does not know. `began_ms` is from its manifest, None if it does not say."""
+    """A complete copy without a row. `began_ms` is from its manifest, None if the manifest lacks it."""
 
     key: str
     began_ms: int | None
@@ -77,8 +77,9 @@ class UnknownCopy:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the database has stored of segments in any state, tombstones included. `newest_ms` is the latest time that a
-    worker wrote into one of them, None without segments.
+    """The number of segments in the database in any state, tombstones included.
+
+    `newest_ms` is the latest time that a worker wrote into one of them, None without segments.
     """
 
     segments: int
@@ -87,15 +88,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvidence:
-    """What the guards look at.
+    """What the guards decide from.
 
     Attributes:
         objection: why the store is not this database's, None if it is.
-        clock_contradiction: why the database's clock is not believed, None if it is.
-        segment_objects: objects of the listing whose keys are segments'.
-        unknown_copies: complete ones; of very many the newest.
-        listing_ended_ms, rows_began_ms: of one clock, whichever.
-        unlisted: keys that the listing lacked and the store has, of segments that were FINISHED before it began.
+        clock_contradiction: how another clock contradicts the database's, None if none does.
+        segment_objects: objects of the listing with keys of segments.
+        unknown_copies: complete copies without a row; if there are very many, the newest.
+        listing_ended_ms, rows_began_ms: both by the same clock.
+        unlisted: keys of segments that were FINISHED before the listing began, which it lacks and the store has.
     """
 
     objection: str | None
@@ -109,22 +110,21 @@ class AuditEvidence:
 
 
 def stays_active(refusal: Refusal) -> bool:
-    """Whether it goes on after its audit: a database that was set back is set back until what it lost is known again,
-    and what it would delete by may be as old as the rest of it.
+    """Return whether the objection stays active after its audit.
+
+    A database that was set back stays so until the lost rows are back, and its retention settings may be old, too.
     """
     return refusal.guard is Guard.OLDER_DATABASE
 
 
 def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
-    """What the database has stored of the time before it was set back. Segments that were copied since say nothing
-    about what it lost.
-    """
+    """Return what the database had stored before it was set back, without the segments copied since."""
     times = [active_guard.memory_ms for active_guard in active if active_guard.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
 
 
 def refusals(evidence: AuditEvidence) -> tuple[Refusal, ...]:
-    """Every objection; empty: what was found may be removed, once somebody approved the plan."""
+    """Return every objection; if empty, findings may be removed after a person approved the plan."""
     return tuple(_objections(evidence))
 
 
@@ -137,28 +137,28 @@ def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     if not memory.segments and evidence.segment_objects:
         yield Refusal(
             Guard.EMPTY_DATABASE,
-            f"the store holds {evidence.segment_objects} objects of segments and the database knows no segment at all,"
-            " not even a deleted one: was it emptied or made anew? ./tiering rebuild reads it back from the manifests",
+            f"the store has {evidence.segment_objects} objects of segments and the database has no segment, not even a"
+            " deleted one: was it emptied or created again? ./tiering rebuild restores it from the manifests",
         )
     elif (copy := _younger_than_memory(evidence)) is not None:
         yield Refusal(
             Guard.OLDER_DATABASE,
-            f"the complete copy {printable(copy.key)} began at {copy.began_ms}, the newest that the database has stored"
-            f" is of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? What it lost is in"
-            " the store: ./tiering adopt takes it back, or says why not",
+            f"the complete copy {printable(copy.key)} began at {copy.began_ms}, and the newest row of the database is"
+            f" of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? The store has what it"
+            " lost: ./tiering adopt restores it, or reports why it cannot",
             memory.newest_ms,
         )
     if evidence.rows_began_ms < evidence.listing_ended_ms:
         yield Refusal(
             Guard.ROWS_BEFORE_LISTING,
             f"metadata was read {evidence.listing_ended_ms - evidence.rows_began_ms} ms before the listing had ended:"
-            " what was copied meanwhile looks like orphans",
+            " objects that were copied meanwhile would count as orphans",
         )
     if evidence.unlisted:
         yield Refusal(
             Guard.INCOMPLETE_LISTING,
-            f"the listing lacks objects that the store has, such as {printable(evidence.unlisted[0])}: what else it"
-            " lacks cannot be known",
+            f"the listing lacks objects that the store has, such as {printable(evidence.unlisted[0])}: it may lack"
+            " more",
         )
 
 
@@ -184,7 +184,7 @@ class FindingState(StrEnum):
 
 
 class AuditSource(StrEnum):
-    """Where the keys came from."""
+    """The source of the keys."""
 
     LISTING = "listing"
     INVENTORY = "inventory"
@@ -192,9 +192,9 @@ class AuditSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFinding:
-    """A finding as it stands. Times are of what audits saw, and the database's unless that was an inventory.
+    """A finding with its current state. Times are those of audits by the database's clock, or those of inventories.
 
-    The finding's key and message are as they were stored: control characters escaped, of bounded length.
+    The finding's key and message are in their stored form: control characters escaped, length bounded.
     """
 
     finding_id: int
@@ -207,9 +207,10 @@ class RecordedFinding:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One audit that came to an end. What it saw is of `seen_at_ms` at the earliest: when it began, or of when its
-    inventory is. `rows` counts the segments that were compared, tombstones included; `passed_over` the objects that
-    were not classified.
+    """One audit that ended.
+
+    `seen_at_ms` is the earliest time of what it saw: its start, or the time of its inventory. `rows` counts the
+    compared segments, tombstones included; `passed_over` the objects that were not classified.
     """
 
     run_id: str
@@ -225,9 +226,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditTally:
-    """What an audit changed: findings it saw, of which `new` were never open before or were open no more; findings that
-    went.
-    """
+    """What an audit changed: `seen` findings, of which `new` ones were not open before, and `gone` findings."""
 
     seen: int
     new: int
@@ -238,67 +237,72 @@ class AuditStore(Protocol):
     """Audits and findings of one cluster."""
 
     def now_ms(self) -> int:
-        """The database's clock: when an audit begins, and how old an object is."""
+        """Return the time by the database's clock: for the start of audits and the age of objects."""
         ...
 
     def memory(self) -> Memory:
-        """What the database knows of segments in any state."""
+        """Return the number and the newest time of segments in any state."""
         ...
 
     def record(
         self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
     ) -> AuditTally:
-        """Store everything that one audit found. `audit.findings` is counted here.
+        """Store all findings of one audit; `audit.findings` is counted here. Idempotent for a run id.
 
-        `covers`: kinds that this audit could have seen; what is open of them, was seen before and not by this one is
-        GONE afterwards. What it saw before the last change of a finding's state does not change it again.
-        What it refuses may stay active from then on; see `active_guards`.
-        In pages, each a transaction of its own, the audit itself last: a crash leaves an audit that did not end, and
-        the next one completes the rows. The same run again is harmless.
+        Findings are written in pages, each a transaction of its own, and the audit last: a crash leaves an audit that
+        did not end, and the next one completes the rows. An audit does not change a finding whose state changed after
+        `audit.seen_at_ms`. Refusals of the audit may stay active; see `active_guards`.
+
+        Args:
+            audit: the audit that ended.
+            findings: all of its findings.
+            covers: kinds that this audit could have seen; open findings of these kinds that it did not see are GONE.
         """
         ...
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """Objections that are active until a later audit of the store's own listing ends without any. An inventory
-        raises one and clears none: it may be of the time before.
+        """Return objections that are active until an audit of the store's own listing ends without any.
+
+        An audit of an inventory may raise an objection and clears none, because the inventory may be older.
         """
         ...
 
     def audit(self, run_id: str) -> AuditRecord:
-        """Raises StateConflictError: no such audit came to an end."""
+        """Return an audit. Raises StateConflictError if no such audit ended."""
         ...
 
     def last_audit(self) -> AuditRecord | None:
-        """The one that was recorded last, whatever the clock said."""
+        """Return the audit that was recorded last, independent of the clock; None if there is none."""
         ...
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
-        """By kind and key."""
+        """Return the findings in these states, by kind and key."""
         ...
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
-        """Findings of this audit, in whatever state, by kind and key.
+        """Return the findings of this audit, in any state, by kind and key.
 
         Raises:
-            StateConflictError: no such audit, or a later one has seen the store since.
+            StateConflictError: there is no such audit, or a later one has ended since.
         """
         ...
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
-        """These were removed."""
+        """Set the findings that were removed to ACTED."""
         ...
 
     def forget(self, older_than_ms: int) -> int:
-        """Remove findings that ended, and audits that were recorded, longer ago, by the database's clock; returns how
-        many. The last audit stays.
+        """Delete findings that ended, and audits that were recorded, before `older_than_ms`; return how many.
+
+        Ages are in milliseconds by the database's clock. The last audit stays.
         """
         ...
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
-        """Leave these as they are, with an event; all or none.
+        """Set these findings to ACCEPTED and record an event for each; all or none.
 
         Raises:
-            StateConflictError: one of them is not open or accepted.
+            StateConflictError: a finding is neither open nor accepted.
         """
         ...
 
@@ -310,21 +314,19 @@ class ActiveGuards:
         self._audits = audits
 
     def objection(self) -> str | None:
-        """Why nothing may expire, in a sentence, since an audit found that the database was set back; None if no guard
-        of an audit is active.
-        """
+        """Return why nothing may expire after an audit found the database set back; None if no guard is active."""
         active = self._audits.active_guards()
         if not active:
             return None
         first = min(active, key=lambda guard: guard.raised_at_ms)
         return (
             f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
-            f" found that {first.sentence}. Set its dynamic configs as they were, adopt or accept what it lost, and the"
-            " next ./tiering audit clears it; ./tiering take-over-store shows what it would delete by (docs/runbook.md,"
-            ' "The database was restored from a backup")'
+            f" found that {first.sentence}. Restore its dynamic configs and adopt or accept the lost segments; then"
+            " the next ./tiering audit clears the guard. ./tiering take-over-store shows the retention settings that"
+            ' would be used (docs/runbook.md, "The database was restored from a backup")'
         )
 
     def require_expiration_allowed(self) -> None:
-        """Raises DatabaseSetBackError while a guard of an audit is active."""
+        """Raise DatabaseSetBackError while a guard of an audit is active."""
         if (objection := self.objection()) is not None:
             raise DatabaseSetBackError(objection)

@@ -1,25 +1,25 @@
-"""Remove what no metadata knows, of one partition, group by group: the protocol and its crash table, and the batch.
+"""Remove objects without metadata, partition by partition in groups: the protocol with its crash table, and the batch.
 
 A copy writes its row before its first object, and an adoption its row under a lease. So an object whose id has no row,
 or a tombstone, belongs to no segment, and once its id is marked for deletion, no segment can begin under it.
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
-    CHECKED      the store asked again, key by key: all that    nothing                                -
-                is there was planned, and is as it was seen
+    CHECKED     the store read again for each segment id: it   nothing                                -
+                has only planned objects, all unchanged
     MARKED      in one transaction, under the lease: no row    ids that no segment can have, all      A
-                in any state but a tombstone; ids marked       objects
+                in any state except a tombstone; ids marked    objects
                 for deletion
-    REMOVED     uploads, objects, then old versions, then      marked ids without objects; the        A
-                delete markers                                 plan says PLANNED
+    REMOVED     uploads, objects, then old versions, then      marked ids without objects, which are  A
+                delete markers                                 still PLANNED
     RECORDED    outcomes stored with the plan and the finding  nothing                                -
 
-A: the same run, started again, goes on with what it still plans; the next audit finds what is left in the store, and
-   its plan removes that. Absent objects are fine to both.
+A: the same run, started again, continues with the removals that are still PLANNED; or the next audit finds what is left
+   in the store, and its plan removes that. Both tolerate absent objects.
 
-A batch takes a lease to expire a partition, removes what is planned of it in groups, gives it back and takes the next,
-as the batch of `expiration.delete_segments` does. Before each group it waits while paused and pays for one request. It
-never waits for a copy, nor a copy for it. A batch that is killed leaves a lease that expires, and what the table says
-of the group it was in.
+A batch takes a lease to expire a partition, does its planned removals in groups, releases the lease and takes the next,
+as the batch of `expiration.delete_segments` does. Before each group it waits while paused, and takes one request from
+the delete quota. It never waits for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires,
+and the group that it worked on as described in the table.
 """
 
 from collections import defaultdict, deque
@@ -44,7 +44,7 @@ from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 
 ATTEMPTS_PER_GROUP: Final = 333
-"""Three objects each make 999 keys, which a store takes in one request."""
+"""With three objects each they have 999 keys; a store deletes up to 1,000 in one request."""
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
 _CHECKS_AT_ONCE: Final = 8
@@ -59,7 +59,7 @@ _log: Final = get_logger(__name__)
 
 
 class RemovalStep(StrEnum):
-    """Named points of the protocol, in order; reported after each is done, with the number of removals in the group."""
+    """The steps of the protocol, in order; each is reported when it is done, with the group's number of removals."""
 
     CHECKED = "checked again"
     MARKED = "ids marked for deletion"
@@ -73,7 +73,7 @@ Attempt = tuple[RemoteLogSegmentId, Sequence[PlannedRemoval]]
 
 @dataclass(frozen=True, slots=True)
 class RemovedGroup:
-    """What became of a group. Those in `waiting` failed, may succeed when they are tried again, and stay PLANNED."""
+    """The outcomes of a group. Removals in `waiting` failed, may succeed in another attempt, and stay PLANNED."""
 
     items: tuple[RemovalItem, ...]
     waiting: tuple[RemovalItem, ...]
@@ -81,7 +81,7 @@ class RemovedGroup:
 
 @dataclass(frozen=True, slots=True)
 class OrphanRemover:
-    """Everything that a removal touches. Each method may raise LeaseLostError and MetadataUnavailableError."""
+    """Removes objects, for a group at a time. Methods may raise LeaseLostError and MetadataUnavailableError."""
 
     storage: OrphanStorage
     removals: RemovalStore
@@ -90,7 +90,7 @@ class OrphanRemover:
     observe: RemovalObserver
 
     def is_ours(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> bool:
-        """Whether nobody but the platform writes objects of this topic; if not, all of `planned` are kept."""
+        """Return whether only the platform writes objects of this topic; if not, record all of `planned` as kept."""
         owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
         if owner in _OURS:
             return True
@@ -98,10 +98,10 @@ class OrphanRemover:
         return False
 
     def remove(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> RemovedGroup:
-        """Remove what is planned of at most `ATTEMPTS_PER_GROUP` segment ids of the leased partition.
+        """Do the planned removals of at most `ATTEMPTS_PER_GROUP` segment ids of the leased partition.
 
         Raises:
-            RemoteStorageError: nothing of the group could be removed; all of it stays PLANNED.
+            RemoteStorageError: nothing of the group was removed; all of it stays PLANNED.
         """
         partition = lease.fence.topic_id_partition
         pending, items = self._check_again(planned)
@@ -113,7 +113,7 @@ class OrphanRemover:
         )
         self.observe(RemovalStep.MARKED, partition, len(planned))
         known = [removal for removal in pending if removal.segment_id.id not in marked]
-        items += (_kept(removal, "metadata knows its segment") for removal in known)
+        items += (_kept(removal, "the metadata has its segment") for removal in known)
         tried = self._remove([removal for removal in pending if removal.segment_id.id in marked])
         self.observe(RemovalStep.REMOVED, partition, len(planned))
         waiting = tuple(item for item in tried if item.outcome is RemovalOutcome.PLANNED)
@@ -123,7 +123,7 @@ class OrphanRemover:
         return RemovedGroup(settled, waiting)
 
     def _check_again(self, planned: Sequence[PlannedRemoval]) -> tuple[list[PlannedRemoval], list[RemovalItem]]:
-        """What is as it was planned, and the outcome of what is not."""
+        """Return the removals that are unchanged since the plan, and the outcomes of the others."""
         attempts = by_attempt(planned)
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, "check-again") as threads:
             seen = list(threads.map(lambda attempt: self._all_of(attempt[1]), attempts))
@@ -141,16 +141,16 @@ class OrphanRemover:
         return pending, items
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
-        """What the store has of one id: at every place, should its keys name it at more than one."""
+        """Return the objects of one segment id, at every place that the planned keys name."""
         places = {removal.key.rpartition(".")[0]: removal.key for removal in planned}
         return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
     def _remove(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
-        """Delete markers last: one goes only if all that it hides went."""
+        """Remove delete markers last, and only if all versions that they hide were removed."""
         markers = [removal for removal in pending if removal.kind is FindingKind.DELETE_MARKER]
         items = self._remove_at_once([removal for removal in pending if removal.kind is not FindingKind.DELETE_MARKER])
         hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
-        items += (_kept(marker, "an old version is still behind it") for marker in markers if marker.key in hidden)
+        items += (_kept(marker, "the key still has an old version") for marker in markers if marker.key in hidden)
         return items + self._remove_at_once([marker for marker in markers if marker.key not in hidden])
 
     def _remove_at_once(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
@@ -175,7 +175,7 @@ class OrphanRemover:
 
 
 def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
-    """In their order."""
+    """Group removals by segment id, in their order."""
     attempts: dict[RemoteLogSegmentId, list[PlannedRemoval]] = defaultdict(list)
     for removal in planned:
         attempts[removal.segment_id].append(removal)
@@ -183,7 +183,7 @@ def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
 
 
 def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject]) -> str | None:
-    """Why nothing of an attempt may go: somebody wrote there since it was planned, or it is more than was planned."""
+    """Return why a segment id must be kept: its objects were written again, or there are unplanned ones."""
     orphans = {removal.key: removal for removal in planned if removal.kind is FindingKind.ORPHAN}
     versions = {
         (removal.key, removal.token)
@@ -192,23 +192,23 @@ def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject])
     }
     for key, seen in found.items():
         if (key, seen.version_id) in versions:
-            return f"{key} is that version again"
+            return f"the planned version of {key} is the current object again"
         if key not in orphans:
-            return f"{key} is there, and was not planned"
+            return f"the store has {key}, which was not planned"
         if not _is_same(orphans[key], seen):
-            return f"{key} was written again since it was planned"
+            return f"{key} was written again after the plan"
     return None
 
 
 def _is_same(planned: PlannedRemoval, seen: SeenObject) -> bool:
-    """Stores tell times to the millisecond in one answer and to the second in another."""
+    """Compare an object with the plan. Times count in seconds: some responses of stores have no milliseconds."""
     same_time = planned.last_modified_ms // _MS_PER_SECOND == seen.last_modified_ms // _MS_PER_SECOND
     same_version = planned.token is None or planned.token == seen.version_id
     return same_time and same_version and planned.size_bytes == seen.size_bytes
 
 
 def _orphan(planned: PlannedRemoval) -> Orphan:
-    """Of a bucket that keeps versions an object goes behind a delete marker, not for good."""
+    """Convert a removal. In a bucket that keeps versions, removing an object only adds a delete marker."""
     kind = _REMOVAL[planned.kind]
     return Orphan(kind, planned.key, NO_VERSION if kind is OrphanKind.OBJECT else planned.token or NO_VERSION)
 
@@ -219,7 +219,7 @@ def _kept(planned: PlannedRemoval, why: str) -> RemovalItem:
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
-    """What one batch did. `waiting` failed and may succeed later; what else it left is still planned."""
+    """The outcomes of one batch. `waiting` failed and may succeed later; other removals may still be PLANNED."""
 
     items: tuple[RemovalItem, ...]
     waiting: tuple[RemovalItem, ...]
@@ -231,7 +231,7 @@ class RemovalResult:
 
 
 class RemovalBatch:
-    """Runs once, for a run that was released."""
+    """One batch of a released run; `run` is called once."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class RemovalBatch:
 
         Raises:
             ApprovalRequiredError: the run is not released.
-            RunWithdrawnError: it was withdrawn before.
+            RunWithdrawnError: the run was withdrawn.
             StateConflictError: no such run was planned.
         """
         removals = self._remover.removals
@@ -269,7 +269,7 @@ class RemovalBatch:
         run.require_not_withdrawn()
         if not run.is_released:
             raise ApprovalRequiredError(
-                f"run {self._run_id}: nothing is removed before plan {run.plan_hash} was approved"
+                f"run {self._run_id}: nothing is removed before plan {run.plan_hash} is approved"
             )
         started = self._clock.monotonic()
         with self._loop.heartbeat:
@@ -300,10 +300,10 @@ class RemovalBatch:
     def _groups(self, planned: Sequence[PlannedRemoval]) -> Iterator[list[PlannedRemoval]]:
         attempts = by_attempt(planned)
         for first in range(0, len(attempts), self._attempts_per_group):
-            yield [removal for _, some in attempts[first : first + self._attempts_per_group] for removal in some]
+            yield [each for _, removals in attempts[first : first + self._attempts_per_group] for each in removals]
 
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
-        """Whether the partition may be gone on with."""
+        """Remove a group; return whether the batch continues with this partition."""
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):
             outcome = self._remover.remove(lease, group)
@@ -315,7 +315,7 @@ class RemovalBatch:
         return partition not in self._loop.set_aside
 
     def _give_up(self, lease: PartitionLease, group: Sequence[PlannedRemoval], error: TieringError) -> None:
-        """What needs a person is recorded; the rest stays planned."""
+        """Record permanent failures; after a retriable error the removals stay PLANNED."""
         for_partition(_log, lease.fence.topic_id_partition).warning("removal stopped: %s", error)
         outcome = RemovalOutcome.PLANNED if error.retriable else RemovalOutcome.FAILED
         failed = [RemovalItem(removal, outcome, f"{type(error).__name__}: {error}") for removal in group]

@@ -1,4 +1,4 @@
-"""What an audit found, what of it is to be removed, what a person is asked before that, and what became of it."""
+"""The reports of an audit, of its removals, and the question before they are approved."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,12 @@ from include.tiering.units import format_bytes
 _MOST_ROWS: Final = 200
 _SHARES: Final = ("topic", "bytes>", "share>", "last 24 h>")
 _HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
-"""What a bucket that keeps versions is there for: they cost, and need nobody."""
+"""Normal in a bucket that keeps versions: they use space and need no decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalRun:
-    """A run that removes, as it stands. `refusal` says why nothing was removed although something was planned, or
-    although it was asked for.
-    """
+    """A removal run with its current outcomes. `refusal` says why planned or requested removals were not done."""
 
     plan: RemovalPlan
     limit_report: DeletionLimitReport
@@ -38,7 +36,7 @@ class RemovalRun:
 
 @dataclass(frozen=True, slots=True)
 class AuditRun:
-    """One audit with its findings as they stand now; `removal` is None unless it was asked for."""
+    """One audit with the current state of its findings; `removal` is None unless removals were requested."""
 
     record: AuditRecord
     findings: Sequence[RecordedFinding]
@@ -47,7 +45,7 @@ class AuditRun:
 
     @property
     def for_a_person(self) -> list[RecordedFinding]:
-        """Open ones that somebody has to decide about."""
+        """Return the open findings that need a decision."""
         return [
             finding
             for finding in self.findings
@@ -56,7 +54,7 @@ class AuditRun:
 
 
 def present_audit(run: AuditRun) -> Presentation:
-    """Not `ok`: a finding needs a person, or something that was asked for was not removed."""
+    """Present an audit; not `ok` if a finding needs a decision, or a requested removal was not done."""
     removal = run.removal
     refused = removal is not None and (removal.refusal is not None or bool(removal.of(RemovalOutcome.FAILED)))
     return Presentation(
@@ -65,17 +63,17 @@ def present_audit(run: AuditRun) -> Presentation:
 
 
 def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
-    """Findings that somebody just decided to leave as they are."""
+    """Present findings that were just accepted."""
     rows = tuple((str(recorded.finding_id), str(recorded.finding.kind), recorded.finding.key) for recorded in accepted)
     return Presentation(
         lambda: {"accepted": [_finding(recorded) for recorded in accepted]},
         lambda: (Table("accepted", ("id>", "kind", "key"), rows),),
-        f"{count(len(accepted), 'finding')} accepted: reported, and no reason to fail any more",
+        f"{count(len(accepted), 'finding')} accepted: audits report them and no longer fail because of them",
     )
 
 
 def removal_sentence(removals: int, size_bytes: int) -> str:
-    """`3 objects (1.2 GiB)`"""
+    """Return such as `3 objects (1.2 GiB)`."""
     return f"{count(removals, 'object')} ({format_bytes(size_bytes)})"
 
 
@@ -91,7 +89,7 @@ def _summary(run: AuditRun) -> str:
     if adoptable := kinds[FindingKind.ADOPTABLE]:
         parts.append(
             f"{count(adoptable, 'complete copy', 'complete copies')} without metadata:"
-            " ./tiering adopt --all --dry-run says which are taken, and why another is not"
+            " ./tiering adopt --all --dry-run shows which can be adopted, and why others cannot"
         )
     if run.removal is not None:
         parts.append(_removal_summary(run.removal))
@@ -241,7 +239,7 @@ _GONE = (RemovalOutcome.REMOVED, RemovalOutcome.GONE)
 
 
 def present_withdrawn_removals(withdrawn: WithdrawnRemovals) -> Presentation:
-    """Always `ok`: whatever had gone, nothing more does."""
+    """Present a withdrawn run; always `ok`, because nothing more is removed."""
     return Presentation(
         lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
     )
@@ -250,9 +248,9 @@ def present_withdrawn_removals(withdrawn: WithdrawnRemovals) -> Presentation:
 def _withdrawal_summary(withdrawn: WithdrawnRemovals) -> str:
     stay, gone = _amount(withdrawn.of(RemovalOutcome.KEPT)), _amount(withdrawn.of(*_GONE))
     failed = withdrawn.of(RemovalOutcome.FAILED)
-    begun = f"; of {_amount(failed)} the next audit says what is left" if failed else ""
+    begun = f"; the next audit reports what is left of {_amount(failed)}" if failed else ""
     unclaimed = unclaimed_withdrawal(withdrawn.not_claimed)
-    return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} had gone already{begun}{unclaimed}"
+    return f"run {withdrawn.run.run_id} is withdrawn: {stay} stay, {gone} were already gone{begun}{unclaimed}"
 
 
 def _withdrawal_document(withdrawn: WithdrawnRemovals) -> Document:
@@ -290,15 +288,15 @@ _SHORT_HASH: Final = 12
 def removal_question(
     plan: RemovalPlan, limit_report: DeletionLimitReport, loosened: Sequence[Loosening] = ()
 ) -> ApprovalQuestion:
-    """Names the plan by its hash; topics that lose most come first, at most 50 of them, with examples of keys.
+    """Return the question for a plan, with its hash, at most 50 topics by planned bytes, and examples of keys.
 
-    `loosened`: limits that let more go than before, oldest first.
+    `loosened`: limits that were changed to allow more deletions, oldest first.
     """
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})
     headline = (
         f"Plan `{limit_report.plan_hash}` of run `{limit_report.run_id}` removes {what} of"
-        f" {count(segments, 'segment id')} that no metadata knows, found by audit `{plan.audit_run_id}`."
+        f" {count(segments, 'segment id')} without metadata, found by audit `{plan.audit_run_id}`."
     )
     lines = [
         headline,
@@ -308,7 +306,7 @@ def removal_question(
         *loosened_lines(loosened),
         *_topics_asked_about(plan, limit_report),
         "",
-        "Each is looked at again before it goes: what was written since, or is known to metadata by then, stays.",
+        "Each object is checked again before its removal: if it was written again or has metadata by then, it stays.",
         "**Approve** removes exactly this plan. **Reject**, or no answer in time, removes nothing.",
     ]
     return ApprovalQuestion(
@@ -324,9 +322,9 @@ def _topics_asked_about(plan: RemovalPlan, limit_report: DeletionLimitReport) ->
         kinds.setdefault(topic_id, Counter())[str(removal.kind)] += 1
         example.setdefault(topic_id, removal.key)
     names = TopicNames(removal.segment_id.topic_id_partition for removal in plan.removals)
-    yield "| topic | bytes | share | what | such as |"
+    yield "| topic | bytes | share | kinds | example |"
     yield "| --- | --- | --- | --- | --- |"
-    for action in sorted(limit_report.actions, key=lambda one: (-one.planned_bytes, one.topic))[:_MOST]:
+    for action in sorted(limit_report.actions, key=lambda each: (-each.planned_bytes, each.topic))[:_MOST]:
         counted = ", ".join(f"{kind} {number}" for kind, number in kinds.get(action.topic_id, Counter()).items())
         yield (
             f"| `{names.topic(action.topic, action.topic_id)}` | {format_bytes(action.planned_bytes)}"

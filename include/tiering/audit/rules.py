@@ -1,14 +1,14 @@
-"""What an object in the store is: by its key alone, beside the segment that it names, or without one. Pure decisions.
+"""Classify an object in the store: by its key, by the segment in the metadata, or without one. Pure decisions.
 
-*Alone.* Whether a key is one of our own, which segment id it names, and what a version or a key that names none is.
+*By the key.* Whether the key is the marker's, which segment id it names, and versions or keys that name none.
 
-*Of a segment that the metadata knows.* Its objects are never orphans, whatever its state. A FINISHED one must have all
-its objects, of the right length; one that is being copied or deleted may have any of them; nothing else may stand
-under its id.
+*A segment id that the metadata has.* Its objects are never orphans, in any state. A FINISHED segment must have all its
+objects, with the right lengths; a segment that is being copied or deleted may have any of them; no other key may name
+its id.
 
-*Of an id that the metadata does not know, or knows to be deleted.* A row is there before the first object of its
-segment, and stays as a tombstone long after the last one: so an unknown id is not a copy that is about to be known. It
-is an attempt of another time (a database that was restored or lost), of another writer, or nobody's.
+*A segment id that the metadata lacks, or has as a tombstone.* A row is written before the first object of its segment,
+and stays as a tombstone long after the last one is deleted. So an unknown id is not a copy that is about to get a row.
+It was written before the database was restored or lost, or by another writer.
 """
 
 import re
@@ -43,27 +43,25 @@ _SEGMENT_FILE: Final = re.compile(r"(?:.*/)?[0-9]{20}-([A-Za-z0-9_-]{22})\.[A-Za
 
 
 def is_marker_or_probe(key: str) -> bool:
-    """The store's marker, or what a check that the store can be written leaves for a moment."""
+    """Return whether the key is the marker's, or that of the short-lived object of a write check."""
     return key == MARKER_KEY or _PROBE.match(key) is not None
 
 
 def named_segment_id(key: str) -> str | None:
-    """The 22 characters that stand where every layout puts the id of a segment, under whatever prefix:
-    ``…/<20 digits>-<id>.<suffix>``. None if there are none; then no segment of ours can be meant.
-    """
+    """Return the id as all layouts place it: ``…/<20 digits>-<id>.<suffix>``; None if no segment has such a key."""
     found = _SEGMENT_FILE.match(key)
     return None if found is None else found[1]
 
 
 def needs_metadata(listed: ListedObject) -> bool:
-    """Whether it is an object that names a segment: only the metadata can tell what it is."""
+    """Return whether the object names a segment, so that only the metadata can classify it."""
     return listed.is_current and named_segment_id(listed.key) is not None
 
 
 def classify_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
-    """The finding about an object or version that does not need the metadata; None if there is none."""
+    """Return the finding about an object or version that does not need the metadata; None if there is none."""
     if is_marker_or_probe(listed.key):
-        return None  # the marker is replaced by each plan, and a probe is removed at once: versions of both are left
+        return None  # each plan replaces the marker, and write checks delete their object: old versions are normal
     if not listed.is_latest:
         what = "an older delete marker" if listed.is_delete_marker else "not the latest version of its key"
         return _finding(FindingKind.OLD_VERSION, listed, layout, f"{what}: nothing reads it")
@@ -75,7 +73,7 @@ def classify_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding 
 
 
 def foreign(listed: ListedObject) -> AuditFinding:
-    """About a key that this layout never writes."""
+    """Return the finding about a key that this layout never writes."""
     return AuditFinding(
         kind=FindingKind.FOREIGN_OBJECT,
         key=listed.key,
@@ -87,7 +85,7 @@ def foreign(listed: ListedObject) -> AuditFinding:
 
 
 def labels_of(key: str, layout: SegmentLayout) -> dict[str, Any]:
-    """Members of a finding that the key alone tells; empty if no segment has such a key."""
+    """Return the members of a finding that follow from the key; empty if no segment has such a key."""
     try:
         parsed = layout.parse_key(key)
     except ObjectKeyError:
@@ -121,8 +119,9 @@ _NOTHING: Final = AuditOutcome()
 def classify_known(
     segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """`segments` share one segment id and are no tombstones (more than one only in a damaged database); `objects` are
-    the current objects that name this id.
+    """Classify `objects`, the current ones that name one segment id of the metadata.
+
+    `segments` have this id and are no tombstones; only a damaged database has more than one.
     """
     if any((segment.topic_id, segment.partition) in context.unread for segment in segments):
         return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
@@ -143,7 +142,7 @@ def classify_known(
 
 
 def expected_objects(segment: AuditedSegment, context: AuditContext) -> Mapping[str, ObjectKind]:
-    """Every key that the segment may have, in the order of writing."""
+    """Return every key that the segment may have, in the order of writing."""
     name = context.topic(segment.topic_id).name
     keys = context.layout.keys_of(name, segment.topic_id, segment.partition, segment.start_offset, segment.segment_id)
     return {key: kind for kind, key in keys}
@@ -152,7 +151,7 @@ def expected_objects(segment: AuditedSegment, context: AuditContext) -> Mapping[
 def segment_finding(
     kind: FindingKind, key: str, message: str, segment: AuditedSegment, context: AuditContext, **members: Any
 ) -> AuditFinding:
-    """A finding with all that the metadata tells of its segment."""
+    """Return a finding with what the metadata has about its segment."""
     return AuditFinding(
         kind=kind,
         key=key,
@@ -193,7 +192,7 @@ def _of_finished(
 
 def _dangling(segment: AuditedSegment, key: str, kind: ObjectKind, context: AuditContext) -> AuditFinding:
     message = (
-        f"FINISHED since {format_utc(segment.changed_at_ms)} and its {kind.value} object is missing:"
+        f"FINISHED since {format_utc(segment.changed_at_ms)}, but its {kind.value} object is missing:"
         f" offsets {segment.start_offset} to {segment.end_offset} cannot be read"
     )
     return segment_finding(FindingKind.DANGLING_REFERENCE, key, message, segment, context)
@@ -203,16 +202,16 @@ def _wrong_length(segment: AuditedSegment, kind: ObjectKind, listed: ListedObjec
     if kind is ObjectKind.LOG:
         if listed.size_bytes == segment.size_bytes or _is_transformed(segment, listed, context):
             return None
-        return f"the log has {listed.size_bytes} bytes, the metadata says {segment.size_bytes}"
+        return f"the log has {listed.size_bytes} bytes instead of the metadata's {segment.size_bytes}"
     if not listed.size_bytes and kind in _NEVER_EMPTY:
         return f"the {kind.value} object is empty"
     if kind is ObjectKind.MANIFEST and listed.size_bytes > MAX_MANIFEST_BYTES:
-        return f"the manifest has {listed.size_bytes} bytes, at most {MAX_MANIFEST_BYTES} are possible"
+        return f"the manifest has {listed.size_bytes} bytes, above the limit of {MAX_MANIFEST_BYTES}"
     return None
 
 
 def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: AuditContext) -> bool:
-    """Whether this log is compressed or encrypted, and as long as its manifest says."""
+    """Return whether the log is compressed or encrypted and has the length in its manifest."""
     manifest = _manifest_of(segment, context)
     if manifest is None or manifest.is_plain:
         return False
@@ -221,7 +220,7 @@ def _is_transformed(segment: AuditedSegment, listed: ListedObject, context: Audi
 
 
 def _manifest_of(segment: AuditedSegment, context: AuditContext) -> SegmentManifest | None:
-    """None if there is none that can be used."""
+    """Return the manifest; None if there is no usable one."""
     for key, kind in expected_objects(segment, context).items():
         if kind is ObjectKind.MANIFEST:
             try:
@@ -242,8 +241,9 @@ def _of_begun(
     by_key: Mapping[str, ListedObject],
     context: AuditContext,
 ) -> Iterator[AuditFinding]:
-    """Abandoned when it is older than the age guard, and nobody works on it as far as we can know: brokers hold no
-    lease of ours, and what they began to delete they go on with by themselves.
+    """Report a copy or deletion that is older than the age guard and without a live lease.
+
+    Brokers hold no leases here, and continue deletions by themselves: only their unfinished copies are reported.
     """
     is_ours = context.topic(segment.topic_id).is_ours
     if is_ours and (segment.topic_id, segment.partition) in context.worked_on:
@@ -257,8 +257,8 @@ def _of_begun(
         abandoned = context.moment.is_past_hold(segment.changed_at_ms)
     if abandoned:
         there = [listed for key in expected if (listed := by_key.get(key)) is not None]
-        nobody = "nobody works on it" if is_ours else "no broker went on with it"
-        message = f"{state.name} since {format_utc(segment.changed_at_ms)}, {nobody}; it has {len(there)} objects"
+        why = "no run works on it" if is_ours else "no broker continued it"
+        message = f"{state.name} since {format_utc(segment.changed_at_ms)}, {why}; it has {len(there)} objects"
         yield segment_finding(
             FindingKind.ABANDONED_COPY,
             next(iter(expected)),
@@ -275,7 +275,7 @@ def _misplaced(segment: AuditedSegment, listed: ListedObject, context: AuditCont
     return segment_finding(
         FindingKind.WRONG_LAYOUT,
         listed.key,
-        f"the key names segment {segment.segment_id}, whose keys are like {place}",
+        f"the key names segment {segment.segment_id}, but that segment's keys are like {place}",
         segment,
         context,
         size_bytes=listed.size_bytes,
@@ -285,16 +285,16 @@ def _misplaced(segment: AuditedSegment, listed: ListedObject, context: AuditCont
 
 
 _UNREAD: Final = "its manifest was not read"
-_UNTOLD: Final = (
-    "no metadata knows its segment, of which all objects are there; this layout writes no manifests, so it can neither"
-    " be adopted nor told from one that an older database has lost: it is left alone"
+_WITHOUT_MANIFEST: Final = (
+    "the metadata lacks its segment, which has all of its objects; this layout has no manifests, so the segment cannot"
+    " be adopted, nor distinguished from one that an older database lost: it stays as it is"
 )
 
 
 def classify_unknown(
     tombstones: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """All rows of one segment id, which are tombstones or none, and the current objects that name this id."""
+    """Classify current objects that name one segment id without rows, or whose rows are all `tombstones`."""
     findings: list[AuditFinding] = []
     passed_over: Counter[PassedOver] = Counter()
     attempts: dict[tuple[str, SegmentKey], dict[ObjectKind, ListedObject]] = defaultdict(dict)
@@ -304,7 +304,7 @@ def classify_unknown(
         except ObjectKeyError:
             findings.append(foreign(listed))
         else:
-            # A topic's name is no part of an id's identity, but it is of a key's.
+            # Two segment ids that differ only in the topic's name are equal, but their keys are not.
             attempt = SegmentKey(key.segment_id, key.start_offset, ObjectKind.LOG)
             attempts[key.segment_id.topic_id_partition.topic, attempt][key.kind] = listed
     for (_, attempt), stored in attempts.items():
@@ -328,8 +328,8 @@ def _classify_attempt(
         return _classify_brokers(stored, tombstones, topic, (str(partition.topic_id), partition.partition), context)
     classified = _classify_settled(attempt, stored, tombstones, context)
     if isinstance(classified, PassedOver) or all(finding.kind is FindingKind.ADOPTABLE for finding in classified):
-        # A complete copy is offered whatever its age: nothing of it is removed, and a young one says that the database
-        # has lost what it knew a moment ago.
+        # A complete copy is reported at any age: its objects are not removed, and a young one shows that the database
+        # has just lost rows.
         return classified
     is_young = any(context.moment.is_young(listed.last_modified_ms) for listed in stored.values())
     return PassedOver.YOUNG if is_young else classified
@@ -342,8 +342,10 @@ def _classify_brokers(
     partition: PartitionText,
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
-    """A broker writes its record before the first object and behind the last one's deletion: a day behind a look at all
-    records it is no copy that is about to be known.
+    """Classify objects of a topic that brokers tier.
+
+    A broker writes a record before the first object, and one after deleting the last. So objects without a record are
+    foreign, if all records were read, and the objects are older than that by the age guard.
     """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:
@@ -355,11 +357,11 @@ def _classify_brokers(
     ]
     if max(changed_ms) > settled_ms:
         return PassedOver.OF_BROKERS
-    why = "brokers say that they deleted its segment" if tombstones else "brokers tell of no such segment"
+    why = "brokers recorded its segment as deleted" if tombstones else "brokers have no record of its segment"
     return [
         replace(
             foreign(listed),
-            message=f"{why}: nobody goes on with it, and nothing here removes it",
+            message=f"{why}: no broker uses it, and this platform does not remove it",
             **labels_of(listed.key, context.layout),
         )
         for listed in stored.values()
@@ -387,7 +389,7 @@ def _classify_settled(
     )
     required = context.layout.required_kinds
     if missing := [kind.value for kind, _ in keys if kind in required and kind not in stored]:
-        return _orphans(stored, f"no metadata knows its segment, which has no {', '.join(missing)} object", context)
+        return _orphans(stored, f"the metadata lacks its segment, which has no {', '.join(missing)} object", context)
     return _complete(attempt, stored, context)
 
 
@@ -397,7 +399,7 @@ def _complete(
     described = stored.get(ObjectKind.MANIFEST)
     if described is None:
         return [
-            replace(foreign(listed), message=_UNTOLD, **labels_of(listed.key, context.layout))
+            replace(foreign(listed), message=_WITHOUT_MANIFEST, **labels_of(listed.key, context.layout))
             for listed in stored.values()
         ]
     try:
@@ -408,15 +410,15 @@ def _complete(
     except (FormatError, RemoteStorageError) as error:
         if isinstance(error, RemoteStorageError) and error.retriable:
             raise
-        return _orphans(stored, f"no metadata knows its segment, whose manifest cannot be used: {error}", context)
+        return _orphans(stored, f"the metadata lacks its segment, whose manifest cannot be used: {error}", context)
     if manifest is None:
-        return [_adoptable(stored, described, f"no metadata knows its segment; {_UNREAD}", context)]
+        return [_adoptable(stored, described, f"the metadata lacks its segment; {_UNREAD}", context)]
     if (contradiction := _contradiction(attempt, stored, manifest)) is not None:
-        return _orphans(stored, f"no metadata knows its segment, and its manifest {contradiction}", context)
+        return _orphans(stored, f"the metadata lacks its segment, and its manifest {contradiction}", context)
     end_offset = None if manifest.metadata is None else manifest.metadata.end_offset
     epochs = None if manifest.metadata is None else epochs_text(manifest.metadata.segment_leader_epochs)
     message = (
-        f"no metadata knows its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
+        f"the metadata lacks its segment, whose manifest is complete: offsets {attempt.start_offset} to {end_offset}"
     )
     found = _adoptable(stored, described, message, context)
     return [replace(found, end_offset=end_offset, leader_epochs=epochs)]
@@ -425,15 +427,15 @@ def _complete(
 def _contradiction(
     attempt: SegmentKey, stored: dict[ObjectKind, ListedObject], manifest: SegmentManifest
 ) -> str | None:
-    """What the manifest says that keys or lengths of the objects do not."""
+    """Return how the manifest contradicts keys or lengths of the objects; None if it does not."""
     metadata = manifest.metadata
     if metadata is None:
-        return "does not say whose segment it is"
+        return "does not name the segment"
     same_name = metadata.topic_id_partition.topic == attempt.segment_id.topic_id_partition.topic
     if metadata.remote_log_segment_id != attempt.segment_id or not same_name:
-        return f"is that of {metadata.remote_log_segment_id}"
+        return f"is that of segment {metadata.remote_log_segment_id}"
     if metadata.start_offset != attempt.start_offset:
-        return f"says that it begins at offset {metadata.start_offset}"
+        return f"has the start offset {metadata.start_offset}"
     lengths = (
         (ObjectKind.LOG, manifest.chunk_index.stored_size_bytes),
         (ObjectKind.INDEXES, manifest.stored_indexes_bytes),
@@ -441,7 +443,7 @@ def _contradiction(
     for kind, expected_bytes in lengths:
         listed = stored.get(kind)
         if listed is not None and listed.size_bytes != expected_bytes:
-            return f"says that its {kind.value} object has {expected_bytes} bytes, it has {listed.size_bytes}"
+            return f"has {expected_bytes} bytes for the {kind.value} object instead of {listed.size_bytes}"
     return None
 
 

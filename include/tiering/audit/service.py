@@ -1,4 +1,4 @@
-"""Audits: compare the store with the metadata, plan what goes, ask, remove."""
+"""Audits: compare the store with the metadata, plan removals, get an approval, remove."""
 
 import logging
 from collections import Counter
@@ -54,15 +54,15 @@ _RANGES: Final = 8
 
 
 class AuditService:
-    """Removes only what is planned, and only after a person approved the plan.
+    """Runs audits, and removes only planned objects, after a person approved the plan.
 
     Args:
-        listing: all that the store holds, now.
-        inventory: what an S3 Inventory says that it held, by the key of its manifest.json.
-        orphans: finds and removes objects that no metadata know.
-        effective: the settings with the dynamic configs of now over them.
-        clocks: a guard that compares the clocks from then on.
-        observe: is told each step of a removal.
+        listing: returns the current listing of the store.
+        inventory: returns the listing of an S3 Inventory, by the key of its manifest.json.
+        orphans: reads and removes objects without metadata.
+        effective: the settings overridden by the current dynamic configs.
+        clocks: returns a guard that compares the clocks from its creation on.
+        observe: called after each step of a removal.
     """
 
     def __init__(
@@ -109,19 +109,21 @@ class AuditService:
         self._observe = observe
 
     def listing_of(self, inventory: str | None) -> ObjectListing[Any]:
-        """All that the store holds now, or what an S3 Inventory says it held; `inventory` is its manifest.json."""
+        """Return the store's listing, or that of an S3 Inventory; `inventory` is the key of its manifest.json."""
         return self._listing() if inventory is None else self._inventory(inventory)
 
     def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
-        """Of a listing that begins now, or of one that was taken before. `began_at_ms` is the database's time of now:
-        one reading for all that goes by it, as a clock may jump between two.
+        """Return the moment of a listing that begins now, or that was taken before.
+
+        `began_at_ms` is the current time by the database's clock, read once, because a clock may jump between two
+        readings.
         """
         settings = self._effective()
         listed_at_ms = began_at_ms if properties.taken_at_ms is None else min(properties.taken_at_ms, began_at_ms)
         return AuditMoment(listed_at_ms, properties.settled_ms, settings.audit.min_age_ms, settings.superseded.hold_ms)
 
     def context(self, moment: AuditMoment) -> AuditContext:
-        """What is known beside objects and segments; to be asked after the segments were read."""
+        """Return what classification needs besides objects and segments; call it after the segments were read."""
         segments, owners = self._audited_metadata, self._seen_owners
         topics = {
             topic_id: replace(topic, owner=owners.owner(Uuid.parse(topic_id)))
@@ -144,10 +146,15 @@ class AuditService:
         of_our_store: bool = True,
         on_listed: Callable[[int], None] = ignore,
     ) -> AuditReport:
-        """Audit the store in this process, by its own listing or another one of it, and record what was found.
+        """Audit the store in this process and record the findings.
 
-        The listing comes first, then the segments, then who works on them. `on_listed` gets the objects of each page.
-        An audit that need not be `of_our_store` reports what it sees there, and refuses every removal.
+        The listing is read first, then the segments, then the leases.
+
+        Args:
+            run_id: the id of the audit.
+            listing: a listing of the store; None: list it now.
+            of_our_store: require that the store is this database's; otherwise the audit reports, and refuses removals.
+            on_listed: called with the number of objects of each page.
 
         Raises:
             ForeignStoreError: the store, or the listing, is not this database's.
@@ -180,8 +187,10 @@ class AuditService:
         )
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
-        """Look again, guard and record what an audit saw, wherever it looked; see `AuditEnd`. What ended longer ago
-        than tombstones are kept is forgotten, if the database's clock can be believed.
+        """Check findings again, evaluate the guards and record an audit; see `AuditEnd`.
+
+        Findings and removals that ended longer ago than tombstones are kept are deleted, if the database's clock is
+        reliable.
         """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
@@ -200,8 +209,10 @@ class AuditService:
         return report
 
     def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
-        """An object of a broker's segment may be missing because the broker deleted it a moment ago: what it wrote is
-        read before the second look. While that cannot be, nobody can tell.
+        """Ingest the brokers' records before dangling references of their topics are checked again.
+
+        A broker may just have deleted the missing object. If its records cannot be read, these findings are dropped and
+        counted as unread.
         """
         owners = self._seen_owners
         doubtful = [
@@ -217,23 +228,31 @@ class AuditService:
             if not self._ingest.run().failed:
                 return seen
         except (BrokersError, MetadataTopicError, SettingError) as error:
-            _log.warning("what dangles of brokers' topics is not believed: %s", error)
+            _log.warning(
+                "dangling references of brokers' topics are not reported, their records were not read: %s",
+                error,
+            )
         passed_over = Counter(seen.passed_over)
         passed_over[PassedOver.UNREAD] += len(doubtful)
         kept = [finding for finding in seen.findings if finding not in doubtful]
         return replace(seen, findings=kept, passed_over=passed_over)
 
     def findings(self, run_id: str) -> Sequence[RecordedFinding]:
-        """What this audit saw, as it stands now. Raises StateConflictError if a later one has looked since."""
+        """Return this audit's findings in their current state. Raises StateConflictError if a later audit ended."""
         return self._audits.seen_by(run_id, tuple(FindingKind))
 
     def plan_removals(self, run_id: str, audit_run_id: str, *, with_versions: bool = False) -> RemovalPlan:
-        """Plan and store what goes of the findings of the last audit. A stored plan removes nothing by itself.
+        """Plan the removals for the findings of the last audit and store the plan, which removes nothing by itself.
+
+        Args:
+            run_id: the run that gets the plan.
+            audit_run_id: the last audit.
+            with_versions: also plan old versions and delete markers.
 
         Raises:
-            StateConflictError: there is no such audit, or a later one has looked since.
+            StateConflictError: there is no such audit, or a later one has ended since.
             ForeignStoreError: the store is not this database's.
-            ClockDisagreesError: the database's clock is contradicted now.
+            ClockDisagreesError: another clock contradicts the database's.
         """
         self._ownership.claim()
         clocks = self._clocks()
@@ -255,28 +274,28 @@ class AuditService:
         return plan
 
     def stored_removals(self, run_id: str, audit_run_id: str) -> RemovalPlan:
-        """A plan as it was stored. Raises StateConflictError if there is none."""
+        """Return a stored plan. Raises StateConflictError if there is none."""
         self._removals.run(run_id)
         return RemovalPlan(run_id, audit_run_id, tuple(item.planned for item in self._removals.items(run_id)))
 
     def apply_removal_limits(self, run_id: str) -> DeletionLimitReport:
-        """What the deletion limit says of a stored plan; with anything in it, it needs an approval."""
+        """Apply the deletion limits to a stored plan and record the result; a plan with removals needs an approval."""
         limits = deletion_limits(self._effective())
         return apply_removal_limits(run_id, self._removals, limits, author=_AUTHOR)
 
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
-        """Release the run if `plan_hash` is that of its plan. Raises StateConflictError otherwise. A copy of the
-        database may have the same plan, so the store is claimed once more.
+        """Release the run if `plan_hash` is that of its plan; otherwise raise StateConflictError.
+
+        A copy of the database may have the same plan, so the store is claimed once more.
         """
         self._ownership.claim()
         return self._removals.approve(run_id, plan_hash, author=author)
 
     def withdraw_removals(self, run_id: str, *, author: str) -> WithdrawnRemovals:
-        """Decide, for good, that nothing more of a run is removed, whoever works on it now.
+        """Withdraw a run for good: nothing more of it is removed. Idempotent.
 
-        A batch that removes stops before its next group. Repeating it is harmless. A copy of the database may have the
-        same plan and its release, so the store is claimed afterwards; the run is withdrawn here even if that cannot be
-        done, and the report says so.
+        A running batch stops before its next group. A copy of the database may have the same released plan, so the
+        store is claimed afterwards; if that fails, the run is withdrawn anyway and the report says so.
 
         Raises:
             StateConflictError: no such run was planned.
@@ -296,6 +315,7 @@ class AuditService:
 
         Raises:
             ApprovalRequiredError: the run is not released.
+            RunWithdrawnError: the run was withdrawn.
             ForeignStoreError: the store is not this database's.
         """
         self._ownership.require()
@@ -335,7 +355,7 @@ class AuditService:
 
 
 def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
-    """What a listing like this can show."""
+    """Return the kinds of findings that such a listing can show."""
     hidden: set[FindingKind] = set()
     if not properties.shows_versions:
         hidden |= {FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER}
@@ -345,7 +365,7 @@ def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
 
 
 def seen_at_ms(properties: ListingProperties) -> int | None:
-    """Since when all that a listing of an earlier time shows is so for sure; None for a listing of now."""
+    """Return the time from which an earlier listing certainly shows all changes; None for a current listing."""
     return None if properties.taken_at_ms is None else properties.taken_at_ms - properties.settled_ms
 
 

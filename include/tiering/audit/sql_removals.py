@@ -1,8 +1,7 @@
-"""`RemovalStore` in SQL: runs that remove what has no metadata, of one cluster.
+"""`RemovalStore` in SQL: runs of one cluster that remove objects without metadata.
 
-What such a run removes is added up by the database too, as the second opinion of the deletion limit: objects of
-segments that metadata knows are counted from the segments' own rows, stored bytes by the counters that every state
-change moves.
+The totals for the deletion limit are computed in SQL, independently of the plan: objects of known segments from the
+rows of the segments, stored bytes from the counters that every state change updates.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -73,22 +72,24 @@ _REMOVED_BY_TOPIC: Final = (
 
 
 class SqlRemovalStore(SqlDeletionRuns):
-    """`RemovalStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
+    """`RemovalStore` over the platform's database. Every call is one transaction, with the database's time."""
 
     _kind = AUDIT_RUN
     _planned_items = _ITEMS
     _rechecks_after_claim = False
 
     def save_plan(self, run_id: str, removals: Sequence[PlannedRemoval]) -> DeletionRun:
+        """See `RemovalStore`."""
         rows = [_values(position, removal) for position, removal in enumerate(removals)]
         return self._store_plan(run_id, removal_hash(removals), (planned_removals, rows))
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
+        """See `RemovalStore`."""
         with reading(self._engine) as connection:
             since_ms = self._now_ms(connection) - window_ms
             known = _by_topic(connection, _KNOWN_BY_TOPIC, self._key_of(run_id))
-            lately = {"of_cluster": self._cluster_id, "since_ms": since_ms}
-            removed = _by_topic(connection, _REMOVED_BY_TOPIC, lately)
+            recently = {"of_cluster": self._cluster_id, "since_ms": since_ms}
+            removed = _by_topic(connection, _REMOVED_BY_TOPIC, recently)
             expired = recent_bytes(connection, self._cluster_id, since_ms)
             remote = stored_bytes(connection, self._cluster_id)
             return [
@@ -105,11 +106,13 @@ class SqlRemovalStore(SqlDeletionRuns):
             ]
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:
+        """See `RemovalStore`."""
         key = key_of(self._cluster_id, lease.fence.topic_id_partition) | {"of_run": lease.run_id}
         with reading(self._engine) as connection:
             return [_removal_of(row) for row in connection.execute(_REMAINING, key)]
 
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
+        """See `RemovalStore`."""
         partition = lease.fence.topic_id_partition
         ids = sorted({str(segment_id.id) for segment_id in segment_ids})
         marked: set[str] = set()
@@ -117,13 +120,13 @@ class SqlRemovalStore(SqlDeletionRuns):
             hold_fence(connection, self._cluster_id, lease.fence)
             lock_or_create_partition(connection, self._cluster_id, partition)
             for first in range(0, len(ids), _IDS_PER_STATEMENT):
-                some = ids[first : first + _IDS_PER_STATEMENT]
+                chunk = ids[first : first + _IDS_PER_STATEMENT]
                 known = select(segments.c.segment_id).where(
                     of_partition(segments, self._cluster_id, partition),
-                    segments.c.segment_id.in_(some),
+                    segments.c.segment_id.in_(chunk),
                     segments.c.state != _TOMBSTONE,
                 )
-                unknown = set(some).difference(connection.scalars(known))
+                unknown = set(chunk).difference(connection.scalars(known))
                 connection.execute(
                     update(planned_removals)
                     .where(of_partition(planned_removals, self._cluster_id, partition))
@@ -135,6 +138,7 @@ class SqlRemovalStore(SqlDeletionRuns):
         return frozenset(map(Uuid.parse, marked))
 
     def record_outcomes(self, lease: PartitionLease, items: Sequence[RemovalItem]) -> None:
+        """See `RemovalStore`."""
         if not items:
             return
         outcomes = [
@@ -149,6 +153,7 @@ class SqlRemovalStore(SqlDeletionRuns):
         self._record(lease, _RECORD, outcomes)
 
     def items(self, run_id: str) -> Sequence[RemovalItem]:
+        """See `RemovalStore`."""
         with reading(self._engine) as connection:
             return [
                 RemovalItem(_removal_of(row), RemovalOutcome(row.outcome), row.message)
@@ -156,6 +161,7 @@ class SqlRemovalStore(SqlDeletionRuns):
             ]
 
     def forget(self, older_than_ms: int) -> int:
+        """See `RemovalStore`."""
         settled = (
             delete(planned_removals)
             .where(planned_removals.c.cluster_id == self._cluster_id)
@@ -167,7 +173,7 @@ class SqlRemovalStore(SqlDeletionRuns):
             ).rowcount
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
-        begun = f"withdrawn by {author} while it was removed: the next audit says what is left of it"
+        begun = f"withdrawn by {author} during its removal: the next audit reports what is left"
         for left, outcome, message in (
             (
                 _ITEMS.settle_left.where(planned_removals.c.marked_for_deletion_at_ms.is_not(None)),

@@ -1,9 +1,9 @@
-"""What an audit reads of the metadata, and audits with their findings and guards, of one cluster, in SQL.
+"""The metadata for audits, and audits with their findings and guards, of one cluster, in SQL.
 
 | step of recording an audit          | a crash after it leaves                                              |
 |-------------------------------------|----------------------------------------------------------------------|
 | a page of findings written          | findings of an audit that did not end: the next one completes them   |
-| findings that went marked as gone   | the same                                                             |
+| unseen findings marked as gone      | the same                                                             |
 | the audit itself written            | nothing                                                              |
 """
 
@@ -65,7 +65,7 @@ _AUDITED: Final = (
     segments.c.start_offset,
     segments.c.end_offset,
     segments.c.size_bytes,
-    # Each of these times is set once, when its state is entered, and kept: the last one that is set is the newest.
+    # Each time is set once, when the segment enters the state: the first of these that is set is the newest.
     func.coalesce(
         segments.c.deleted_at_ms,
         segments.c.delete_started_at_ms,
@@ -81,12 +81,14 @@ class SqlAuditedMetadata(DatedStore):
     """`AuditedMetadata` of one cluster over the platform's database."""
 
     def topics(self) -> Mapping[str, AuditedTopic]:
+        """See `AuditedMetadata`."""
         query = select(topics.c.topic_id, topics.c.name, topics.c.owner).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             rows = connection.execute(query)
             return {topic_id: AuditedTopic(name, TopicOwner(owner)) for topic_id, name, owner in rows}
 
     def worked_on(self) -> frozenset[PartitionText]:
+        """See `AuditedMetadata`."""
         with reading(self._engine) as connection:
             live = select(leases.c.topic_id, leases.c.partition).where(
                 leases.c.cluster_id == self._cluster_id, is_live_lease(literal(self._now_ms(connection)))
@@ -94,16 +96,19 @@ class SqlAuditedMetadata(DatedStore):
             return frozenset((topic_id, partition) for topic_id, partition in connection.execute(live))
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
+        """See `AuditedMetadata`."""
         return split_segments(self._engine, self._cluster_id, ranges)
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
+        """See `AuditedMetadata`."""
         for rows in pages_of(self._engine, select(*_AUDITED), self._cluster_id, key_range):
             yield [AuditedSegment(*row) for row in rows]
 
 
 def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, now_ms: int) -> None:
-    """What this audit means for the guards that stand: in the transaction that records it. The first time of each
-    stays, and what the database remembered then.
+    """Update the active guards in the transaction that records the audit.
+
+    An active guard keeps the time at which it was first raised, and its `memory_ms`.
     """
     if not audit.refusals and audit.source is AuditSource.LISTING:
         connection.execute(delete(active_guards).where(active_guards.c.cluster_id == cluster_id))
@@ -120,7 +125,7 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
 
 
 def active_guards_of(connection: Connection, cluster_id: str) -> Sequence[ActiveGuard]:
-    """By name."""
+    """Return the active guards by name."""
     query = select(active_guards).where(active_guards.c.cluster_id == cluster_id)
     return [
         ActiveGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
@@ -134,9 +139,10 @@ _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id
 
 
 class SqlAuditStore(DatedStore):
-    """`AuditStore` over the platform's database, dated by the database's clock."""
+    """`AuditStore` over the platform's database. Times are by the database's clock."""
 
     def memory(self) -> Memory:
+        """See `AuditStore`."""
         query = select(func.count(), func.max(segments.c.event_timestamp_ms)).select_from(segments)
         with reading(self._engine) as connection:
             known, newest_ms = connection.execute(query.where(segments.c.cluster_id == self._cluster_id)).one()
@@ -145,6 +151,7 @@ class SqlAuditStore(DatedStore):
     def record(
         self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
     ) -> AuditTally:
+        """See `AuditStore`."""
         found = iter(findings)
         seen = new = 0
         while page := {_identity(finding.identity): finding for finding in islice(found, PAGE_FINDINGS)}:
@@ -173,28 +180,33 @@ class SqlAuditStore(DatedStore):
         return AuditTally(seen, new, gone)
 
     def audit(self, run_id: str) -> AuditRecord:
+        """See `AuditStore`."""
         query = select(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         with reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
-            raise StateConflictError(f"no audit {run_id} came to an end")
+            raise StateConflictError(f"there is no audit {run_id} that ended")
         return _audit_of(row)
 
     def last_audit(self) -> AuditRecord | None:
+        """See `AuditStore`."""
         query = select(audits).where(audits.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             row = connection.execute(query.order_by(audits.c.sequence.desc()).limit(1)).one_or_none()
         return None if row is None else _audit_of(row)
 
     def active_guards(self) -> Sequence[ActiveGuard]:
+        """See `AuditStore`."""
         with reading(self._engine) as connection:
             return active_guards_of(connection, self._cluster_id)
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
+        """See `AuditStore`."""
         with reading(self._engine) as connection:
             return self._select(connection, audit_findings.c.state.in_(states))
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
+        """See `AuditStore`."""
         self.audit(run_id)
         own = select(audits.c.sequence).where(audits.c.cluster_id == self._cluster_id, audits.c.run_id == run_id)
         later = select(audits.c.run_id).where(
@@ -202,11 +214,12 @@ class SqlAuditStore(DatedStore):
         )
         with reading(self._engine) as connection:
             if (other := connection.execute(later.limit(1)).scalar_one_or_none()) is not None:
-                raise StateConflictError(f"audit {run_id} is no longer the last one: {other} has looked since")
+                raise StateConflictError(f"audit {run_id} is no longer the last one: {other} has ended since")
             seen = audit_findings.c.last_run_id == run_id
             return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
 
     def acted(self, identities: Collection[FindingIdentity]) -> None:
+        """See `AuditStore`."""
         rows = [{"of_cluster": self._cluster_id, "of_identity": _identity(identity)} for identity in identities]
         if not rows:
             return
@@ -220,6 +233,7 @@ class SqlAuditStore(DatedStore):
             connection.execute(statement, rows)
 
     def forget(self, older_than_ms: int) -> int:
+        """See `AuditStore`."""
         found, newest = audit_findings.c, self._last_sequence().scalar_subquery()
         with writing(self._engine) as connection:
             before_ms = self._now_ms(connection) - older_than_ms
@@ -229,6 +243,7 @@ class SqlAuditStore(DatedStore):
             return forgotten + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
+        """See `AuditStore`."""
         wanted = and_(audit_findings.c.cluster_id == self._cluster_id, audit_findings.c.finding_id.in_(finding_ids))
         with writing(self._engine) as connection:
             found = {recorded.finding_id: recorded for recorded in self._select(connection, wanted)}
@@ -250,22 +265,22 @@ class SqlAuditStore(DatedStore):
         return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
 
     def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
-        """How many of the page were not there, or not any more."""
+        """Write a page; return how many of its findings are new or had ended."""
         table = audit_findings.c
         known = select(table.identity, table.state, table.state_at_ms).where(
             table.cluster_id == self._cluster_id, table.identity.in_(page)
         )
         with writing(self._engine, durable=False) as connection:
             now_ms = self._now_ms(connection)
-            # What was seen before a finding went says nothing about whether it is there again.
+            # An audit that saw the store before a finding ended does not reopen it.
             still = {
                 row.identity
                 for row in connection.execute(known)
                 if row.state not in _ENDED or audit.seen_at_ms < row.state_at_ms <= now_ms
             }
             rows = [
-                _values(one, audit, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
-                for identity, one in page.items()
+                _values(finding, audit, now_ms) | {"cluster_id": self._cluster_id, "identity": identity}
+                for identity, finding in page.items()
             ]
             connection.execute(_write(connection.dialect.name), rows)
         return len(page) - len(still)
@@ -273,7 +288,7 @@ class SqlAuditStore(DatedStore):
     def _mark_gone(
         self, connection: Connection, audit: AuditRecord, covers: Collection[FindingKind], now_ms: int
     ) -> int:
-        """A time ahead of the clock is of a clock that was ahead: whoever did not see it says that it went."""
+        """Mark unseen findings as gone. A time in the future is from a wrong clock, and does not protect a finding."""
         table = audit_findings.c
         ahead = and_(table.last_seen_ms > now_ms, table.last_run_id != audit.run_id)
         unseen = (
@@ -291,13 +306,15 @@ class SqlAuditStore(DatedStore):
 
 
 def _identity(identity: FindingIdentity) -> str:
-    """Whatever a key holds, this is short and plain."""
+    """Return a short ASCII text for an identity with any key."""
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
-    """Insert, or say that it was seen again: accepted stays accepted, what ended after that stays ended. A time that is
-    ahead of now is of a clock that was ahead, and counts for nothing.
+    """Return the statement that inserts findings, or updates those that were seen again.
+
+    An accepted finding stays accepted, and one that ended after the audit saw the store stays ended. A time in the
+    future is from a wrong clock and is ignored.
     """
     statement = insert_for(dialect_name, audit_findings)
     old, new = audit_findings.c, statement.excluded
@@ -364,7 +381,7 @@ def _recorded(row: Row[Any]) -> RecordedFinding:
 
 def _audit_of(row: Row[Any]) -> AuditRecord:
     refused = cast("list[dict[str, Any]]", json.loads(row.refusals))
-    refusals = tuple(Refusal(Guard(one["guard"]), one["sentence"], one.get("memory_ms")) for one in refused)
+    refusals = tuple(Refusal(Guard(each["guard"]), each["sentence"], each.get("memory_ms")) for each in refused)
     passed_over = {PassedOver(reason): number for reason, number in json.loads(row.passed_over).items()}
     return AuditRecord(
         row.run_id,

@@ -1,15 +1,15 @@
-"""Sizes beside each other: log dirs and remote tier, recount and counters, the store's listing and the rows.
+"""Compare sizes: log dirs with the remote tier, a recount with the counters, and the store's listing with the rows.
 
-- `compare_tiers`: work that waits for a copy, and bytes that are in both tiers. Both follow from a scan and from the
-  rows alone, not from what copies report: they are as true while every copy fails, and while none runs.
-- `describe_log_dirs`: the log dirs as Kafka's DescribeLogDirs shows them, with what is remote of each partition.
+- `compare_tiers`: segments that wait for a copy, and bytes that are in both tiers. Both are computed from a scan and
+  the rows, not from reports of copies, so they are right also while copies fail or none runs.
+- `describe_log_dirs`: the log dirs as Kafka's DescribeLogDirs shows them, with the remote size of each partition.
 - `compare_sizes`: recounted sizes and the counters. Segments change state while they are counted, so a first difference
-  is only a suspicion: the partition is read again between two looks at its counters, and believed if the counters
-  stood still.
-- `settle_stored`: what the store lists and the rows, which a recount of rows and counters cannot see. The listing is
-  taken before the rows are read, and a row is there before the first object of its segment: an object without a row is
-  unknown for good. All else is a suspicion, because segments are copied and deleted meanwhile; it is believed if the
-  row and the store say the same when they are asked again.
+  is only a suspicion. The partition is recounted between two readings of its counters, and the result counts if the
+  counters did not change.
+- `settle_stored`: the store's listing and the rows, whose differences a recount of the rows cannot show. The listing is
+  taken before the rows are read, and a row is written before the first object of its segment, so an object without a
+  row will never get one. Every other difference is a suspicion, because segments are copied and deleted meanwhile; it
+  is confirmed by reading the row and the store again.
 
 A difference is a finding; nothing is corrected here.
 """
@@ -55,14 +55,14 @@ _NEVER_COPIED: Final = frozenset(
         IneligibleReason.PAST_RETENTION,
     }
 )
-"""Segments that wait for nothing: they will be deleted, or stay, without a copy."""
+"""Segments that are not waiting for a copy: they are deleted, or stay, without one."""
 
 NOTHING_OUT_OF_SIGHT: Final[Mapping[TopicIdPartition, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateBytes:
-    """Bytes of rolled segments that the replica which copies read still has, and that are remote as well."""
+    """Bytes of rolled segments that are remote and still in the replica that copies read."""
 
     topic_id_partition: TopicIdPartition
     size_bytes: int
@@ -70,9 +70,10 @@ class DuplicateBytes:
 
 @dataclass(frozen=True, slots=True)
 class TierComparison:
-    """Every partition that this platform copies, waiting or not. What is named in `errors` is in neither list.
+    """Copy lag and duplicate bytes of every partition that this platform copies, except those in `errors`.
 
-    `out_of_sight`: partitions of which no copy can read a replica, with where it may be; how much waits is not known.
+    `out_of_sight`: partitions without a readable leader's replica, with the place where it may be; their lag is
+    unknown.
     """
 
     copy_lags: tuple[PartitionLag, ...] = ()
@@ -89,9 +90,11 @@ def compare_tiers(
     retentions: Mapping[str, TopicRetention] = KEPT,
     out_of_sight: Mapping[TopicIdPartition, str] = NOTHING_OUT_OF_SIGHT,
 ) -> TierComparison:
-    """As Kafka's RemoteCopyLagBytes and -Segments, all rolled segments that are not remote yet count as lag, whether a
-    copy may take them now or must wait (for the last stable offset, say). Not what a first copy leaves out by what
-    `retentions` sets on topics, by name.
+    """Compare the scanned log dirs with the remote tier.
+
+    As in Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, all rolled segments that are not remote yet count as
+    lag, also those that cannot be copied yet (above the last stable offset, for example). Segments that a first copy
+    leaves out because of `retentions` (by topic name) do not count.
     """
     lags, duplicates = [], []
     for replica in report.replicas:
@@ -115,15 +118,17 @@ def _lag(partition: TopicIdPartition, rolled: Sequence[LogSegment], now_ms: int)
 
 
 def _seconds(waiting: Sequence[LogSegment], now_ms: int) -> float:
-    """Age of the segment that has waited longest; 0 if it has no timestamp, or one in the future."""
+    """Return the age of the first waiting segment; 0 if it has no timestamp, or one in the future."""
     if not waiting or waiting[0].max_timestamp_ms < 0:
         return 0.0
     return max(0, now_ms - waiting[0].max_timestamp_ms) / 1000
 
 
 def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: RemoteLogMetadata) -> int:
-    """Copies begin at the log start and leave no gap, so all between our log start and the highest copied offset is
-    remote, but for what somebody decided to go on without.
+    """Return the bytes of rolled segments that are also remote.
+
+    Copies begin at the log start and leave no gap, so all offsets from the remote log start to the highest copied
+    offset are remote, except those that a decision skips.
     """
     if highest_copied is None:
         return 0
@@ -137,8 +142,10 @@ def _duplicate_bytes(replica: Replica, highest_copied: int | None, metadata: Rem
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSize:
-    """One replica. `size_bytes` counts the `.log` of every segment, `offset_lag` the offsets that it has not of those
-    below the high watermark (both as Kafka does). `remote` is None while nothing of the partition is remote.
+    """The size of one replica.
+
+    As in Kafka, `size_bytes` is that of the `.log` of every segment, and `offset_lag` the number of offsets below the
+    high watermark that the replica lacks. `remote` is None while nothing of the partition is remote.
     """
 
     topic_id_partition: TopicIdPartition
@@ -159,7 +166,7 @@ class LogDirDescription:
 def describe_log_dirs(
     report: ScanReport, log_dirs: Sequence[KnownLogDir], sizes: Sequence[PartitionSize]
 ) -> tuple[LogDirDescription, ...]:
-    """In the order of `log_dirs`; a directory that cannot be believed has no replicas."""
+    """Describe the log dirs, in their order; a directory that cannot be read has no replicas."""
     remote = {size.topic_id_partition: size for size in sizes}
     described = []
     for log_dir in log_dirs:
@@ -185,7 +192,7 @@ SETTLE_ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RecountedPartition:
-    """The counters of a partition and what its rows add up to, as of the same moment."""
+    """The counters of a partition and the totals of its rows, at the same moment."""
 
     counters: PartitionStates
     recounted: PartitionStates
@@ -193,7 +200,7 @@ class RecountedPartition:
 
 @dataclass(frozen=True, slots=True)
 class SizeDifference:
-    """A partition that breaks rules, in one state: what the counters say, and what the rows add up to."""
+    """A partition and state that breaks rules, with its counters and the totals of its rows."""
 
     topic_id_partition: TopicIdPartition
     counters: StateSize
@@ -203,7 +210,7 @@ class SizeDifference:
 
 @dataclass(frozen=True, slots=True)
 class SizeComparison:
-    """`partitions` have segments by the recount. `unsettled` changed at every look; they are for the next run."""
+    """`partitions` have segments by the recount. `unsettled` changed at each reading and wait for the next run."""
 
     partitions: int
     differences: tuple[SizeDifference, ...]
@@ -216,7 +223,7 @@ def compare_sizes(
     metadata: RemoteLogMetadata,
     evaluator: RuleEvaluator[SizeMeasure],
 ) -> SizeComparison:
-    """`recounted` holds every partition with segments once, in any order.
+    """Compare `recounted`, every partition with segments once in any order, with the counters.
 
     Raises:
         RuleEvaluationError: a rule could not be applied.
@@ -245,7 +252,7 @@ def compare_sizes(
 def _settle(
     partition: TopicIdPartition, sizes: RemoteLogSizes, metadata: RemoteLogMetadata
 ) -> RecountedPartition | None:
-    """Counters and a recount of the same moment, perhaps equal; None if there was no such moment."""
+    """Return counters and a recount of the same moment; None if the counters changed at each attempt."""
     before = _counters_of(partition, sizes)
     for _ in range(SETTLE_ATTEMPTS):
         recounted = partition_states(partition, (row.metadata for row in metadata.list_segments(partition)))
@@ -263,7 +270,7 @@ def _counters_of(partition: TopicIdPartition, sizes: RemoteLogSizes) -> Partitio
 def _evaluated(
     settled: Sequence[RecountedPartition], evaluator: RuleEvaluator[SizeMeasure]
 ) -> tuple[SizeDifference, ...]:
-    """One difference for each partition and state that breaks rules, in the order of the partitions."""
+    """Return a difference for each partition and state that breaks rules, in the order of the partitions."""
     subjects = {
         _size_measure(recounted, state): (recounted, state) for recounted in settled for state in _states(recounted)
     }
@@ -272,10 +279,10 @@ def _evaluated(
         broken.setdefault(breach.measure, []).append(breach)
     differences = []
     for measure, breaches in broken.items():
-        one, state = subjects[measure]
+        both, state = subjects[measure]
         differences.append(
             SizeDifference(
-                one.counters.topic_id_partition, one.counters.of(state), one.recounted.of(state), tuple(breaches)
+                both.counters.topic_id_partition, both.counters.of(state), both.recounted.of(state), tuple(breaches)
             )
         )
     return tuple(differences)
@@ -314,7 +321,7 @@ def _is_above(epoch: EpochSize, size: StateSize) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredDifference:
-    """A partition whose objects are not those of its rows; `segments` are examples, with what is wrong of each."""
+    """A partition whose objects differ from its rows; `segments` are examples with their differences."""
 
     topic_id_partition: TopicIdPartition
     broken: tuple[BrokenRule[StoredMeasure], ...]
@@ -327,27 +334,27 @@ def settle_stored(
     storage: RemoteStorage,
     evaluator: RuleEvaluator[StoredMeasure],
 ) -> tuple[StoredDifference, ...]:
-    """What of the suspicions still holds, by partition.
+    """Return the suspicions that are confirmed, by partition.
 
     Raises:
-        RemoteStorageUnavailableError: the store cannot be asked.
+        RemoteStorageUnavailableError: the store does not answer (retriable).
     """
-    believed: dict[TopicIdPartition, list[tuple[RemoteLogSegmentId, Suspicion]]] = defaultdict(list)
+    confirmed: dict[TopicIdPartition, list[tuple[RemoteLogSegmentId, Suspicion]]] = defaultdict(list)
     for segment_id, suspicion in suspects:
-        found = _ask_again(segment_id, suspicion, metadata, storage)
+        found = _check_again(segment_id, suspicion, metadata, storage)
         if found is not None:
-            believed[segment_id.topic_id_partition].append((segment_id, found))
-    measures = {_stored_measure(partition, found): partition for partition, found in believed.items()}
+            confirmed[segment_id.topic_id_partition].append((segment_id, found))
+    measures = {_stored_measure(partition, found): partition for partition, found in confirmed.items()}
     broken: dict[StoredMeasure, list[BrokenRule[StoredMeasure]]] = defaultdict(list)
     for breach in evaluator.evaluate(list(measures)):
         broken[breach.measure].append(breach)
     return tuple(
-        StoredDifference(measures[measure], tuple(breaches), tuple(believed[measures[measure]]))
+        StoredDifference(measures[measure], tuple(breaches), tuple(confirmed[measures[measure]]))
         for measure, breaches in broken.items()
     )
 
 
-def _ask_again(
+def _check_again(
     segment_id: RemoteLogSegmentId, suspicion: Suspicion, metadata: RemoteLogMetadata, storage: RemoteStorage
 ) -> Suspicion | None:
     row = metadata.segment(segment_id)

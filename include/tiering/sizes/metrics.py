@@ -1,6 +1,6 @@
-"""Metrics of what is remote, what waits, and what it costs.
+"""Metrics of remote sizes, lags and costs.
 
-A topic that has nothing left is shown as 0, not as it was.
+A topic without remote segments is published as 0, so that its last value does not stay.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ LOG_SIZE_BYTES: Final = Metric(
     "RemoteLogSizeBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of FINISHED remote log segments; one that spans leader epochs counts once.",
+    "Bytes of FINISHED remote log segments; a segment that spans leader epochs counts once.",
 )
 LOG_SEGMENTS: Final = Metric(
     "tiering_remote_log_segments",
@@ -27,7 +27,7 @@ METADATA_COUNT: Final = Metric(
     "RemoteLogMetadataCount",
     MetricKind.GAUGE,
     ("topic",),
-    "Remote log segments in any state but DELETE_SEGMENT_FINISHED.",
+    "Remote log segments in any state except DELETE_SEGMENT_FINISHED.",
 )
 COMPUTATION_TIME: Final = Metric(
     "RemoteLogSizeComputationTime",
@@ -57,32 +57,32 @@ COPY_LAG_SECONDS: Final = Metric(
     "tiering_remote_copy_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
-    "Age of the oldest of them, by its newest record; 0 if nothing waits.",
+    "Age of the oldest rolled segment that is not remote yet, by its newest record; 0 without any.",
 )
 OUT_OF_SIGHT: Final = Metric(
     "tiering_remote_copy_out_of_sight_partitions",
     MetricKind.GAUGE,
     ("topic",),
-    "Partitions of included topics whose leader's replica no readable log directory shows: what waits of them is in no"
-    " other metric.",
+    "Partitions of included topics whose leader's replica is in no readable log directory; the copy lag metrics lack"
+    " them.",
 )
 DELETE_LAG_BYTES: Final = Metric(
     "RemoteDeleteLagBytes",
     MetricKind.GAUGE,
     ("topic",),
-    "Bytes of remote segments whose deletion is decided or has begun.",
+    "Bytes of remote segments whose deletion is planned or has begun.",
 )
 DELETE_LAG_SEGMENTS: Final = Metric(
     "RemoteDeleteLagSegments",
     MetricKind.GAUGE,
     ("topic",),
-    "Remote segments whose deletion is decided or has begun.",
+    "Remote segments whose deletion is planned or has begun.",
 )
 DELETE_LAG_SECONDS: Final = Metric(
     "tiering_remote_delete_lag_seconds",
     MetricKind.GAUGE,
     ("topic",),
-    "Time since the first of these decisions; 0 if nothing waits.",
+    "Time since the oldest planned or begun deletion; 0 without any.",
 )
 DUPLICATE_BYTES: Final = Metric(
     "tiering_duplicate_bytes",
@@ -95,7 +95,7 @@ STORAGE_COST: Final = Metric(
     "tiering_storage_cost_per_month",
     MetricKind.GAUGE,
     ("currency",),
-    "Estimated price of RemoteLogSizeBytes for a month; absent without `prices.gib_month`.",
+    "Estimated price of storing RemoteLogSizeBytes for a month; absent without `prices.gib_month`.",
 )
 
 SIZE_METRICS: Final = (
@@ -117,13 +117,13 @@ SIZE_METRICS: Final = (
 
 
 class SizeGauges:
-    """Publishes through `recorder`."""
+    """Publishes the gauges through `recorder`."""
 
     def __init__(self, recorder: PrometheusRecorder) -> None:
         self._show = recorder.show
 
     def sizes(self, partitions: Iterable[PartitionStates]) -> None:
-        """Every partition that ever had a segment."""
+        """Publish the sizes of every partition that ever had a segment."""
         known = list(partitions)
         finished = [partition_sizes.finished for partition_sizes in known]
         self._show(
@@ -136,27 +136,27 @@ class SizeGauges:
         )
 
     def copy_lags(self, lags: Iterable[PartitionLag], out_of_sight: Iterable[TopicIdPartition] = ()) -> None:
-        """Every partition that is copied, waiting or not, and those of which nothing can be read."""
+        """Publish the lag of every partition that is copied, and the partitions without a readable replica."""
         known = list(lags)
         self._lags(known, COPY_LAG_BYTES, COPY_LAG_SEGMENTS, COPY_LAG_SECONDS)
         nothing = ((lag.topic_id_partition, 0) for lag in known)
         self._show(OUT_OF_SIGHT, _summed((*nothing, *((partition, 1) for partition in out_of_sight))))
 
     def delete_lags(self, lags: Iterable[PartitionLag], topics: Iterable[str]) -> None:
-        """`topics` are all that may have one: those without are shown as 0."""
+        """Publish the delete lags; `topics` without a lag are published as 0."""
         self._lags(lags, DELETE_LAG_BYTES, DELETE_LAG_SEGMENTS, DELETE_LAG_SECONDS, topics)
 
     def duplicates(self, held: str, by_topic: Mapping[str, int]) -> None:
-        """`held` is `local` or `remote`: where the second copy is."""
+        """Publish duplicate bytes; `held` is the place of the second copy, `local` or `remote`."""
         self._show(DUPLICATE_BYTES, {(topic, held): size_bytes for topic, size_bytes in by_topic.items()})
 
     def cost(self, cost: CostEstimate | None) -> None:
-        """Nothing without a price of storage."""
+        """Publish the cost, if a price of storage is set."""
         if cost is not None and cost.storage_per_month is not None:
             self._show(STORAGE_COST, {(cost.currency,): float(cost.storage_per_month)})
 
     def recount(self, *, milliseconds: float, differences: int) -> None:
-        """What a size run took and found."""
+        """Publish duration and findings of a size run."""
         self._show(COMPUTATION_TIME, {(): milliseconds})
         self._show(SIZE_DIFFERENCES, {(): differences})
 

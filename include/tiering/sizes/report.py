@@ -1,7 +1,7 @@
-"""What people and programs see of sizes.
+"""The reports of sizes.
 
-Remote log size of each partition and leader epoch, what waits, what is stored twice, what it costs; and the log dirs in
-the shape of `kafka-log-dirs.sh --describe`, with the remote tier added.
+The size report has the remote log size of each partition and leader epoch, lags, duplicate bytes and costs. The log dir
+report has the format of `kafka-log-dirs.sh --describe`, with the remote tier added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,17 @@ from include.tiering.units import format_bytes, format_duration
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """`sizes` counts FINISHED segments, `verdicts` the same by verdict: only those that passed count as safe. None of
-    some topics alone. `tiers` is None if the log dirs were not looked at, `cost` without prices. `unread`: partitions
-    that brokers tier and that are not in `sizes`, because not all is read that brokers wrote, with why.
+    """Sizes, lags and costs.
+
+    Attributes:
+        sizes: of FINISHED segments, by partition.
+        delete_lags: segments that wait for their deletion, by partition.
+        tiers: None if the log dirs were not scanned.
+        cost: None without prices.
+        verdicts: FINISHED segments by verdict, of which only the passed ones count as safe; empty if the report is
+            about some topics only.
+        unread: partitions that are not in `sizes`, because brokers tier them and not all of the brokers' records were
+            read, with the reason.
     """
 
     sizes: Sequence[PartitionSize]
@@ -34,7 +42,7 @@ class SizeReport:
 
 
 def present_sizes(report: SizeReport) -> Presentation:
-    """A segment that spans leader epochs counts once in its partition and once in each of its epochs."""
+    """Present sizes. A segment that spans leader epochs counts once in its partition and once in each epoch."""
     total_bytes = sum(size.size_bytes for size in report.sizes)
     segments = sum(size.segments for size in report.sizes)
     words = [count(len(report.sizes), "partition"), count(segments, "segment"), format_bytes(total_bytes)]
@@ -107,7 +115,7 @@ def _lag_documents(lags: Iterable[PartitionLag]) -> list[Document]:
 
 
 def _cost_document(cost: CostEstimate) -> Document:
-    """Amounts as text: they are exact."""
+    """Return the amounts as text, because they are exact decimals."""
     return {
         "currency": cost.currency,
         **{
@@ -150,13 +158,13 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
     deletes = (*_verdict_table(report.verdicts), *_lag_table("waits to be deleted", report.delete_lags, names))
     unread = tuple((names.partition(partition), why) for partition, why in report.unread.items())
     if unread:
-        deletes = (Table("left out: brokers' metadata is not read", ("partition", "why"), unread), *deletes)
+        deletes = (Table("left out: brokers' records not read", ("partition", "why"), unread), *deletes)
     if report.tiers is None:
         return (sizes, *deletes)
     copies = _lag_table("waits to be copied", report.tiers.copy_lags, names)
     unseen = tuple((names.partition(partition), where) for partition, where in report.tiers.out_of_sight.items())
     if unseen:
-        copies += (Table("out of sight: what waits of them is not known", ("partition", "where"), unseen),)
+        copies += (Table("out of sight: their copy lag is unknown", ("partition", "where"), unseen),)
     both = tuple(
         (names.partition(duplicate.topic_id_partition), format_bytes(duplicate.size_bytes))
         for duplicate in report.tiers.duplicates
@@ -167,7 +175,7 @@ def _tables(report: SizeReport) -> tuple[Table, ...]:
 
 
 def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
-    """No table while all that is remote has passed."""
+    """Return a table of verdicts, unless all segments have passed."""
     rows = tuple(
         (
             str(total.verdict),
@@ -184,7 +192,7 @@ def _verdict_table(verdicts: Sequence[VerdictTotal]) -> tuple[Table, ...]:
 
 
 def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> tuple[Table, ...]:
-    """Partitions with something that waits; no table if none has."""
+    """Return a table of partitions with waiting segments, if there are any."""
     rows = tuple(
         (
             names.partition(lag.topic_id_partition),
@@ -199,7 +207,7 @@ def _lag_table(title: str, lags: Sequence[PartitionLag], names: TopicNames) -> t
 
 
 def _money(amount: Decimal) -> str:
-    """At least two decimals, and as many as a small amount needs."""
+    """Format with two decimals; amounts below 1 have six."""
     return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"
 
 
@@ -207,7 +215,7 @@ _VERSION = 1
 
 
 def present_log_dirs(described: Sequence[LogDirDescription], remote: Sequence[PartitionSize]) -> Presentation:
-    """Not ok if a log dir cannot be read."""
+    """Present the log dirs; not ok if a log dir cannot be read."""
     failed = sum(log_dir.log_dir.error is not None for log_dir in described)
     local_bytes = sum(replica.size_bytes for log_dir in described for replica in log_dir.replicas)
     remote_bytes = sum(size.size_bytes for size in remote)
@@ -286,7 +294,7 @@ def _log_dirs_table(described: Sequence[LogDirDescription], remote: Sequence[Par
                 )
             )
     rows += [
-        ("remote alone", names.partition(size.topic_id_partition), "", "", format_bytes(size.size_bytes))
+        ("only remote", names.partition(size.topic_id_partition), "", "", format_bytes(size.size_bytes))
         for size in remote
         if size.topic_id_partition not in listed
     ]

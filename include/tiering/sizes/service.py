@@ -1,4 +1,4 @@
-"""Sizes: what is remote, what waits, what it costs."""
+"""Sizes: remote sizes, copy and delete lags, and costs."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ _HISTORY: Final = "sizes-history"
 class SizeService:
     """Reads the counters of remote sizes, compares both tiers, and publishes the metrics.
 
-    Log directories are scanned by a report that is to look at them, and by `describe_log_dirs`.
+    Log directories are scanned only by `report`, unless its `scan_log_dirs` is False, and by `describe_log_dirs`.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class SizeService:
         self._clock = clock
 
     def partition_sizes(self) -> Sequence[PartitionSize]:
-        """FINISHED sizes from the counters, published as RemoteLogSizeBytes (KIP-852), with what failed of them.
+        """Return FINISHED sizes from the counters, and publish them as RemoteLogSizeBytes (KIP-852).
 
-        Partitions that brokers tier are left out while not all is read that brokers wrote, and of their topics nothing
-        is published.
+        Failed copies are published with them. Partitions that brokers tier are left out while not all of the brokers'
+        records were read, and nothing is published for their topics.
         """
         unread = self._ingestion.unread()
         of_unread = {partition.topic for partition in unread}
@@ -82,8 +82,11 @@ class SizeService:
         ]
 
     def report(self, topics: Collection[str] = (), *, scan_log_dirs: bool = True) -> SizeReport:
-        """Sizes, what waits and what it costs, of all topics or of those that match a pattern; published without
-        patterns. The log dirs are scanned unless there are none, or it is not wanted.
+        """Return sizes, lags and costs, and publish them if the report is about all topics.
+
+        Args:
+            topics: names or patterns; empty: all topics.
+            scan_log_dirs: compare with the log dirs, if log dirs are configured.
         """
 
         def is_asked(topic: str) -> bool:
@@ -105,7 +108,7 @@ class SizeService:
     def publish_recount(
         self, *, milliseconds: float, differences: int, duplicate_bytes: Mapping[str, int] = NO_DUPLICATES
     ) -> None:
-        """What a size run took and found, as metrics of this process; `duplicate_bytes` of remote segments by topic."""
+        """Publish duration and findings of a size run; `duplicate_bytes` are those of remote segments, by topic."""
         gauges = SizeGauges(process_recorder())
         gauges.recount(milliseconds=milliseconds, differences=differences)
         topics = dict.fromkeys(self._sizes.topic_names().values(), 0)
@@ -114,17 +117,17 @@ class SizeService:
     def describe_log_dirs(
         self, topics: Collection[str] = ()
     ) -> tuple[Sequence[LogDirDescription], Sequence[PartitionSize]]:
-        """Every log dir with its replicas, and all that is remote.
+        """Return every log dir with its replicas, and the remote size of each partition.
 
         Raises:
-            SettingError: there is no log dir.
+            SettingError: no log dir is configured.
         """
         patterns = tuple(topics) or ("*",)
         sizes = [size for size in self.partition_sizes() if matches(size.topic_id_partition.topic, patterns)]
         return describe_log_dirs(self._source().scan(topics=patterns), self._log_dirs.known(), sizes), sizes
 
     def history_dir(self, run_dir: Path) -> Path:
-        """As set, else beside a SQLite database, else below the directory of the size run."""
+        """Return the configured directory, else one next to the SQLite database, else one below `run_dir`."""
         if self._settings.sizes.history_path is not None:
             return Path(self._settings.sizes.history_path)
         database = urlsplit(self._settings.metadata.url.get_secret_value())

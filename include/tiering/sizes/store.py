@@ -1,4 +1,4 @@
-"""Sizes of the remote log in SQL."""
+"""Sizes and delete lags of the remote log, in SQL."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +42,7 @@ class SqlRemoteLogSizes(ClusterStore):
     """`RemoteLogSizes` of one cluster over the platform's database."""
 
     def partition_states(self, partition: TopicIdPartition | None = None) -> Sequence[PartitionStates]:
+        """See `RemoteLogSizes`."""
         query, key = _COUNTERS, {"of_cluster": self._cluster_id}
         if partition is not None:
             query, key = _COUNTERS_OF_PARTITION, key_of(self._cluster_id, partition)
@@ -53,11 +54,13 @@ class SqlRemoteLogSizes(ClusterStore):
         ]
 
     def topic_names(self) -> Mapping[Uuid, str]:
+        """See `RemoteLogSizes`."""
         query = select(topics.c.topic_id, topics.c.name).where(topics.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             return {Uuid.parse(topic_id): name for topic_id, name in connection.execute(query)}
 
     def delete_lags(self) -> Sequence[PartitionLag]:
+        """See `RemoteLogSizes`."""
         with reading(self._engine) as connection:
             now_ms = self._now_ms(connection)
             waiting: dict[TopicIdPartition, list[Row[Any]]] = defaultdict(list)
@@ -67,15 +70,18 @@ class SqlRemoteLogSizes(ClusterStore):
         return sorted(lags, key=lambda lag: (lag.topic_id_partition.topic, lag.topic_id_partition.partition))
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
+        """See `RemoteLogSizes`."""
         return split_segments(self._engine, self._cluster_id, ranges)
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[SizeRow]]:
+        """See `RemoteLogSizes`."""
         return export_segments(self._engine, self._cluster_id, key_range)
 
     def _begun(self, connection: Connection) -> Sequence[Row[Any]]:
-        """One row for each partition with segments in DELETE_SEGMENT_STARTED. Partitions without are found by the
-        counters, so no finished segment is looked at where nothing is being deleted. What is superseded is held on
-        purpose: it waits once it is planned.
+        """Return a row for each partition with segments in DELETE_SEGMENT_STARTED.
+
+        The counters find these partitions, so rows of other partitions are not read. Superseded segments are held on
+        purpose and left out; they count once they are planned.
         """
         counters = size_counters.c
         busy = select(counters.topic_id, counters.partition).where(
@@ -94,7 +100,7 @@ class SqlRemoteLogSizes(ClusterStore):
         return found
 
     def _planned(self, connection: Connection) -> Sequence[Row[Any]]:
-        """Segments that the newest plan may delete and that are as the plan found them, by partition."""
+        """Return segments that the newest plan may delete and that did not change since, by partition."""
         run = _newest_permitted_plan(connection, self._cluster_id)
         if run is None:
             return []
@@ -117,7 +123,7 @@ class SqlRemoteLogSizes(ClusterStore):
 
 
 def _waiting(since_ms: Any) -> Any:
-    """Bytes, segments and the earliest `since_ms` by partition."""
+    """Select bytes, segments and the earliest `since_ms` by partition."""
     same_topic = and_(topics.c.cluster_id == segments.c.cluster_id, topics.c.topic_id == segments.c.topic_id)
     return (
         select(
@@ -134,7 +140,7 @@ def _waiting(since_ms: Any) -> Any:
 
 
 def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | None:
-    """The run of the newest expiration plan, unless it waits for an approval."""
+    """Return the run of the newest expiration plan; None if it waits for an approval."""
     approved = approvals.c.run_id == runs.c.run_id
     query = (
         select(runs.c.run_id, or_(runs.c.needs_approval.is_(False), approvals.c.run_id.is_not(None)).label("permitted"))
@@ -148,7 +154,7 @@ def _newest_permitted_plan(connection: Connection, cluster_id: str) -> str | Non
 
 
 def _state_sizes(rows: Iterator[Row[Any]]) -> Iterator[StateSize]:
-    """From the counters of one partition, by state and leader epoch; the total's epoch is the lowest."""
+    """Convert counters of one partition, by state and leader epoch; the first of a state is its total."""
     for state, counted in groupby(rows, key=attrgetter("state")):
         total, *epochs = counted
         sizes = [EpochSize(row.leader_epoch, row.size_bytes, row.segments) for row in epochs]

@@ -63,5 +63,5 @@ def test_the_history_says_why_a_removal_needs_an_approval(tmp_path: Path, plante
             said = connection.execute(
                 select(events.c.subject, events.c.detail, events.c.author).where(events.c.kind == "brake")
             ).all()
-    detail = "what no metadata knows is removed only with an approval" if planted else "nothing to remove"
+    detail = "objects without metadata are removed only with an approval" if planted else "nothing to remove"
     assert said == [("run remove-1", detail, "audit")]

@@ -175,14 +175,14 @@ def test_what_is_old_and_unknown_to_all_that_was_read_is_foreign(world: World, l
     assert {(one.kind.value, one.key, str(one.segment_id)) for one in result.findings} == {
         ("foreign-object", left.key(kind), left.segment_id) for kind in ("log", "indexes", "rsm-manifest")
     }
-    assert {one.message.partition(":")[0] for one in result.findings} == {"brokers tell of no such segment"}
+    assert {one.message.partition(":")[0] for one in result.findings} == {"brokers have no record of its segment"}
     assert not result.passed_over
 
 
 def test_so_is_what_brokers_left_of_what_they_deleted(world: World, left: Attempt) -> None:
     world.know(left, TOMBSTONE)
     assert {one.message.partition(":")[0] for one in audit_of_brokers(world, left).findings} == {
-        "brokers say that they deleted its segment"
+        "brokers recorded its segment as deleted"
     }
 
 

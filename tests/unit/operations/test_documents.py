@@ -299,7 +299,7 @@ def test_log_dirs_have_the_shape_of_kafkas_tool_and_the_remote_tier_beside_it() 
         ],
     }
     assert not presented.ok
-    assert [row[0] for row in presented.tables()[0].rows] == ["2:/gone", "1:/data", "remote alone"]
+    assert [row[0] for row in presented.tables()[0].rows] == ["2:/gone", "1:/data", "only remote"]
 
 
 def test_verify() -> None:

@@ -241,7 +241,7 @@ def test_a_log_that_was_cut_is_named_with_the_chunk_that_is_not_whole(
         read_back(copied.storage, row)
     broken, remarks = broken_rules(copied.storage, row, Depth.SHALLOW)
     assert {"Q101", "Q102"} <= broken
-    assert "its manifest says" in remarks
+    assert "as in its manifest" in remarks
 
 
 def test_an_encrypted_index_that_changed_is_named(encrypted: CopiedPartition) -> None:

@@ -80,7 +80,7 @@ def fetch(home: Path, artifacts: tuple[Artifact, ...], finish: Callable[[Path], 
     if home.exists():
         return
     home.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(home.parent / f"{home.name}.lock"):
+    with _exclusive_lock(home.parent / f"{home.name}.lock"):
         if not home.exists():
             _fetch(home, artifacts, finish)
 
@@ -133,7 +133,7 @@ def _dependency(artifact: Artifact) -> str:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _exclusive_lock(lock: Path) -> Iterator[None]:
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

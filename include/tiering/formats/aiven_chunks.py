@@ -160,7 +160,7 @@ def decode_sizes(text: str, expected_chunks: int) -> tuple[int, ...]:
         frame = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise FormatError("transformedChunks is not base64") from error
-    packed = decompress_frame(frame, most_bytes=MAX_ENCODED_BYTES)
+    packed = decompress_frame(frame, max_bytes=MAX_ENCODED_BYTES)
     sizes = _unpacked(packed, expected_chunks)
     if sizes and min(sizes) < 1:
         raise FormatError(f"transformedChunks has a chunk of {min(sizes)} bytes")
@@ -233,16 +233,16 @@ def frame_content_size_bytes(frame: bytes | memoryview) -> int:
     return int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
 
 
-def decompress_frame(frame: bytes | memoryview, *, most_bytes: int) -> bytes:
+def decompress_frame(frame: bytes | memoryview, *, max_bytes: int) -> bytes:
     """Decompress a frame.
 
     Raises:
-        FormatError: as for `frame_content_size_bytes`; or the content is larger than `most_bytes`, the frame is
+        FormatError: as for `frame_content_size_bytes`; or the content is larger than `max_bytes`, the frame is
             damaged, or there is more than one frame.
     """
     size_bytes = frame_content_size_bytes(frame)
-    if size_bytes > most_bytes:
-        raise FormatError(f"a zstd frame with a content of {size_bytes} bytes: at most {most_bytes} are allowed")
+    if size_bytes > max_bytes:
+        raise FormatError(f"a zstd frame with a content of {size_bytes} bytes: at most {max_bytes} are allowed")
     content = bytearray(size_bytes)
     try:
         filled = cramjam.zstd.decompress_into(frame, content)

@@ -69,8 +69,8 @@ from include.tiering.model.segments import (
 )
 from include.tiering.units import MIB
 
-_LONGEST_ID: Final = 256
-_LONGEST_FIELD: Final = 8192
+_MAX_ID_LENGTH: Final = 256
+_MAX_FIELD_LENGTH: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ class Encryption:
 
 def is_key_pair_id(text: str) -> bool:
     """Return whether a text is a legal id: not blank, not too long, printable and without a colon."""
-    return bool(text.strip()) and ":" not in text and text.isprintable() and len(text) <= _LONGEST_ID
+    return bool(text.strip()) and ":" not in text and text.isprintable() and len(text) <= _MAX_ID_LENGTH
 
 
 def _base64(text: str, name: str) -> bytes:
-    if len(text) > _LONGEST_FIELD:
+    if len(text) > _MAX_FIELD_LENGTH:
         raise FormatError(f"encryption.{name} has {len(text)} characters")
     try:
         return base64.b64decode(text, validate=True)

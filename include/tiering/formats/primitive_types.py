@@ -114,7 +114,7 @@ _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _UUID_BYTES: Final = 16
 _UVARINT_BYTES: Final = 5
-_LONGEST_STRING: Final = 2**15 - 1
+_MAX_STRING_BYTES: Final = 2**15 - 1
 
 _Item = TypeVar("_Item")
 
@@ -172,16 +172,16 @@ class Reader:
     def short_uvarint(self, what: str) -> int:
         """Read a uvarint that Kafka stores in an int16."""
         start, value = self._position, self.uvarint()
-        if value > _LONGEST_STRING:
-            raise FormatError(f"{what} {value} is above {_LONGEST_STRING}", start)
+        if value > _MAX_STRING_BYTES:
+            raise FormatError(f"{what} {value} is above {_MAX_STRING_BYTES}", start)
         return _as_signed(value, 16)
 
     def string(self, what: str) -> str:
         start, length = self._position, self._length()
         if length < 0:
             raise FormatError(f"{what} is null", start)
-        if length > _LONGEST_STRING:
-            raise FormatError(f"{what} has {length} bytes, more than {_LONGEST_STRING}", start)
+        if length > _MAX_STRING_BYTES:
+            raise FormatError(f"{what} has {length} bytes, more than {_MAX_STRING_BYTES}", start)
         return self._bytes(length, what).decode("utf-8", errors="surrogateescape")
 
     def nullable_bytes(self, what: str) -> bytes | None:
@@ -262,8 +262,8 @@ class Writer:
 
     def string(self, text: str) -> None:
         encoded = text.encode("utf-8", errors="surrogateescape")
-        if len(encoded) > _LONGEST_STRING:
-            raise ValueError(f"a string of {len(encoded)} bytes, more than {_LONGEST_STRING}")
+        if len(encoded) > _MAX_STRING_BYTES:
+            raise ValueError(f"a string of {len(encoded)} bytes, more than {_MAX_STRING_BYTES}")
         self.nullable_bytes(encoded)
 
     def nullable_bytes(self, value: bytes | None) -> None:

@@ -55,7 +55,7 @@ _SNAPPY_STREAM_MAGIC: Final = b"\x82SNAPPY\0"
 _SNAPPY_STREAM_HEADER_BYTES: Final = 16
 _BLOCK_LENGTH: Final = struct.Struct(">i")
 _SNAPPY_COPY_BYTES: Final = 3
-_SNAPPY_MOST_COPIED_BYTES: Final = 64
+_SNAPPY_MAX_COPIED_BYTES: Final = 64
 
 
 class Decompressor:
@@ -81,15 +81,15 @@ class Decompressor:
             case Codec.NONE:
                 return data
             case Codec.GZIP:
-                return self._gunzip(data)
+                return self._decompress_gzip(data)
             case Codec.SNAPPY:
-                return self._unsnap(bytes(data))
+                return self._decompress_snappy(bytes(data))
             case Codec.LZ4:
-                return self._unframe(cramjam.lz4.decompress_into, "LZ4", bytes(data))
+                return self._decompress_frame(cramjam.lz4.decompress_into, "LZ4", bytes(data))
             case Codec.ZSTD:
-                return self._unframe(cramjam.zstd.decompress_into, "Zstandard", bytes(data))
+                return self._decompress_frame(cramjam.zstd.decompress_into, "Zstandard", bytes(data))
 
-    def _gunzip(self, data: memoryview) -> memoryview:
+    def _decompress_gzip(self, data: memoryview) -> memoryview:
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
         try:
             plain = member.decompress(data, self._max_bytes + 1)
@@ -101,7 +101,9 @@ class Decompressor:
             raise FormatError("gzip: cut off" if not member.eof else "gzip: bytes follow the end")
         return memoryview(plain)
 
-    def _unframe(self, decompress_into: Callable[[bytes, bytearray], int], name: str, data: bytes) -> memoryview:
+    def _decompress_frame(
+        self, decompress_into: Callable[[bytes, bytearray], int], name: str, data: bytes
+    ) -> memoryview:
         self._reserve(min(_FIRST_BUFFER_BYTES, self._max_bytes))
         while True:
             try:
@@ -115,7 +117,7 @@ class Decompressor:
             else:
                 return memoryview(self._buffer)[:size_bytes]
 
-    def _unsnap(self, data: bytes) -> memoryview:
+    def _decompress_snappy(self, data: bytes) -> memoryview:
         blocks = list(_snappy_blocks(data))
         sizes = [_snappy_size(block) for block in blocks]
         if sum(sizes) > self._max_bytes:
@@ -124,7 +126,7 @@ class Decompressor:
         plain = memoryview(self._buffer)
         at = 0
         for block, size_bytes in zip(blocks, sizes, strict=True):
-            _unsnap_into(block, plain[at : at + size_bytes])
+            _decompress_snappy_into(block, plain[at : at + size_bytes])
             at += size_bytes
         return plain[:at]
 
@@ -214,7 +216,7 @@ def _snappy_pieces(data: bytes) -> Iterator[bytes]:
         if size_bytes > MAX_RECORDS_BYTES:
             raise _too_large(MAX_RECORDS_BYTES)
         plain = bytearray(size_bytes)
-        _unsnap_into(block, memoryview(plain))
+        _decompress_snappy_into(block, memoryview(plain))
         for at in range(0, len(plain), _PIECE_BYTES):
             yield bytes(plain[at : at + _PIECE_BYTES])
 
@@ -225,12 +227,12 @@ def _snappy_size(block: bytes) -> int:
         size_bytes = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
         raise FormatError(f"snappy: {error}") from error
-    if size_bytes * _SNAPPY_COPY_BYTES > len(block) * _SNAPPY_MOST_COPIED_BYTES:
+    if size_bytes * _SNAPPY_COPY_BYTES > len(block) * _SNAPPY_MAX_COPIED_BYTES:
         raise FormatError(f"snappy: a block of {len(block)} bytes cannot contain {size_bytes} bytes")
     return size_bytes
 
 
-def _unsnap_into(block: bytes, plain: memoryview) -> None:
+def _decompress_snappy_into(block: bytes, plain: memoryview) -> None:
     try:
         cramjam.snappy.decompress_raw_into(block, plain)
     except cramjam.DecompressionError as error:
@@ -273,7 +275,7 @@ class RecordsFound(NamedTuple):
     largest_timestamp_delta: int
 
 
-class Opened(NamedTuple):
+class OpenedBatch(NamedTuple):
     """The result for a batch without a fault.
 
     Attributes:
@@ -285,7 +287,7 @@ class Opened(NamedTuple):
     not_opened: str = ""
 
 
-def check_records(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> Opened:
+def check_records(header: BatchHeader, payload: memoryview, decompressor: Decompressor) -> OpenedBatch:
     """Decompress a batch whose CRC is correct, and compare its records with its header.
 
     A batch above the decompressor's limit is decompressed in pieces, up to `MAX_STREAMED_BYTES` and `MAX_RECORDS`, and
@@ -308,15 +310,15 @@ def check_records(header: BatchHeader, payload: memoryview, decompressor: Decomp
         try:
             found = read_record_pieces(stream, max_count)
         except BatchTooLargeError as error:
-            return Opened(stream.size_bytes, error.message)
+            return OpenedBatch(stream.size_bytes, error.message)
         size_bytes = stream.size_bytes
     else:
         found = read_records(bytes(plain), max_count)
         size_bytes = len(plain)
     if found.records > MAX_RECORDS and header.record_count > MAX_RECORDS:
-        return Opened(size_bytes, f"more than {MAX_RECORDS} records are inside")
+        return OpenedBatch(size_bytes, f"more than {MAX_RECORDS} records are inside")
     _compare(header, found)
-    return Opened(size_bytes)
+    return OpenedBatch(size_bytes)
 
 
 def _compare(header: BatchHeader, found: RecordsFound) -> None:

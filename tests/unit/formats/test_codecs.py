@@ -207,12 +207,12 @@ def test_a_frame_says_what_it_holds_and_another_library_reads_it(size_bytes: int
     frame = compress_frame(content)
     assert frame_content_size_bytes(frame) == size_bytes
     assert decompressed(frame) == content
-    assert decompress_frame(zstandard.ZstdCompressor(level=3).compress(content), most_bytes=size_bytes) == content
+    assert decompress_frame(zstandard.ZstdCompressor(level=3).compress(content), max_bytes=size_bytes) == content
 
 
 @given(st.binary(max_size=2000))
 def test_it_comes_out_as_it_went_in(content: bytes) -> None:
-    assert decompress_frame(compress_frame(content), most_bytes=len(content)) == content
+    assert decompress_frame(compress_frame(content), max_bytes=len(content)) == content
 
 
 def test_a_frame_without_its_content_size_is_refused() -> None:
@@ -220,16 +220,16 @@ def test_a_frame_without_its_content_size_is_refused() -> None:
     with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as writer:
         writer.write(b"kafka" * 1000)
     with pytest.raises(FormatError, match="without its content size"):
-        decompress_frame(stream.getvalue(), most_bytes=5000)
+        decompress_frame(stream.getvalue(), max_bytes=5000)
 
 
 def test_a_bomb_is_refused_before_it_goes_off() -> None:
     bomb = compress_frame(bytes(8 * MIB))
     assert len(bomb) < 1000
     with pytest.raises(FormatError, match=f"{8 * MIB} bytes: at most 1000"):
-        decompress_frame(bomb, most_bytes=1000)
+        decompress_frame(bomb, max_bytes=1000)
     with pytest.raises(FormatError, match="at most"):
-        decompress_frame(b"\x28\xb5\x2f\xfd\xe0" + (GIB * 2**20).to_bytes(8, "little"), most_bytes=MIB)
+        decompress_frame(b"\x28\xb5\x2f\xfd\xe0" + (GIB * 2**20).to_bytes(8, "little"), max_bytes=MIB)
 
 
 def test_a_frame_that_holds_more_or_less_than_it_says_is_refused() -> None:
@@ -238,7 +238,7 @@ def test_a_frame_that_holds_more_or_less_than_it_says_is_refused() -> None:
     for claimed in (999, 1001):
         frame[5:7] = (claimed - 256).to_bytes(2, "little")
         with pytest.raises(FormatError):
-            decompress_frame(bytes(frame), most_bytes=2000)
+            decompress_frame(bytes(frame), max_bytes=2000)
 
 
 @given(st.integers(0, 40), st.integers(0, 255))
@@ -246,7 +246,7 @@ def test_a_damaged_frame_gives_a_format_error_or_bounded_bytes(position: int, by
     frame = bytearray(compress_frame(b"kafka" * 100))
     frame[position % len(frame)] = byte
     with contextlib.suppress(FormatError):
-        assert len(decompress_frame(bytes(frame), most_bytes=500)) <= 500
+        assert len(decompress_frame(bytes(frame), max_bytes=500)) <= 500
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_damaged_frame_gives_a_format_error_or_bounded_bytes(position: int, by
 )
 def test_what_is_no_frame_is_refused(frame: bytes) -> None:
     with pytest.raises(FormatError):
-        decompress_frame(frame, most_bytes=100)
+        decompress_frame(frame, max_bytes=100)
 
 
 # Checksums of pieces and wholes follow from each other without the bytes.

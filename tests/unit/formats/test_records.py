@@ -24,7 +24,7 @@ from include.tiering.formats.primitive_types import write_varint, write_varlong
 from include.tiering.formats.record_batch import HEADER_SIZE, Codec, ControlType, iter_headers, parse_header
 from include.tiering.formats.records import (
     Decompressor,
-    Opened,
+    OpenedBatch,
     RecordsFound,
     check_records,
     read_record_pieces,
@@ -190,8 +190,8 @@ def test_what_is_wrong_before_the_bound_is_wrong() -> None:
         check_records(parse_header(batch), memoryview(batch)[HEADER_SIZE:], Decompressor(MIB, 2 * MIB))
 
 
-@pytest.mark.parametrize("most_bytes", [MIB, 4], ids=["at once", "in pieces"])
-def test_of_very_many_records_so_many_are_followed(most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("max_bytes", [MIB, 4], ids=["at once", "in pieces"])
+def test_of_very_many_records_so_many_are_followed(max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_RECORDS", 10)
     plain = [record(delta, b"") for delta in range(11)]
     for count, not_opened in ((10, ""), (11, "more than 10 records are inside"), (9, None)):
@@ -200,10 +200,10 @@ def test_of_very_many_records_so_many_are_followed(most_bytes: int, monkeypatch:
         header, payload = parse_header(batch), memoryview(batch)[HEADER_SIZE:]
         if not_opened is None:
             with pytest.raises(FormatError, match="10 records are inside, the header says 9"):
-                check_records(header, payload, Decompressor(most_bytes))
+                check_records(header, payload, Decompressor(max_bytes))
         else:
             size_bytes = sum(map(len, plain[:count]))
-            assert check_records(header, payload, Decompressor(most_bytes)) == Opened(size_bytes, not_opened)
+            assert check_records(header, payload, Decompressor(max_bytes)) == OpenedBatch(size_bytes, not_opened)
 
 
 def test_offset_deltas_ascend() -> None:

@@ -352,7 +352,7 @@ def read_topic_id(directory: BrokerDirectory) -> Uuid:
         return checkpoints.parse_partition_metadata(data)
 
 
-def begun_ns(directory: BrokerDirectory) -> int:
+def created_ns(directory: BrokerDirectory) -> int:
     """Return the modification time of `partition.metadata` in ns; the broker writes it once, when it creates the log.
 
     Raises:

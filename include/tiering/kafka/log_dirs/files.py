@@ -335,7 +335,7 @@ def _typed(path: str, error: OSError, position: int | None = None) -> SourceErro
 
 
 _BLOCK_BYTES: Final = MIB
-_MOST_BYTES: Final = 4 * GIB
+_MAX_DROPPED_BYTES: Final = 4 * GIB
 """No segment is larger than 2 GiB and one batch. Of a larger file, only this many bytes are dropped from the cache."""
 _CACHESTAT: Final = 451
 """The number of the system call, the same on every architecture that Python supports."""
@@ -358,7 +358,7 @@ _libc: Final = ctypes.CDLL(None)
 
 def cold_ranges(fd: int, size_bytes: int) -> Sequence[tuple[int, int]]:
     """Return (position, bytes) of each run of uncached MiBs; all MiBs if the kernel does not report the cache."""
-    positions = range(0, min(size_bytes, _MOST_BYTES), _BLOCK_BYTES)
+    positions = range(0, min(size_bytes, _MAX_DROPPED_BYTES), _BLOCK_BYTES)
     cold = []
     for is_cold, run in groupby(positions, key=lambda position: _is_cold(fd, position)):
         if is_cold:

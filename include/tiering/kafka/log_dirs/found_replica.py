@@ -229,12 +229,12 @@ _SURELY_AFTER_NS: Final = 1_000_000_000
 class LogOrigin:
     """When a log was created, according to its files.
 
-    `begun_ns` is the modification time of `partition.metadata`. `times_are_kept`: the files probably have the times
+    `created_ns` is the modification time of `partition.metadata`. `times_are_kept`: the files probably have the times
     that the broker gave them. `has_predecessor` returns whether the log directory holds the directory of an older log
     of this name; it is called only if times do not decide.
     """
 
-    begun_ns: int
+    created_ns: int
     times_are_kept: bool
     has_predecessor: Callable[[], bool]
 
@@ -242,19 +242,19 @@ class LogOrigin:
         """Return whether the checkpoint has the offset of an older log of this name."""
         if not self.times_are_kept:
             return False
-        if checkpoint.written_ns < self.begun_ns:
+        if checkpoint.written_ns < self.created_ns:
             return True
-        return checkpoint.written_ns < self.begun_ns + _SURELY_AFTER_NS and self.has_predecessor()
+        return checkpoint.written_ns < self.created_ns + _SURELY_AFTER_NS and self.has_predecessor()
 
 
-def times_are_kept(begun_ns: int, written_ms: Iterable[int]) -> bool:
+def times_are_kept(created_ns: int, written_ms: Iterable[int]) -> bool:
     """Return whether `partition.metadata` is older than the records: brokers write it first, copies often last.
 
     Args:
-        begun_ns: the modification time of `partition.metadata`.
+        created_ns: the modification time of `partition.metadata`.
         written_ms: the modification times of all `.log` files that are not empty.
     """
-    times, begun_ms = list(written_ms), begun_ns // _NS_PER_MS
+    times, begun_ms = list(written_ms), created_ns // _NS_PER_MS
     return not times or (min(times) >= begun_ms and max(times) > begun_ms)
 
 

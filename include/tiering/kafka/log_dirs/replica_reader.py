@@ -28,7 +28,7 @@ from include.tiering.kafka.log_dirs.dirs import (
     DirIdentity,
     Listing,
     LogFile,
-    begun_ns,
+    created_ns,
     in_file,
     list_partition,
     open_root,
@@ -337,7 +337,7 @@ class PartitionReader:
 
         Checkpoints may lag but never lead, so such a log lost records, or the offsets belong to another log.
         """
-        begun = begun_ns(directory)
+        begun = created_ns(directory)
         kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
         is_damaged = active.is_corrupt or active.is_old_magic
         checkpointed = checkpointed_offsets(

@@ -36,7 +36,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 
 _SEGMENT_KINDS: Final = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 
-_MOST_KNOWN: Final = 10_000
+_MAX_KNOWN: Final = 10_000
 
 
 class KnownTimestamps:
@@ -53,7 +53,7 @@ class KnownTimestamps:
         key = directory.identity(), log
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             known = self._known[key] = _largest_timestamp(directory, log)
         return known

@@ -140,7 +140,7 @@ def _first(checks: Iterable[tuple[bool, IneligibleReason]]) -> IneligibleReason 
     return next((reason for holds, reason in checks if holds), None)
 
 
-MOST_SEGMENT_BYTES: Final = 2**31 - 1
+MAX_SEGMENT_BYTES: Final = 2**31 - 1
 """Positions in a segment are 32-bit integers in Kafka."""
 
 
@@ -167,9 +167,9 @@ def local_only_bytes(replica: Replica, highest_copied_offset: int | None, log_st
 
 
 def counted_bytes(segment: LogSegment, replica: Replica) -> int:
-    """Return the segment's size in bytes, at most segment.bytes (if known) and `MOST_SEGMENT_BYTES`."""
-    allowed = MOST_SEGMENT_BYTES if replica.segment_bytes is None else replica.segment_bytes
-    return min(segment.size_bytes, allowed, MOST_SEGMENT_BYTES)
+    """Return the segment's size in bytes, at most segment.bytes (if known) and `MAX_SEGMENT_BYTES`."""
+    allowed = MAX_SEGMENT_BYTES if replica.segment_bytes is None else replica.segment_bytes
+    return min(segment.size_bytes, allowed, MAX_SEGMENT_BYTES)
 
 
 def without_doubtful(

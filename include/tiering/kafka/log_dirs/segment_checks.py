@@ -3,7 +3,7 @@
 `find_size_doubts` checks whether the size of a `.log` can be the size of its batches. A broker ends a segment at its
 last batch and writes every byte of it. A file that is mostly a hole, or that has bytes after the last batch, is
 damaged, and its size says nothing about its records. The check starts at the last entry of the offset index and reads
-the batch headers from there to the end. It reads neither earlier batches nor records, and at most `_MOST_BATCHES`
+the batch headers from there to the end. It reads neither earlier batches nor records, and at most `_MAX_BATCHES`
 headers; if these do not reach the end of the file, the size is reported as doubtful.
 
 `find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
@@ -23,7 +23,7 @@ from include.tiering.kafka.log_dirs.files import BrokerDirectory, BrokerFile, Fi
 from include.tiering.kafka.log_dirs.log_tail import last_indexed
 from include.tiering.units import MIB
 
-_MOST_BATCHES: Final = 20_000
+_MAX_BATCHES: Final = 20_000
 _BLOCK_BYTES: Final = 512
 """Unit of `st_blocks`, independent of the file system's block size."""
 _SPARSE_BYTES: Final = MIB
@@ -38,14 +38,14 @@ def find_size_doubts(
 ) -> dict[int, str]:
     """Implement `LogSource.size_doubts`; `identities` are those of all log directories that may be read."""
     with replica_directory(identities, replica_id) as directory:
-        return _doubts(directory, segments)
+        return _size_doubts(directory, segments)
 
 
-def _doubts(directory: BrokerDirectory, segments: Sequence[LogSegment]) -> dict[int, str]:
+def _size_doubts(directory: BrokerDirectory, segments: Sequence[LogSegment]) -> dict[int, str]:
     doubts = {}
     for segment in segments:
         try:
-            why = _doubt(directory, segment)
+            why = _size_doubt(directory, segment)
         except SourceError as error:
             why = f"it cannot be read: {error}"
         if why is not None:
@@ -53,7 +53,7 @@ def _doubts(directory: BrokerDirectory, segments: Sequence[LogSegment]) -> dict[
     return doubts
 
 
-def _doubt(directory: BrokerDirectory, segment: LogSegment) -> str | None:
+def _size_doubt(directory: BrokerDirectory, segment: LogSegment) -> str | None:
     with directory.file(offset_file(segment.base_offset, FileKind.LOG)) as log:
         on_disk = log.status.st_blocks * _BLOCK_BYTES
         missing = segment.size_bytes - on_disk
@@ -63,14 +63,14 @@ def _doubt(directory: BrokerDirectory, segment: LogSegment) -> str | None:
             return None
         if log.size_bytes != segment.size_bytes:
             return f"it had {segment.size_bytes} bytes when it was listed, now {log.size_bytes}"
-        return _doubt_of_end(directory, log, segment)
+        return _size_doubt_at_end(directory, log, segment)
 
 
-def _doubt_of_end(directory: BrokerDirectory, log: BrokerFile, segment: LogSegment) -> str | None:
+def _size_doubt_at_end(directory: BrokerDirectory, log: BrokerFile, segment: LogSegment) -> str | None:
     entry = last_indexed(directory, segment.base_offset)
     start = 0 if entry is None or not 0 <= entry.position < log.size_bytes else entry.position
     end, last_offset = start, segment.base_offset - 1
-    for batch in islice(iter_headers(log, start), _MOST_BATCHES):
+    for batch in islice(iter_headers(log, start), _MAX_BATCHES):
         end, last_offset = batch.position + batch.header.size_bytes, batch.header.last_offset
     if end == log.size_bytes and last_offset <= segment.end_offset:
         return None

@@ -32,7 +32,7 @@ from include.tiering.kafka.protocol.cluster_requests import ApiVersions, ApiVers
 from include.tiering.kafka.protocol.login import HASHES, Address, BrokerLogin, SaslAuthenticate, SaslHandshake, Scram
 from include.tiering.kafka.protocol.messages import Request, frame_request, parse_response, refusal
 
-MOST_FRAME_BYTES: Final = 128 << 20
+MAX_FRAME_BYTES: Final = 128 << 20
 _NONCE_BYTES: Final = 18
 
 _Answer = TypeVar("_Answer")
@@ -144,7 +144,7 @@ class BrokerConnection:
         self._socket.settimeout(self._left(deadline))
         self._socket.sendall(frame_request(request, self._correlation_id))
         size = int.from_bytes(self._receive(4, deadline), signed=True)
-        if not 0 <= size <= MOST_FRAME_BYTES:
+        if not 0 <= size <= MAX_FRAME_BYTES:
             raise BrokersRefusedError(
                 f"{self._address} answers with a frame of {size} bytes: it is no Kafka broker, or a listener of another"
                 f" protocol than {self._login.protocol}"

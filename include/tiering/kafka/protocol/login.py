@@ -180,8 +180,8 @@ def _old_string(reader: Reader) -> str:
 
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-LEAST_ITERATIONS: Final = 4_096
-MOST_ITERATIONS: Final = 1_000_000
+MIN_ITERATIONS: Final = 4_096
+MAX_ITERATIONS: Final = 1_000_000
 _NO_CHANNEL_BINDING: Final = "n,,"
 
 
@@ -213,10 +213,10 @@ class Scram:
         nonce, salt, iterations = fields.get("r", ""), _decoded(fields.get("s", "")), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not salt:
             raise BrokersLoginError("SCRAM: the broker's first message has no nonce or salt of its own")
-        if not iterations.isdecimal() or not LEAST_ITERATIONS <= int(iterations[:9]) <= MOST_ITERATIONS:
+        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations[:9]) <= MAX_ITERATIONS:
             raise BrokersLoginError(
-                f"SCRAM: the broker asks for {iterations[:20]!r} iterations; accepted are {LEAST_ITERATIONS} to "
-                f"{MOST_ITERATIONS}"
+                f"SCRAM: the broker asks for {iterations[:20]!r} iterations; accepted are {MIN_ITERATIONS} to "
+                f"{MAX_ITERATIONS}"
             )
         without_proof = f"c={base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"
         signed = ",".join((self._first_bare, server_first.decode(), without_proof)).encode()

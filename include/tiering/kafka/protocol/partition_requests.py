@@ -37,7 +37,7 @@ class OffsetSpec(IntEnum):
     LATEST_TIERED = -5
 
     @property
-    def least_version(self) -> int:
+    def min_version(self) -> int:
         """The first version of ListOffsets that supports it."""
         return {OffsetSpec.EARLIEST_LOCAL: 8, OffsetSpec.LATEST_TIERED: 9}.get(self, 7)
 
@@ -75,7 +75,7 @@ class ListOffsets:
 
     @property
     def version(self) -> int:
-        return self.spec.least_version
+        return self.spec.min_version
 
     def body(self) -> bytes:
         topics: dict[str, list[tuple[int, int]]] = {}

@@ -142,7 +142,7 @@ class StoredForm:
         try:
             content = stored if self._cipher is None else self._cipher.open(stored)
             if self._manifest.compression:
-                content = aiven_chunks.decompress_frame(content, most_bytes=chunk.size_bytes)
+                content = aiven_chunks.decompress_frame(content, max_bytes=chunk.size_bytes)
             if len(content) != chunk.size_bytes:
                 raise FormatError(f"it has {len(content)} bytes, its manifest says {chunk.size_bytes}")
         except FormatError as error:
@@ -160,8 +160,8 @@ class StoredForm:
 
     def _require_bounded(self, chunk: Chunk) -> None:
         """Refuse a chunk that is larger than zstd makes incompressible bytes, or than what is held in memory."""
-        most_bytes = chunk.size_bytes + chunk.size_bytes // 128 + KIB + ENCRYPTION_OVERHEAD_BYTES
-        if chunk.stored_size_bytes > most_bytes:
+        max_bytes = chunk.size_bytes + chunk.size_bytes // 128 + KIB + ENCRYPTION_OVERHEAD_BYTES
+        if chunk.stored_size_bytes > max_bytes:
             raise StoredChunkError(
                 f"{self._named(chunk)}: its manifest says {chunk.stored_size_bytes} stored bytes for {chunk.size_bytes}"
             )
@@ -250,10 +250,10 @@ class AivenForm:
     with_txn_index_empty: bool = False
 
     def __post_init__(self) -> None:
-        most_bytes = MAX_CHUNK_BYTES if self.compresses or self.encrypts else MAX_CHUNK_SIZE_BYTES - 1
-        if not 0 < self.chunk_size_bytes <= most_bytes:
+        max_bytes = MAX_CHUNK_BYTES if self.compresses or self.encrypts else MAX_CHUNK_SIZE_BYTES - 1
+        if not 0 < self.chunk_size_bytes <= max_bytes:
             raise SettingError(
-                f"remote_storage.chunk_size {self.chunk_size_bytes}: 1 to {most_bytes} bytes are possible"
+                f"remote_storage.chunk_size {self.chunk_size_bytes}: 1 to {max_bytes} bytes are possible"
                 f" (compressed or encrypted up to {format_bytes(MAX_CHUNK_BYTES)}: chunks are held in memory)"
             )
 

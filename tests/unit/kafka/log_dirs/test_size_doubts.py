@@ -13,7 +13,7 @@ from include.tiering.kafka.cluster.metadata_log import MetadataLog
 from include.tiering.kafka.log_dirs import segment_checks
 from include.tiering.kafka.log_dirs.contract import LogSegment, Replica
 from include.tiering.kafka.log_dirs.dirs import LogDirLocation
-from include.tiering.kafka.log_dirs.rules import MOST_SEGMENT_BYTES, counted_bytes, local_only_bytes, without_doubtful
+from include.tiering.kafka.log_dirs.rules import MAX_SEGMENT_BYTES, counted_bytes, local_only_bytes, without_doubtful
 from include.tiering.kafka.log_dirs.source import LogDirSource
 from include.tiering.remote_storage.object_store import BytesSource
 from tests.doubles.broker_data import copy_of
@@ -129,7 +129,7 @@ class TestCounting:
     def test_at_most_what_kafka_allows(self, log) -> None:
         replica = log.replica
         long = replace(replica.segments[0], size_bytes=2**40)
-        assert counted_bytes(long, replica) == MOST_SEGMENT_BYTES
+        assert counted_bytes(long, replica) == MAX_SEGMENT_BYTES
         assert counted_bytes(long, replace(replica, segment_bytes=MIB)) == MIB
         assert counted_bytes(replica.segments[0], replace(replica, segment_bytes=MIB)) == replica.segments[0].size_bytes
         every = replace(replica, segments=(long, long), segment_bytes=MIB)

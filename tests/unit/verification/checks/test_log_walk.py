@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from include.tiering.formats.record_batch import Codec, ControlType
-from include.tiering.formats.records import Decompressor, Opened
+from include.tiering.formats.records import Decompressor, OpenedBatch
 from include.tiering.units import MIB
 from include.tiering.verification import log_batches
 from include.tiering.verification.log_batches import BatchTable, LogWalk
@@ -107,9 +107,9 @@ def test_the_first_batch_that_cannot_be_opened_is_named_and_no_other_is_tried() 
 def test_what_is_looked_into_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
 
-    def opens(header: object, payload: bytes, _: object) -> Opened:
+    def opens(header: object, payload: bytes, _: object) -> OpenedBatch:
         opened.append(len(payload))
-        return Opened(len(payload))
+        return OpenedBatch(len(payload))
 
     monkeypatch.setattr(log_batches, "check_records", opens)
     batch = record_batch(0, count=1, value_bytes=16_000)
@@ -137,7 +137,10 @@ def test_a_batch_that_is_not_opened_whole_is_counted_apart(bomb: bytes) -> None:
     walk = LogWalk([], Decompressor(MIB, 70 * MIB))
     walk.read(BytesSource(record_batch(0) + with_value(bomb, "base offset", 1)))
     assert (walk.unopened.count, walk.not_opened.count) == (0, 1)
-    assert walk.not_opened.first == f"batch 1 at byte {len(record_batch(0))}: more than {70 * MIB} bytes after decompression"
+    assert (
+        walk.not_opened.first
+        == f"batch 1 at byte {len(record_batch(0))}: more than {70 * MIB} bytes after decompression"
+    )
 
 
 def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +148,7 @@ def test_a_bomb_in_each_batch_is_opened_now_and_then(bomb: bytes, monkeypatch: p
     opened: list[int] = []
     check = log_batches.check_records  # type: ignore[attr-defined]
 
-    def counted(*arguments: Any) -> Opened:
+    def counted(*arguments: Any) -> OpenedBatch:
         found = check(*arguments)
         opened.append(found.plain_bytes)
         return found

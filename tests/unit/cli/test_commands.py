@@ -58,7 +58,7 @@ def test_plan_stores_nothing(run: Run, app: FakeApp) -> None:
 def test_nothing_is_tiered_unless_asked_for(run: Run, app: FakeApp, command: str) -> None:
     result = run(command)
     assert (result.exit_code, app.calls) == (2, [])
-    assert "name some with --topic" in result.stderr
+    assert "no topic is named: use --topic" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["plan", "copy"])

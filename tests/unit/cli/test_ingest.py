@@ -171,7 +171,7 @@ def test_verify_dry_run_reads_nothing(document: Document, app: FakeApp) -> None:
     assert [name for name, _ in app.calls] == ["plan_verification"]
     assert asked_for(app)[0] == VerificationSample(everything=True)
     assert (shown["segments"], shown["bytes"], shown["requests"], shown["seconds"]) == (2, 3_072, 36, 90.0)
-    assert shown["reasons"] == [{"reason": "asked", "reason_message": "asked for", "segments": 2}]
+    assert shown["reasons"] == [{"reason": "asked", "reason_message": "requested", "segments": 2}]
     assert shown["topics"] == [{"topic": "orders", "segments": 2, "bytes": 3_072}]
 
 

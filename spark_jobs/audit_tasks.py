@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from include.tiering.app import App, open_app
 from include.tiering.audit.compare import classify_same_range, classify_segment, classify_uploads
 from include.tiering.audit.finding import AuditContext, AuditOutcome, FindingKind, ManifestReader
-from include.tiering.audit.rules import classify_alone
+from include.tiering.audit.rules import classify_by_key
 from include.tiering.model.segments import RemoteLogSegmentState
 from include.tiering.settings import load_settings
 from spark_jobs.audit_frames import (
@@ -136,7 +136,7 @@ def _is_upload_of_a_segment() -> Column:
 def _outcome_alone(row: Row, context: AuditContext) -> AuditOutcome:
     if row["upload_id"] is not None:
         return classify_uploads((), (upload_of(row),), context)
-    finding = classify_alone(object_of(row), context.layout)
+    finding = classify_by_key(object_of(row), context.layout)
     return AuditOutcome(() if finding is None else (finding,))
 
 

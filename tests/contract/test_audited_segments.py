@@ -79,13 +79,13 @@ def test_partitions_with_a_live_lease_in_any_role_are_worked_on(engine: Engine, 
     other = partition_of("payments")
     work.save_plan("run", [planned(ORDERS), planned(other)])
     leases = [work.claim("run", f"batch-{number}", lease_ms=10_000) for number in range(2)]
-    assert stored.worked_on() == {(str(one.topic_id), one.partition) for one in (ORDERS, other)}
+    assert stored.leased_partitions() == {(str(one.topic_id), one.partition) for one in (ORDERS, other)}
     for lease in leases:
         if lease is not None and lease.fence.topic_id_partition == other:
             work.release(lease)
-    assert stored.worked_on() == {(str(ORDERS.topic_id), ORDERS.partition)}
+    assert stored.leased_partitions() == {(str(ORDERS.topic_id), ORDERS.partition)}
     now.advance(10_001)
-    assert stored.worked_on() == frozenset()
+    assert stored.leased_partitions() == frozenset()
 
 
 def test_topics_are_told_with_their_owner(engine: Engine) -> None:

@@ -224,7 +224,7 @@ def quiet_copy_under_way(world: World) -> None:
     world.know(attempt, STARTED)
     world.store_all(attempt, "log")
     world.uploads.append(ListedUpload(attempt.key("indexes"), f"running {world.attempts}", OLD_MS))
-    world.worked_on.add((attempt.topic_id, attempt.partition))
+    world.leased_partitions.add((attempt.topic_id, attempt.partition))
 
 
 def quiet_changing(world: World) -> None:

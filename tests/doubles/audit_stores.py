@@ -76,7 +76,7 @@ def write_database(
             if new:
                 connection.execute(insert(partitions), [of_cluster | _partition_row(*one) for one in sorted(new)])
             connection.execute(insert(segments), [of_cluster | _segment_row(audited, shift_ms) for audited in page])
-        for topic_id, partition in world.worked_on:
+        for topic_id, partition in world.leased_partitions:
             connection.execute(insert(leases), of_cluster | _lease_row(topic_id, partition))
     marker = StoreIdentities(engine, CLUSTER_ID).accepted().current
     engine.dispose()

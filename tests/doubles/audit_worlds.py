@@ -115,7 +115,7 @@ class World:
     uploads: list[ListedUpload] = field(default_factory=list)
     segments: list[AuditedSegment] = field(default_factory=list)
     manifests: dict[str, bytes] = field(default_factory=dict)
-    worked_on: set[tuple[str, int]] = field(default_factory=set)
+    leased_partitions: set[tuple[str, int]] = field(default_factory=set)
     expected: list[Identity] = field(default_factory=list)
     attempts: int = 0
 

@@ -52,7 +52,7 @@ def random_world(seed: int) -> World:
 
 def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
     world = random_world(1)
-    context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on))
+    context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.leased_partitions))
     stored = dict(world.manifests)
 
     @contextmanager
@@ -69,7 +69,7 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession) -> None:
     expected = classify(
         gather([world.objects], [world.uploads], context),
         world.segments,
-        AuditContext(context.moment, context.layout, context.topics, context.worked_on, stored.get),
+        AuditContext(context.moment, context.layout, context.topics, context.leased_partitions, stored.get),
     )
     findings = [finding_of(row.asDict()) for row in found.where("kind is not null").collect()]
     assert sorted(findings, key=lambda finding: finding.identity) == list(expected.findings)

@@ -27,7 +27,7 @@ def test_what_was_planted_is_found_in_any_mixture_and_order(
     for rows in (world.objects, world.uploads, world.segments):
         order.shuffle(rows)
     context = AuditContext(
-        AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on), world.read_manifest
+        AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.leased_partitions), world.read_manifest
     )
     halves = [world.objects[::2], world.objects[1::2]]
     found = classify(gather(halves, [world.uploads], context), world.segments, context)
@@ -42,7 +42,7 @@ def test_what_was_planted_is_found_in_any_mixture_and_order(
     st.booleans(),
 )
 def test_objects_of_a_known_id_are_untouchable(
-    states: list[tuple[int, int]], kinds: list[str], misplaced: bool, worked_on: bool
+    states: list[tuple[int, int]], kinds: list[str], misplaced: bool, leased: bool
 ) -> None:
     """Whatever its states are, in however many partitions, and wherever its objects stand."""
     world = World.empty()
@@ -51,9 +51,9 @@ def test_objects_of_a_known_id_are_untouchable(
         world.know(attempt, state, OLD_MS + age)
     for kind in kinds:
         world.store(("backup/" if misplaced else "") + attempt.key(kind), attempt.log_bytes)
-    if worked_on:
-        world.worked_on.add((attempt.topic_id, attempt.partition))
-    context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.worked_on))
+    if leased:
+        world.leased_partitions.add((attempt.topic_id, attempt.partition))
+    context = AuditContext(AuditMoment(LISTED_AT_MS), AivenLayout(), world.topics, frozenset(world.leased_partitions))
     found = classify(gather([world.objects], [], context), world.segments, context)
     if any(state != TOMBSTONE for state, _ in states):
         removable = {FindingKind.ORPHAN, FindingKind.ADOPTABLE, FindingKind.FOREIGN_OBJECT}

@@ -26,7 +26,7 @@ from include.tiering.audit.finding import (
     epochs_of_text,
 )
 from include.tiering.audit.rules import (
-    classify_alone,
+    classify_by_key,
     classify_known,
     classify_unknown,
     expected_objects,
@@ -103,7 +103,7 @@ def _upload_passed_over(
         topic = context.topics.get(topic_id)
         if topic is not None and not topic.is_ours:
             return PassedOver.OF_BROKERS
-        if (topic_id, partition) in context.worked_on:
+        if (topic_id, partition) in context.leased_partitions:
             return PassedOver.CHANGING
     return None
 
@@ -252,7 +252,7 @@ def gather(
                 gathered.has_marker |= listed.key == MARKER_KEY
             if needs_metadata(listed):
                 gathered.by_segment[named_segment_id(listed.key) or ""].append(listed)
-            elif (finding := classify_alone(listed, context.layout)) is not None:
+            elif (finding := classify_by_key(listed, context.layout)) is not None:
                 gathered.alone.append(finding)
     for found in uploads:
         for upload in found:

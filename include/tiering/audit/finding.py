@@ -185,7 +185,7 @@ class AuditedMetadata(Protocol):
         """Return the topics by id."""
         ...
 
-    def worked_on(self) -> frozenset[PartitionText]:
+    def leased_partitions(self) -> frozenset[PartitionText]:
         """Return the partitions with a live lease, in any role."""
         ...
 
@@ -241,7 +241,7 @@ class AuditContext:
     """What classification needs besides objects and segments.
 
     Attributes:
-        worked_on: partitions with a live lease, read after the segments.
+        leased_partitions: partitions with a live lease, read after the segments.
         unread: partitions that brokers tier and whose records were not all read.
         brokers_read_ms: for partitions whose records were all read: when the end of the records was determined.
     """
@@ -249,7 +249,7 @@ class AuditContext:
     moment: AuditMoment
     layout: SegmentLayout
     topics: Mapping[str, AuditedTopic]
-    worked_on: frozenset[PartitionText]
+    leased_partitions: frozenset[PartitionText]
     read_manifest: ManifestReader = no_manifest
     unread: frozenset[PartitionText] = frozenset()
     brokers_read_ms: Mapping[PartitionText, int] = field(default_factory=dict)

@@ -58,7 +58,7 @@ def needs_metadata(listed: ListedObject) -> bool:
     return listed.is_current and named_segment_id(listed.key) is not None
 
 
-def classify_alone(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
+def classify_by_key(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
     """Return the finding about an object or version that does not need the metadata; None if there is none."""
     if is_marker_or_probe(listed.key):
         return None  # each plan replaces the marker, and write checks delete their object: old versions are normal
@@ -246,7 +246,7 @@ def _of_begun(
     Brokers hold no leases here, and continue deletions by themselves: only their unfinished copies are reported.
     """
     is_ours = context.topic(segment.topic_id).is_ours
-    if is_ours and (segment.topic_id, segment.partition) in context.worked_on:
+    if is_ours and (segment.topic_id, segment.partition) in context.leased_partitions:
         return
     state = RemoteLogSegmentState(segment.state)
     if not is_ours and state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:

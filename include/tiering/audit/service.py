@@ -134,9 +134,8 @@ class AuditService:
             (str(partition.topic_id), partition.partition): at_ms
             for partition, at_ms in self._ingest.read_of_brokers().items()
         }
-        return AuditContext(
-            moment, self._orphans().layout, topics, segments.worked_on(), self._orphans().manifest, unread, read_ms
-        )
+        store = self._orphans()
+        return AuditContext(moment, store.layout, topics, segments.leased_partitions(), store.manifest, unread, read_ms)
 
     def run(
         self,
@@ -228,10 +227,7 @@ class AuditService:
             if not self._ingest.run().failed:
                 return seen
         except (BrokersError, MetadataTopicError, SettingError) as error:
-            _log.warning(
-                "dangling references of brokers' topics are not reported, their records were not read: %s",
-                error,
-            )
+            _log.warning("brokers' records were not read, their dangling references are not reported: %s", error)
         passed_over = Counter(seen.passed_over)
         passed_over[PassedOver.UNREAD] += len(doubtful)
         kept = [finding for finding in seen.findings if finding not in doubtful]

@@ -87,7 +87,7 @@ class SqlAuditedMetadata(DatedStore):
             rows = connection.execute(query)
             return {topic_id: AuditedTopic(name, TopicOwner(owner)) for topic_id, name, owner in rows}
 
-    def worked_on(self) -> frozenset[PartitionText]:
+    def leased_partitions(self) -> frozenset[PartitionText]:
         """See `AuditedMetadata`."""
         with reading(self._engine) as connection:
             live = select(leases.c.topic_id, leases.c.partition).where(
@@ -239,8 +239,8 @@ class SqlAuditStore(DatedStore):
             before_ms = self._now_ms(connection) - older_than_ms
             ended = delete(audit_findings).where(found.cluster_id == self._cluster_id, found.state.in_(_ENDED))
             recorded = delete(audits).where(audits.c.cluster_id == self._cluster_id, audits.c.sequence < newest)
-            forgotten = connection.execute(ended.where(found.state_at_ms < before_ms)).rowcount
-            return forgotten + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
+            deleted = connection.execute(ended.where(found.state_at_ms < before_ms)).rowcount
+            return deleted + connection.execute(recorded.where(audits.c.recorded_at_ms < before_ms)).rowcount
 
     def accept(self, finding_ids: Collection[int], *, author: str) -> Sequence[RecordedFinding]:
         """See `AuditStore`."""

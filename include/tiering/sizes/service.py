@@ -131,8 +131,8 @@ class SizeService:
         if self._settings.sizes.history_path is not None:
             return Path(self._settings.sizes.history_path)
         database = urlsplit(self._settings.metadata.url.get_secret_value())
-        beside = Path(database.path[1:]).parent if database.scheme == "sqlite" else run_dir
-        return beside / _HISTORY
+        parent = Path(database.path[1:]).parent if database.scheme == "sqlite" else run_dir
+        return parent / _HISTORY
 
     def _tiers(self, topics: Collection[str]) -> TierComparison:
         wanted = tuple(topics) or self._settings.topics.include

@@ -177,7 +177,7 @@ def _nothing_stored(results: StoredResults) -> list[Element]:
 
 def _footer(results: StoredResults) -> Element:
     evaluator = f"Evaluated by Great Expectations {', '.join(results.evaluated_by)}. " if results.evaluated_by else ""
-    return element("footer", f"{evaluator}The results are stored beside this page, in the directory results.")
+    return element("footer", f"{evaluator}The results are stored next to this page, in the directory results.")
 
 
 def _coloured(count: int, colour: str) -> Element:

@@ -60,7 +60,7 @@ class OffsetIndexEntries:
             (self._base_offsets > offsets)
             | (self._last_batches < positions)
             | (self._last_batches >= next_positions[: len(positions)]),
-            lambda entry: f"entry {entry} says that offset {offsets[entry]} is at byte {positions[entry]}",
+            lambda entry: f"entry {entry}: offset {offsets[entry]} is not at byte {positions[entry]}",
         )
         return faults
 
@@ -94,7 +94,7 @@ class TimeIndexEntries:
         faults = Faults()
         faults.add_rows(
             ~self._is_right,
-            lambda entry: f"entry {entry} says that offset {offsets[entry]} is the first with timestamp {times[entry]}",
+            lambda entry: f"entry {entry}: offset {offsets[entry]} is not the first with timestamp {times[entry]}",
         )
         return faults
 
@@ -267,11 +267,11 @@ class SnapshotProducers:
     def _wrong_ends(self) -> NDArray[np.bool_]:
         last_offsets, last_sequences = self._entries["last_offset"], self._entries["last_sequence"]
         same = (last_offsets == self._last_offsets) & (last_sequences == self._last_sequences)
-        forgotten = (last_offsets == _NONE) & (last_sequences == _NONE)
-        cleared = forgotten & (self._marker_offsets > self._last_offsets)
+        is_empty = (last_offsets == _NONE) & (last_sequences == _NONE)
+        cleared = is_empty & (self._marker_offsets > self._last_offsets)
         before = (last_offsets >= 0) & (last_offsets < self._start_offset)
         wrote_here = self._last_offsets != _NONE
-        wrong: NDArray[np.bool_] = np.where(wrote_here, ~(same | cleared), ~(forgotten | before))
+        wrong: NDArray[np.bool_] = np.where(wrote_here, ~(same | cleared), ~(is_empty | before))
         return wrong
 
     def _wrong_transactions(self) -> NDArray[np.bool_]:

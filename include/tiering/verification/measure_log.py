@@ -218,11 +218,11 @@ _OF_BATCHES: Final = (
 
 def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
     """Fill every column about all batches. Reads the log once, front to back."""
-    checks, followers = BatchChecks(contents.metadata), _Followers(measurements, contents)
-    walk = LogWalk((*checks.all, *followers.all))
+    checks, objects = BatchChecks(contents.metadata), _ObjectChecks(measurements, contents)
+    walk = LogWalk((*checks.all, *objects.all))
     crc32c = measurements.attempt((_CHECKSUM, _LARGEST, *_OF_BATCHES), lambda: _read(walk, contents))
     if crc32c is None:
-        followers.leave_out("the log could not be read")
+        objects.leave_out("the log could not be read")
         fill_time_index_end(measurements, contents, NO_TIMESTAMP)
         return
     measurements.values[_CHECKSUM] = crc32c
@@ -237,13 +237,13 @@ def fill_whole(measurements: Measurements, contents: SegmentContents) -> None:
             else:
                 measurements.leave_out((column,), reason)
         measurements.leave_out((_LARGEST,), reason)
-        followers.leave_out(reason)
+        objects.leave_out(reason)
     else:
         for column, faults in columns:
             measurements.count(column, faults)
         largest_ms = checks.times.largest_ms
         measurements.values[_LARGEST] = contents.metadata.max_timestamp_ms if largest_ms == NO_TIMESTAMP else largest_ms
-        followers.fill()
+        objects.fill()
     fill_time_index_end(measurements, contents, checks.times.largest_ms)
 
 
@@ -272,7 +272,7 @@ def _faults_of_batches(walk: LogWalk, checks: BatchChecks) -> tuple[Faults, ...]
     )
 
 
-class _Followers:
+class _ObjectChecks:
     """The checks of those of the segment's other objects that can be read, against all batches."""
 
     def __init__(self, measurements: Measurements, contents: SegmentContents) -> None:

@@ -52,9 +52,9 @@ class VerificationReason(Reason):
     FAILED = "failed-before", "failed before"
     EXPIRED = "expired", "verdict expired"
     EXPIRING = "expiring", "verdict about to expire"
-    OLD = "older-than-asked", "verdict older than asked for"
+    OLD = "older-than-asked", "verdict older than requested"
     SHARE = "rolling-sample", "rolling sample"
-    ASKED = "asked", "asked for"
+    ASKED = "asked", "requested"
 
 
 class VerificationOutcome(StrEnum):

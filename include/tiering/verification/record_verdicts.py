@@ -187,7 +187,7 @@ class LossLimits:
         max_missing_segments: the most of one partition (inclusive).
         max_missing_total: the most of all partitions (inclusive).
         confirm: gets the reason for doubt, and returns whether a person confirms the loss; None: no confirmation.
-        doubt_of_one: gets the segment if only one was checked and it is missing, and returns the reason to doubt its
+        doubt_of_single: gets the segment if only one was checked and it is missing, and returns the reason to doubt its
             loss, or None; see `StoreWitness`.
         failed_before: returns, by partition, how many segments failed as missing and are neither replaced nor given up;
             called once in a run, if a segment is missing.
@@ -196,7 +196,7 @@ class LossLimits:
     max_missing_segments: int = MAX_MISSING_SEGMENTS
     max_missing_total: int = MAX_MISSING_TOTAL
     confirm: Callable[[str], bool] | None = None
-    doubt_of_one: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None
+    doubt_of_single: Callable[[RemoteLogSegmentMetadata], str | None] = lambda _: None
     failed_before: Callable[[], Mapping[TopicIdPartition, int]] = dict
 
 
@@ -304,7 +304,7 @@ class MissingSegments:
             max_missing_total=limits.max_missing_total,
         )
         if doubt is None and len(self._held) == 1 and not self._found and not self._found_before:
-            return limits.doubt_of_one(self._held[0][0].row.metadata)
+            return limits.doubt_of_single(self._held[0][0].row.metadata)
         return doubt
 
     def _presence(self, partition: TopicIdPartition, before: int) -> PartitionPresence:

@@ -24,7 +24,7 @@ def present_plan(plan: VerificationPlan) -> Presentation:
 def cost_sentence(plan: VerificationPlan) -> str:
     """Return such as `12 of 300 segments, deep: about 1.2 GiB in 204 requests, 3 min at the fetch quota`."""
     if not plan.planned:
-        return f"nothing to verify: none of {count(plan.segments, 'segment')} is due or asked for" + _left_out(plan)
+        return f"nothing to verify: none of {count(plan.segments, 'segment')} is due or requested" + _left_out(plan)
     cost = plan.cost
     takes = "no fetch quota" if cost.seconds is None else f"{format_duration(cost.seconds)} at the fetch quota"
     return (

@@ -32,7 +32,7 @@ from include.tiering.verification.verify_segments import (
     MeasureAll,
     Measurer,
     VerifyReport,
-    measured_here,
+    measure_in_process,
     subjects_of,
     verify_planned,
     verify_segments,
@@ -130,7 +130,7 @@ class VerificationService:
             verify.max_missing_segments,
             verify.max_missing_total,
             confirm,
-            doubt_of_one=StoreWitness(self._metadata, self._storage).doubt,
+            doubt_of_single=StoreWitness(self._metadata, self._storage).doubt,
             failed_before=lambda: self._failed_copies.failed_by(ALL_OBJECTS_THERE),
         )
 
@@ -221,7 +221,7 @@ class VerificationService:
             self._verifications,
             self._metadata,
             self._segment_evaluator(results_dir),
-            measure_all or measured_here(self.measurer, on_read),
+            measure_all or measure_in_process(self.measurer, on_read),
             clock=self._clock,
             streams=streams,
             on_group=on_group,
@@ -257,11 +257,11 @@ class VerificationService:
             RuleEvaluationError: a rule could not be applied.
         """
         unread = self._ingestion.unread()
-        asked = self._metadata.partitions() if partitions is None else partitions
+        wanted = self._metadata.partitions() if partitions is None else partitions
         return verify_partitions(
             self._metadata,
             self._partition_evaluator(results_dir),
-            [partition for partition in asked if partition not in unread],
+            [partition for partition in wanted if partition not in unread],
             log_ends=self._log_dirs.log_ends if scan_log_dirs and self._log_dirs.are_configured else no_log_ends,
         )
 

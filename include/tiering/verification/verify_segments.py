@@ -245,14 +245,14 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
     history: int | None = None
     for row in sorted(finished, key=lambda row: (row.history, row.metadata.end_offset)):
         before = previous if row.history == history else None
-        if missing_offsets(before, row.metadata) and _was_left(metadata, row):
+        if missing_offsets(before, row.metadata) and _is_of_older_history(metadata, row):
             before = None
         yield Subject(row, before)
         previous = row.metadata if row.metadata.end_offset >= log_start_offset else None
         history = row.history
 
 
-def _was_left(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:
+def _is_of_older_history(metadata: RemoteLogMetadata, row: SegmentRow) -> bool:
     divergences = metadata.divergences(row.metadata.topic_id_partition)
     return part_of_history(row.metadata, row.history, divergences) is None
 
@@ -331,7 +331,7 @@ def verify_planned(
     return tally.report(clock.monotonic() - began)
 
 
-def measured_here(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:
+def measure_in_process(measurer: Measurer, on_read: Callable[[int], None] = lambda _: None) -> MeasureAll:
     """Measure sequentially in this process; `on_read` gets the planned bytes of each segment after it was read."""
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:

@@ -81,7 +81,7 @@ REMOVALS: Final = {
     "has_work": READ,
     "forget": WRITE,
 }
-SEGMENT_FACTS: Final = {"topics": READ, "worked_on": READ, "split": READ}
+SEGMENT_FACTS: Final = {"topics": READ, "leased_partitions": READ, "split": READ}
 GENERATIONS: Final = {
     "accepted": READ,
     "propose": WRITE,

@@ -84,8 +84,8 @@ def test_the_summary_says_what_was_not_classified_and_what_can_be_adopted() -> N
     summary = present_audit(AuditRun(record, [recorded(FindingKind.ADOPTABLE)])).summary
     assert summary == (
         "33 objects compared with 10 segments: adoptable 1; not classified: young 3;"
-        " 1 complete copy without metadata: ./tiering adopt --all --dry-run says which are taken,"
-        " and why another is not"
+        " 1 complete copy without metadata: ./tiering adopt --all --dry-run shows which can be adopted,"
+        " and why others cannot"
     )
 
 

@@ -38,7 +38,7 @@ def audit(world: World, **moment: int) -> AuditResult:
         AuditMoment(LISTED_AT_MS, **moment),
         AivenLayout(),
         world.topics,
-        frozenset(world.worked_on),
+        frozenset(world.leased_partitions),
         world.read_manifest,
     )
     return classify(gather([world.objects], [world.uploads], context), world.segments, context)

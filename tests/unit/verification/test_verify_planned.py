@@ -26,7 +26,7 @@ from include.tiering.verification.verify_segments import (
     Measurer,
     ToMeasure,
     VerifyReport,
-    measured_here,
+    measure_in_process,
     verify_planned,
 )
 from spark_jobs.verification_measures import measure_from_json, measure_to_json
@@ -82,7 +82,7 @@ class Scene:
 
     @property
     def measure_all(self) -> MeasureAll:
-        return measured_here(Measurer(self.metadata, self.partition.storage, self.quotas))
+        return measure_in_process(Measurer(self.metadata, self.partition.storage, self.quotas))
 
     def verify(self, measure_all: MeasureAll | None = None, **rest) -> VerifyReport:
         return verify_planned(

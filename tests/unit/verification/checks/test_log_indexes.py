@@ -114,8 +114,8 @@ def test_a_wrong_entry_is_named() -> None:
     times = TimeIndexEntries(time_index([(1000, 4), (1400, 9)]))
     for check in (offsets, times):
         shown(check, batches)
-    assert offsets.wrong_entries().first == "entry 1 says that offset 12 is at byte 150"
-    assert times.wrong_entries().first == "entry 1 says that offset 9 is the first with timestamp 1400"
+    assert offsets.wrong_entries().first == "entry 1: offset 12 is not at byte 150"
+    assert times.wrong_entries().first == "entry 1: offset 9 is not the first with timestamp 1400"
     assert wrong_offset_entries([], batches) == wrong_time_entries([], batches) == 0
 
 

@@ -141,7 +141,7 @@ def test_work_that_is_left_without_a_reason_is_a_finding(run: Run, app: FakeApp)
     result = run("copy", "--topic", "orders")
     assert result.exit_code == 1
     assert "0 failed, 2 left (2 without a reason)" in result.output
-    assert "nothing says why" in " ".join(result.output.split())
+    assert "unexplained: no batch holds the partition" in " ".join(result.output.split())
     app.results = [batch_result(ended=BatchEnd.SURPLUS)]
     assert run("copy", "--topic", "orders").exit_code == 0
 

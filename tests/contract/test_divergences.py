@@ -113,7 +113,9 @@ def test_while_it_is_open_nothing_finishes_for_the_first_time(metadata, copied, 
     late = segment_of(copied, 4, 300, 399, {6: 300})
     metadata.add_segment(late, fence=fence)
     record(metadata, copied)
-    with pytest.raises(StateConflictError, match=r"150\.\.299 are remote under other .* nobody decided about it"):
+    with pytest.raises(
+        StateConflictError, match=r"150\.\.299 are remote under other .* no decision about it is recorded"
+    ):
         metadata.update_segment(update_of(late, FINISHED), expected=STARTED, fence=fence)
 
 

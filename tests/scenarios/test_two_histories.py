@@ -42,7 +42,7 @@ def test_what_was_seen_once_is_said_by_every_command(cluster: Cluster, log_start
     assert (code, "nothing to skip" in said) == (1, True)
     found, document = cluster.read(33)
     assert {epoch for epoch, _ in found} == {0, 4}
-    assert document["said"] == [f"{DIVERGENCE}; nobody decided about it"]
+    assert document["said"] == [f"{DIVERGENCE}; no decision about it is recorded"]
 
 
 def test_by_decision_one_history_is_read_and_the_other_one_by_its_epoch(cluster: Cluster) -> None:

@@ -93,6 +93,8 @@ def test_before_anybody_decides_no_command_is_silent_and_nothing_is_given_up(tmp
     assert (code, "nothing to skip" in said) == (1, True)
     code, said = cluster.text("doctor", "orders")
     assert (code, DIVERGENCE in " ".join(said.split())) == (1, True)
-    assert cluster.read(40)[1]["said"] == [f"{DIVERGENCE.replace('35..69', '40..69')}; nobody decided about it"]
+    assert cluster.read(40)[1]["said"] == [
+        f"{DIVERGENCE.replace('35..69', '40..69')}; no decision about it is recorded"
+    ]
     assert cluster.text("audit", "--delete-orphans", "--approve")[0] == 1
     assert cluster.copies() == before

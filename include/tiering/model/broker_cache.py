@@ -1,18 +1,19 @@
-"""What a broker holds in memory of one partition's remote log, record by record of `__remote_log_metadata`.
+"""A model of a broker's in-memory metadata cache of one partition, built record by record of `__remote_log_metadata`.
 
-Kafka's topic-based RLMM keeps for every partition its segments by id and, for every leader epoch, which segment answers
-for which offset. It drops what it cannot use, never answers from what is not COPY_SEGMENT_FINISHED, and forgets a
-segment whose deletion has finished. This is the same, as values, with its oddities:
+Kafka's topic-based RLMM stores for every partition its segments by id and, for every leader epoch, the segments by
+offset. It drops records that it cannot use, returns only COPY_SEGMENT_FINISHED segments from lookups, and removes a
+segment whose deletion has finished. This model does the same, as values, including these peculiarities:
 
-- *Superset*: a segment that ends at or above all that its epoch ever finished takes the place of every segment that
-  begins at or behind it. Those stay known, unreferenced, until they are deleted.
-- *Leak*: one that begins where another does but ends below what was finished takes the other's place without making it
-  unreferenced. The other is listed with the partition, under no epoch, and no expiration ever finds it.
-- *Highest*: what an epoch ever finished is never lowered.
+- *Superset*: a segment whose end is at or above the highest offset that its epoch ever finished replaces every segment
+  that begins at or above its start. The replaced ones stay in the cache, unreferenced, until they are deleted.
+- *Leak*: a segment with the same start as another, but with an end below the highest finished offset, replaces the
+  other without making it unreferenced. The other is listed with the partition but under no epoch, so no expiration ever
+  finds it.
+- *Highest*: the highest offset that an epoch ever finished is never lowered.
 
-A topic that was created again has another topic id, so its partitions have other caches.
-Source: `RemoteLogMetadataCache` and `RemoteLogLeaderEpochState` of Kafka, behind `RemotePartitionMetadataStore`; a test
-compares thousands of sequences with the cache itself, in three releases.
+A topic that was created again has another topic id, so its partitions have new caches.
+Source: `RemoteLogMetadataCache` and `RemoteLogLeaderEpochState` of Kafka, used by `RemotePartitionMetadataStore`; a
+test compares thousands of sequences with the cache itself, in three releases.
 """
 
 from bisect import bisect_right, insort
@@ -34,11 +35,11 @@ from include.tiering.model.segments import (
 BROKER_COUNTED_STATES: Final = frozenset(
     {RemoteLogSegmentState.COPY_SEGMENT_FINISHED, RemoteLogSegmentState.DELETE_SEGMENT_STARTED}
 )
-"""States that a newer broker's RemoteLogSizeBytes counts; an older one counts every segment that it knows."""
+"""States that a newer broker's RemoteLogSizeBytes counts; an older broker counts every segment in its cache."""
 
 
 class Effect(StrEnum):
-    """What a record did to a cache. Dropped ones leave it as it was, and the broker goes on."""
+    """Effect of a record on a cache. A dropped record changes nothing, and the broker continues."""
 
     APPLIED = "applied"
     UNKNOWN_SEGMENT = "dropped: no segment with this id"
@@ -46,7 +47,7 @@ class Effect(StrEnum):
 
 
 class Reference(StrEnum):
-    """How a leader epoch knows a segment. Neither of the two: as if it were not there (see the leak)."""
+    """How a leader epoch refers to a segment. Without either, the epoch does not list it (see the leak)."""
 
     REFERENCED = "referenced"
     UNREFERENCED = "unreferenced"
@@ -58,11 +59,11 @@ EpochReference = tuple[int, RemoteLogSegmentId]
 
 @dataclass(frozen=True, slots=True)
 class BrokerCacheState:
-    """All that a cache holds, or as much of it as records can touch: see `BrokerCache`.
+    """Content of a cache, or the part of it that records can change: see `BrokerCache`.
 
     Attributes:
-        segments: what is known by id.
-        references: every (leader epoch, segment) that the epoch knows.
+        segments: segments by id.
+        references: how each leader epoch refers to its segments.
         highest: the highest offset (inclusive) that each epoch ever finished.
     """
 
@@ -86,7 +87,7 @@ class _Epoch:
         self.by_start[start] = segment_id
 
     def finish(self, start: int, end: int, segment_id: RemoteLogSegmentId) -> None:
-        """`end` is inclusive, and below `start` for an epoch without a record."""
+        """Refer to a FINISHED segment. `end` is inclusive, and below `start` for an epoch without a record."""
         while self.starts and self.starts[-1] >= start and self.highest is not None and self.highest <= end:
             self.unreferenced[self.by_start.pop(self.starts.pop())] = None
         self.refer(start, segment_id)
@@ -107,8 +108,8 @@ class _Epoch:
 class BrokerCache:
     """The cache of one partition.
 
-    It may be restored in part, to apply some records: then it needs the segments with their ids, the highest offsets of
-    their epochs and, of these epochs, what is referenced at or behind the lowest start. Queries need all of it.
+    It may be restored partially, to apply some records: then it needs the segments that they name, the highest offsets
+    of these segments' epochs and, of these epochs, the references at or above the lowest start. Queries need all of it.
     """
 
     def __init__(self, state: BrokerCacheState | None = None) -> None:
@@ -125,19 +126,19 @@ class BrokerCache:
                 epoch.refer(_start_of(leader_epoch, self._segments[segment_id]), segment_id)
 
     def state(self) -> BrokerCacheState:
-        """A copy of what the cache holds."""
+        """Return a copy of the cache's content."""
         references: dict[EpochReference, Reference] = {}
         for leader_epoch, epoch in self._epochs.items():
-            references |= {(leader_epoch, one): Reference.UNREFERENCED for one in epoch.unreferenced}
-            references |= {(leader_epoch, one): Reference.REFERENCED for one in epoch.by_start.values()}
+            references |= {(leader_epoch, unlisted): Reference.UNREFERENCED for unlisted in epoch.unreferenced}
+            references |= {(leader_epoch, listed): Reference.REFERENCED for listed in epoch.by_start.values()}
         highest = {number: epoch.highest for number, epoch in self._epochs.items() if epoch.highest is not None}
         return BrokerCacheState(dict(self._segments), references, highest)
 
     def add(self, metadata: RemoteLogSegmentMetadata) -> Effect:
-        """A segment metadata record (api key 0). A repeated one replaces what was known.
+        """Apply a segment metadata record (api key 0). A repeated record replaces the segment.
 
         Raises:
-            PoisonRecordError: it is in another state than COPY_SEGMENT_STARTED.
+            PoisonRecordError: its state is not COPY_SEGMENT_STARTED.
         """
         segment_id = metadata.remote_log_segment_id
         if metadata.state is not RemoteLogSegmentState.COPY_SEGMENT_STARTED:
@@ -153,10 +154,10 @@ class BrokerCache:
         return Effect.APPLIED
 
     def update(self, change: RemoteLogSegmentMetadataUpdate) -> Effect:
-        """An update record (api key 1). Staying in a state is applied again, as a broker does.
+        """Apply an update record (api key 1). An update to the same state is applied again, as in a broker.
 
         Raises:
-            PoisonRecordError: it sends a segment that is COPY_SEGMENT_STARTED to COPY_SEGMENT_STARTED.
+            PoisonRecordError: it updates a segment from COPY_SEGMENT_STARTED to COPY_SEGMENT_STARTED.
         """
         segment_id = change.remote_log_segment_id
         known = self._segments.get(segment_id)
@@ -183,11 +184,11 @@ class BrokerCache:
         return Effect.APPLIED
 
     def segment(self, segment_id: RemoteLogSegmentId) -> RemoteLogSegmentMetadata | None:
-        """None for one that is not known, or was forgotten."""
+        """Return the segment; None if it is not in the cache, or not any more."""
         return self._segments.get(segment_id)
 
     def segment_for_offset(self, leader_epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """What answers for `offset` under the epoch; a gap answers None."""
+        """Return the segment that holds `offset` under the epoch; None in a gap."""
         epoch = self._epochs.get(leader_epoch)
         segment_id = None if epoch is None else epoch.at_or_before(offset)
         if segment_id is None:
@@ -196,13 +197,15 @@ class BrokerCache:
         return found if offset <= _end_of(leader_epoch, found) else None
 
     def highest_offset_for_epoch(self, leader_epoch: int) -> int | None:
-        """Highest offset (inclusive) ever finished under the epoch."""
+        """Return the highest offset (inclusive) ever finished under the epoch."""
         epoch = self._epochs.get(leader_epoch)
         return None if epoch is None else epoch.highest
 
     def list_segments(self, leader_epoch: int | None = None) -> Sequence[RemoteLogSegmentMetadata]:
-        """All, by start offset; of an epoch what it knows, what answers before what does not. As in Kafka these are by
-        the epoch's start in each segment while all of them answer, else by the segments' start offset.
+        """Return all segments by start offset, or those that an epoch refers to.
+
+        As in Kafka, the segments of an epoch are ordered by the epoch's start in each while all of them are referenced,
+        otherwise by the segments' start offset, referenced ones first.
         """
         if leader_epoch is None:
             return sorted(self._segments.values(), key=lambda segment: segment.start_offset)
@@ -212,7 +215,7 @@ class BrokerCache:
         return sorted(listed, key=lambda segment: segment.start_offset) if epoch.unreferenced else listed
 
     def remote_log_size(self, leader_epoch: int) -> int:
-        """Bytes of all that the epoch lists, in whatever state, as KIP-405's remoteLogSize adds them up."""
+        """Return the bytes of all segments that the epoch lists, in any state, as KIP-405's remoteLogSize does."""
         return sum(segment.segment_size_bytes for segment in self.list_segments(leader_epoch))
 
 
@@ -221,6 +224,6 @@ def _start_of(leader_epoch: int, segment: RemoteLogSegmentMetadata) -> int:
 
 
 def _end_of(leader_epoch: int, segment: RemoteLogSegmentMetadata) -> int:
-    """Last offset (inclusive) of an epoch that the segment has."""
+    """Return the last offset (inclusive) of an epoch that the segment has."""
     end = segment.end_offset_of_epoch(leader_epoch)
     return segment.end_offset if end is None else end

@@ -1,22 +1,22 @@
-"""Which offsets an archive holds, of which history they are, and which it goes on without.
+"""Skipped offsets, lineage, log divergences and histories: which offsets an archive holds, and of which history.
 
-*Skipped offsets* are offsets that the source lost before they were copied. A decision permits the gap; it does not say
-that there is one. What the source has after all is copied, and then answers.
+*Skipped offsets* are offsets that the source lost before they were copied. A decision permits the gap; it does not
+prove that there is one. If the source has the offsets after all, they are copied and served.
 
-*Lineage* tells which segments belong to the log as it is today, and which to a branch that a leader change cut off.
+*Lineage* distinguishes segments of the current log from segments of a branch that a leader change truncated.
 Source: Kafka's remote log manager: the leader epoch filter of an expiration run, and the test whether a segment lies
 within the leader's epochs.
 
-*Divergence*: where the source's log stopped to continue what was archived. After an unclean leader election the source
-has other records under offsets that are remote already. That is a property of the archive: it stays true when the
-source forgets those offsets. So it is recorded when it is first seen, and the partition waits until a person decides
-from which offset on the archive follows the source.
+*Divergence*: the source's log no longer continues what was archived. After an unclean leader election the source has
+other records at offsets that are remote already. This is a property of the archive and stays true after the source has
+deleted those offsets. So it is recorded when it is first seen, and the partition waits until a person decides from
+which offset on the archive follows the source.
 
-Each decision begins a *history*: history 0 is what was archived before any, the others have the number of their
-divergence. An offset belongs to the newest history that begins at or below it. What an older history holds from there
-on stays remote under its leader epochs and answers to nobody who does not ask for one of these.
+Each decision begins a *history*: history 0 was archived before any decision, the others have the number of their
+divergence. An offset belongs to the newest history that begins at or below it. Segments of an older history from there
+on stay remote under their leader epochs and are only returned to readers that name one of these epochs.
 
-At the end: how a segment follows the one before it in its partition.
+The last functions compare a segment with the previous one of its partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from include.tiering.model.segments import RemoteLogSegmentMetadata
 
 
 class OffsetRange(NamedTuple):
-    """Both inclusive."""
+    """A range of offsets, both ends inclusive."""
 
     first: int
     last: int
@@ -45,10 +45,10 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SkippedOffsets:
-    """One decision about a partition. `recorded_at_ms` is a time of the database.
+    """A decision to skip offsets of a partition. `recorded_at_ms` is by the database's clock.
 
     Raises:
-        ValueError: a negative offset, or no offset at all.
+        ValueError: an offset is negative, or the range is empty.
     """
 
     offsets: OffsetRange
@@ -62,7 +62,7 @@ class SkippedOffsets:
 
 
 def not_skipped(first_offset: int, last_offset: int, decisions: Sequence[SkippedOffsets]) -> tuple[OffsetRange, ...]:
-    """What of the offsets from first to last, both inclusive, no decision covers, ascending. Empty if all is covered.
+    """Return the parts of the offsets from first to last, both inclusive, that no decision covers, ascending.
 
     Decisions may come in any order, and overlap.
     """
@@ -70,7 +70,7 @@ def not_skipped(first_offset: int, last_offset: int, decisions: Sequence[Skipped
 
 
 def without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """What is left of the range without the holes, ascending. Holes may come in any order, and overlap."""
+    """Return the parts of the range outside the holes, ascending. Holes may come in any order, and overlap."""
     first_offset, last_offset = offsets
     left = []
     for hole in sorted(holes):
@@ -82,12 +82,12 @@ def without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> tuple[OffsetR
 
 
 def decision_about(offset: int, decisions: Sequence[SkippedOffsets]) -> SkippedOffsets | None:
-    """The decision that covers this offset."""
+    """Return the decision that covers this offset, if any."""
     return next((decision for decision in decisions if decision.offsets.first <= offset <= decision.offsets.last), None)
 
 
 def with_records(history: LeaderEpochs) -> LeaderEpochs:
-    """Without the epochs that hold no record: of entries with one start offset the one with the highest epoch stays."""
+    """Return the history without epochs that have no record: the highest epoch of each start offset stays."""
     entries = history.entries
     kept = tuple(entry for entry, after in pairwise(entries) if entry.start_offset != after.start_offset)
     return LeaderEpochs(kept + entries[-1:])
@@ -95,10 +95,10 @@ def with_records(history: LeaderEpochs) -> LeaderEpochs:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The epochs of one log, those without a record left out, and where that log ends.
+    """The epochs of one log, without epochs that have no record, and the end of that log.
 
-    `log_end_offset` is exclusive. None asks nothing about the end: an archive must not call its own segments foreign
-    because a broker lost its log.
+    `log_end_offset` is exclusive. With None the end is not compared: a broker that lost its log must not put archived
+    segments outside the lineage.
     """
 
     leader_epochs: LeaderEpochs
@@ -111,20 +111,20 @@ class Lineage:
 
     @classmethod
     def of(cls, history: LeaderEpochs, *, log_start_offset: int, log_end_offset: int | None = None) -> Self:
-        """The part of `history` from the log start (inclusive) on, as a leader's epoch cache would hold it."""
+        """Return the lineage from the log start (inclusive) on, as a leader's epoch cache would hold it."""
         return cls(with_records(history.truncated_from_start(log_start_offset)), log_end_offset)
 
     @property
     def first_epoch(self) -> int | None:
-        """The epoch at the log start; None if nothing is known."""
+        """The epoch at the log start; None without any epoch."""
         entries = self.leader_epochs.entries
         return entries[0].epoch if entries else None
 
     def holds(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Whether from the first offset of this lineage on, the segment's records were written under these epochs.
+        """Return whether the segment's records, from the lineage's first offset on, were written under these epochs.
 
-        What the segment holds before that offset is not compared: the history below a log start is forgotten, and a
-        segment that overlaps it must still be expired (KAFKA-16511).
+        Records below that offset are not compared: a broker deletes the epochs below its log start, and a segment that
+        overlaps the log start must still expire (KAFKA-16511).
         """
         if self.log_end_offset is not None and segment.end_offset >= self.log_end_offset:
             return False
@@ -140,7 +140,10 @@ class Lineage:
         )
 
     def _begins_too_early(self, entry: LeaderEpochEntry) -> bool:
-        """The first epoch of a lineage may have begun before the log start: nothing is too early for it."""
+        """Return whether the epoch begins earlier than in the lineage.
+
+        The lineage's first epoch may have begun before the log start, so it is not compared.
+        """
         place = self._places[entry.epoch]
         return place > 0 and entry.start_offset < self.leader_epochs.entries[place].start_offset
 
@@ -154,11 +157,11 @@ class Lineage:
 
 
 FIRST_HISTORY = 0
-"""The number of what was archived before any decision."""
+"""Number of the history that was archived before any decision."""
 
 
 class SeenBy(StrEnum):
-    """Who met a divergence first."""
+    """What found a divergence first."""
 
     PLAN = "plan"
     COPY = "copy"
@@ -166,13 +169,15 @@ class SeenBy(StrEnum):
     REBUILD = "rebuild"
     ADOPTION = "adoption"
     STORE = "store"
-    """An adoption too, and the store has copies of the source's history from the first offset on that differs."""
+    """Also an adoption; the store has copies of the source's history from the first differing offset on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDivergence:
-    """What one look found: `offsets`, both inclusive, are remote under `archive_epochs`, and the source has or had
-    other records there, under `source_epochs`.
+    """A divergence as one comparison found it.
+
+    `offsets`, both inclusive, are remote under `archive_epochs`; the source has or had other records there, under
+    `source_epochs`.
     """
 
     offsets: OffsetRange
@@ -182,7 +187,7 @@ class SeenDivergence:
 
     @property
     def epochs(self) -> str:
-        """`epochs 0, 4; source: epoch 6`"""
+        """A text such as `epochs 0, 4; source: epoch 6`."""
         return f"{_epochs(self.archive_epochs)}; source: {_epochs(self.source_epochs)}"
 
     def __str__(self) -> str:
@@ -191,8 +196,9 @@ class SeenDivergence:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A decision: from `from_offset` (inclusive) on the archive follows the source. `decided_at_ms` is a time of the
-    database.
+    """A decision to follow the source from `from_offset` (inclusive) on.
+
+    `decided_at_ms` is by the database's clock.
     """
 
     from_offset: int
@@ -203,15 +209,17 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """One that is recorded of a partition.
+    """A recorded divergence of a partition.
 
     Attributes:
         number: of the history that a decision about it begins; ascending.
-        seen_at_ms: a time of the database.
-        followed: None as long as nobody decided.
-        is_remote: whether something of `seen.offsets` is still remote from before it: else nothing diverges any more.
-        copied_from: where what was copied from the source's history before it was noticed begins, the first offset that
-            diverges or later; None if nothing was.
+        seen: what differs.
+        seen_at_ms: by the database's clock.
+        followed: the decision; None before it.
+        is_remote: whether older segments with some of `seen.offsets` are still remote; otherwise nothing diverges any
+            more.
+        copied_from: first offset, at or above the first one that diverges, of segments that were copied from the
+            source's history before the divergence was found; None without such segments.
     """
 
     number: int
@@ -227,27 +235,28 @@ class Divergence:
         return self.followed is None and self.is_remote
 
     def is_stored_from(self, offset: int) -> bool:
-        """Whether the store has copies of the source's history from this offset on, which no metadata knows."""
+        """Return whether the store has copies of the source's history from this offset on that no metadata has."""
         return self.seen.seen_by is SeenBy.STORE and self.seen.offsets.first == offset
 
     def begins_in_store(self, offset: int) -> bool:
-        """Whether the history that a decision began at this offset was in the store before the decision."""
+        """Return whether the history that a decision began at this offset was stored before the decision."""
         return self.followed is not None and self.followed.from_offset == offset and self.is_stored_from(offset)
 
     def __str__(self) -> str:
         if self.followed is None:
-            return f"{self.seen}; nobody decided about it"
-        one = self.followed
-        return f"{self.seen}; from offset {one.from_offset} on the source is followed, by {one.author} ({one.reason})"
+            return f"{self.seen}; no decision about it is recorded"
+        decision = self.followed
+        source = f"from offset {decision.from_offset} on the source is followed"
+        return f"{self.seen}; {source}, by {decision.author} ({decision.reason})"
 
 
 def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:
-    """The one that waits for a decision: there is at most one."""
+    """Return the divergence that awaits a decision; there is at most one."""
     return next((divergence for divergence in divergences if divergence.is_open), None)
 
 
 def history_at(offset: int, divergences: Iterable[Divergence]) -> int:
-    """The number of the history that answers for the offset."""
+    """Return the number of the history that the offset belongs to."""
     begun = (
         divergence.number
         for divergence in divergences
@@ -257,14 +266,14 @@ def history_at(offset: int, divergences: Iterable[Divergence]) -> int:
 
 
 def newest_history(divergences: Iterable[Divergence]) -> int:
-    """The number of the history that is copied now."""
+    """Return the number of the history that is copied now."""
     return max(
         (divergence.number for divergence in divergences if divergence.followed is not None), default=FIRST_HISTORY
     )
 
 
 def last_offset_of(history: int, divergences: Iterable[Divergence]) -> int | None:
-    """The last offset (inclusive) that a history may answer for; None: it has no end yet."""
+    """Return the last offset (inclusive) that may belong to a history; None if it has no end yet."""
     later = [
         divergence.followed.from_offset
         for divergence in divergences
@@ -276,9 +285,9 @@ def last_offset_of(history: int, divergences: Iterable[Divergence]) -> int | Non
 def part_of_history(
     segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence]
 ) -> OffsetRange | None:
-    """What of a segment of this history lies below where a later one begins; None: nothing.
+    """Return the part of a segment of this history that is below the start of later histories; None if there is none.
 
-    It may begin below the history itself: after a change of the leader a segment is copied whole.
+    It may begin below the history itself: after a leader change a segment is copied whole.
     """
     last = last_offset_of(history, divergences)
     if last is None:
@@ -287,27 +296,28 @@ def part_of_history(
 
 
 def same_before(history: int, later: int, divergences: Iterable[Divergence]) -> int:
-    """Below this offset (exclusive) a segment of the later history holds the same records as this one: all that
-    decisions between them were about lies behind. 0: nothing says so.
+    """Return the offset (exclusive) below which a segment of the later history has the same records as this history.
+
+    The divergences between both histories are at or above it. It is 0 if no divergence between them is decided.
     """
     between = (
         divergence
         for divergence in divergences
         if divergence.followed is not None and history < divergence.number <= later
     )
-    return min((one.seen.offsets.first for one in between), default=0)
+    return min((divergence.seen.offsets.first for divergence in between), default=0)
 
 
 def is_left(segment: RemoteLogSegmentMetadata, history: int, divergences: Iterable[Divergence]) -> bool:
-    """Whether a segment of this history reaches into what a later one answers for."""
+    """Return whether a segment of this history reaches into the offsets of a later history."""
     last = last_offset_of(history, divergences)
     return last is not None and segment.end_offset > last
 
 
 def said_of(offsets: OffsetRange, history: int, divergences: Iterable[Divergence]) -> tuple[str, ...]:
-    """What a reader of these offsets of this history must know; empty where there never was another one.
+    """Return notes for a reader of these offsets of this history; none if there never was another history.
 
-    An offset is replaced once: what a later divergence says of it is about the history that took its place.
+    An offset is replaced once: later divergences about it concern the history that replaced this one.
     """
     said, left = [], [offsets]
     for divergence in divergences:
@@ -341,7 +351,7 @@ def _said_of_replaced(replaced: OffsetRange, divergence: Divergence) -> str:
 
 
 def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -> Mapping[int, int]:
-    """Highest offset (inclusive) by leader epoch of these segments, each as far as its part goes."""
+    """Return the highest offset (inclusive) by leader epoch in the given parts of these segments."""
     ends: dict[int, int] = {}
     for segment, part in parts:
         for epoch, offsets in written(segment.segment_leader_epochs, part):
@@ -350,9 +360,9 @@ def remote_ends(parts: Iterable[tuple[RemoteLogSegmentMetadata, OffsetRange]]) -
 
 
 def other_history(segment_epochs: LeaderEpochs, part: OffsetRange, history: LeaderEpochs) -> tuple[OffsetRange, ...]:
-    """What of `part` a segment holds under other leader epochs than the partition's history has there, ascending.
+    """Return the offsets of `part` whose leader epoch in the segment differs from that in the history, ascending.
 
-    Where either says nothing, nothing differs.
+    Offsets without an epoch on either side do not differ.
     """
     found: list[OffsetRange] = []
     for epoch, offsets in written(segment_epochs, part):
@@ -367,8 +377,9 @@ def other_history(segment_epochs: LeaderEpochs, part: OffsetRange, history: Lead
 def unexplained(
     segment: RemoteLogSegmentMetadata, history: int, divergences: Sequence[Divergence], leader_epochs: LeaderEpochs
 ) -> tuple[OffsetRange, ...]:
-    """What a segment of this history holds that is of another one than `leader_epochs` say, as far as it answers for it
-    and no decision about a divergence explains it, ascending.
+    """Return the offsets of a segment whose epochs contradict `leader_epochs` without a decision, ascending.
+
+    Only the offsets of the segment that belong to its history are compared.
     """
     part = part_of_history(segment, history, divergences)
     if part is None:
@@ -383,7 +394,7 @@ def unexplained(
 
 
 def written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, OffsetRange]]:
-    """Which epoch wrote which of the offsets; epochs without a record are left out."""
+    """Yield each leader epoch with the offsets that it wrote; epochs without a record are left out."""
     entries = history.entries
     for place, (epoch, start_offset) in enumerate(entries):
         following = entries[place + 1].start_offset if place + 1 < len(entries) else offsets.last + 1
@@ -393,7 +404,7 @@ def written(history: LeaderEpochs, offsets: OffsetRange) -> Iterator[tuple[int, 
 
 
 def epochs_of(history: LeaderEpochs, offsets: OffsetRange) -> tuple[int, ...]:
-    """The leader epochs that wrote these offsets, ascending."""
+    """Return the leader epochs that wrote these offsets, ascending."""
     return tuple(epoch for epoch, _ in written(history, offsets))
 
 
@@ -413,20 +424,17 @@ def missing_offsets(
     current: RemoteLogSegmentMetadata,
     decisions: Sequence[SkippedOffsets] = (),
 ) -> tuple[OffsetRange, ...]:
-    """Offsets after `previous` and before `current`, which nobody holds and nobody decided to go on without.
-
-    The first segment misses nothing.
-    """
+    """Return the offsets between `previous` and `current` that no decision skips; none without `previous`."""
     if previous is None:
         return ()
     return not_skipped(previous.end_offset + 1, current.start_offset - 1, decisions)
 
 
 def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
-    """Offsets that both hold, unless a change of the leader explains them.
+    """Return the number of offsets that both segments hold; 0 if a leader change explains them.
 
-    Replicas roll at different offsets: the first segment taken from a new leader is taken whole and begins before the
-    previous one's end. It shows by another broker id or by a later leader epoch, and it brings new offsets.
+    Replicas roll at different offsets: the first segment copied from a new leader is copied whole and begins before the
+    previous one's end. It has another broker id or a later leader epoch, and it has new offsets.
     """
     if previous is None or current.start_offset > previous.end_offset:
         return 0
@@ -440,7 +448,7 @@ def unexplained_overlap(previous: RemoteLogSegmentMetadata | None, current: Remo
 
 
 def leader_epochs_back(previous: RemoteLogSegmentMetadata | None, current: RemoteLogSegmentMetadata) -> int:
-    """By how much the leader epoch falls at the first offset that `previous` does not hold."""
+    """Return by how much the leader epoch falls at the first offset after `previous`; 0 if it does not."""
     if previous is None:
         return 0
     first_new = min(max(current.start_offset, previous.end_offset + 1), current.end_offset)

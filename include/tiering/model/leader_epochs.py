@@ -1,22 +1,21 @@
-"""The leader epoch history of a partition: which epoch wrote from which offset on, and what an archive has stored of
-it.
+"""The leader epoch history of a partition: which epoch wrote from which offset on, and how an archive merges it.
 
-A broker forgets the beginning of its history when its log start moves, and learns new epochs at the end. An archive
-outlives both, so it keeps what anyone ever saw. Where two entries cannot both be true, one rule settles it, whatever
-the order in which they were seen:
+A broker deletes the beginning of its history when its log start moves, and adds new epochs at the end. An archive
+outlives its brokers, so it keeps every entry that it ever saw. If two entries contradict each other, these rules
+decide, in whatever order the entries were seen:
 
-- *One epoch, two starts*: the lower one is kept. Usually the other side had forgotten the beginning of that epoch, and
-  nothing contradicts.
-- *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets written again
-  under it, and that is what consumers read today. This is a contradiction: the earlier entry leaves the history, and
-  what was archived under it is foreign from then on. It is kept, and no longer counts in the total.
+- *One epoch, two starts*: the lower start is kept. Usually the other source had deleted the beginning of that epoch,
+  which is no contradiction.
+- *A later epoch with a lower start*: the later epoch is kept. Records were truncated and their offsets were written
+  again under it, and consumers read these records today. This is a contradiction: the earlier entry leaves the history,
+  and segments archived under it are outside the lineage from then on. They are kept, and no longer count in the total.
 
-What remains are the entries that give way to no other. Therefore merging is commutative, associative and idempotent,
-and an epoch that a broker has forgotten never leaves the history. Nothing is deleted because of any of this.
+The merged history consists of the entries that no other entry displaces. Therefore merging is commutative, associative
+and idempotent, and an epoch that a broker has deleted never leaves the history. Merging deletes no segment.
 
-One thing takes epochs away: a decision to follow another history (`model.histories`). An older replica that is elected
-again brings back what a later epoch had replaced, under an epoch that is later still: `followed` gives up the one
-between, which no merging does.
+Only a decision to follow another history (`model.histories`) removes epochs. When an older replica is elected again, it
+restores records that a later epoch had replaced, under a still later epoch: `followed` removes the epoch between, which
+merging never does.
 """
 
 from bisect import bisect_right
@@ -35,9 +34,9 @@ class LeaderEpochEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
-    """Entries with ascending epochs and start offsets that never fall.
+    """Entries with ascending epochs and non-descending start offsets.
 
-    Two entries may share a start offset: the earlier epoch then holds no record.
+    Two entries may share a start offset: the earlier epoch then has no record.
     """
 
     entries: tuple[LeaderEpochEntry, ...] = ()
@@ -52,7 +51,11 @@ class LeaderEpochs:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[int, int]]) -> Self:
-        """From (epoch, start offset) pairs. Raises ValueError if they do not ascend."""
+        """Return the history of (epoch, start offset) pairs.
+
+        Raises:
+            ValueError: they do not ascend.
+        """
         return cls(tuple(LeaderEpochEntry(epoch, start) for epoch, start in entries))
 
     def __iter__(self) -> Iterator[LeaderEpochEntry]:
@@ -62,7 +65,7 @@ class LeaderEpochs:
         return len(self.entries)
 
     def epoch_for(self, offset: int) -> int | None:
-        """The epoch that wrote `offset`, or None if it lies before the history."""
+        """Return the epoch that wrote `offset`; None if it is before the history."""
         found = None
         for epoch, start_offset in self.entries:
             if start_offset > offset:
@@ -71,23 +74,23 @@ class LeaderEpochs:
         return found
 
     def end_offset_of(self, epoch: int, log_end_offset: int) -> int | None:
-        """First offset after `epoch` (exclusive): the next entry's start or the log end; None if unknown."""
+        """Return the end offset (exclusive) of `epoch`: the next entry's start or the log end; None if unknown."""
         for entry, after in pairwise(self.entries):
             if entry.epoch == epoch:
                 return after.start_offset
         return log_end_offset if self.entries and self.entries[-1].epoch == epoch else None
 
     def range(self, start_offset: int, end_offset: int) -> "LeaderEpochs":
-        """The part for [start_offset, end_offset): what segment metadata carries.
+        """Return the part for [start_offset, end_offset), as in segment metadata.
 
-        A negative start means "from the beginning of the history" (what the LEADER_EPOCH object carries).
+        A negative start means "from the beginning of the history", as in the LEADER_EPOCH object.
         Source: Kafka's LeaderEpochFileCache, truncation from the start and from the end.
         """
         kept = self._from(start_offset) if start_offset >= 0 else self.entries
         return LeaderEpochs(tuple(entry for entry in kept if entry.start_offset < end_offset))
 
     def truncated_from_start(self, log_start_offset: int) -> "LeaderEpochs":
-        """Entries at or before `log_start_offset` shrink to one: the last of them, moved to that offset."""
+        """Return the history with the entries at or before `log_start_offset` replaced by the last, moved there."""
         return LeaderEpochs(self._from(log_start_offset))
 
     def _from(self, log_start_offset: int) -> tuple[LeaderEpochEntry, ...]:
@@ -99,7 +102,7 @@ class LeaderEpochs:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two entries that cannot both be true. `kept` says whether `entry` is part of the history all the same."""
+    """Two entries that contradict each other. `kept` says whether `entry` nevertheless stays in the history."""
 
     entry: LeaderEpochEntry
     by: LeaderEpochEntry
@@ -115,30 +118,30 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class MergedHistory:
-    """The history to store, and what is a finding for a person, by falling epoch."""
+    """The history to store, and contradictions to report, by descending epoch."""
 
     history: LeaderEpochs
     contradictions: tuple[Contradiction, ...] = ()
 
 
 def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> MergedHistory:
-    """`known`, completed by what a leader's epoch cache, or the metadata of a copied segment, says.
+    """Merge a leader's epoch cache, or the epochs of a copied segment, into the known history.
 
-    Pass only entries of `seen` that start below the high watermark (`seen.range(-1, high_watermark)`): above it a tail
-    may yet be cut off by an election that loses nothing.
+    Pass only entries of `seen` that start below the high watermark (`seen.range(-1, high_watermark)`): even an election
+    that loses no committed record may truncate the log above it.
 
     Args:
-        known: what is stored; empty at first.
-        seen: entries of one source. Its first one may begin before it is said to: the log start has moved.
-        seen_log_start: offset (inclusive) from which on that source knows every epoch; of a segment its start offset.
+        known: the stored history; empty at first.
+        seen: entries of one source. Its first entry may really begin earlier, because the log start has moved.
+        seen_log_start: offset (inclusive) from which on that source has every epoch; for a segment its start offset.
 
-    A contradiction is reported as often as it is seen. It is one of:
+    A contradiction is reported each time it is seen. It is one of:
 
     - a later epoch with a lower start, as above;
-    - an epoch that starts in the midst of `seen` although it is known from a lower offset on: the lower start is kept
-      (the other way round says nothing: what is known may once have come from a cut cache);
-    - an epoch with records from `seen_log_start` on that `seen` does not have although it goes on to a later one:
-      it is kept, because somebody saw it.
+    - an epoch that starts within `seen` although it is known from a lower offset on: the lower start is kept (the
+      reverse is no contradiction: the known entry may come from a truncated cache);
+    - an epoch with records from `seen_log_start` on that `seen` lacks although `seen` has a later one: it is kept,
+      because another source has had it.
     """
     history: list[LeaderEpochEntry] = []
     contradictions: list[Contradiction] = []
@@ -157,11 +160,11 @@ def merged(known: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Merg
 
 
 def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
-    """`known` after a decision to go on with `source` from an offset (inclusive) on.
+    """Return the known history after a decision to follow `source` from an offset (inclusive) on.
 
-    The source says all of its history from its first entry on, and below the offset the archive has it too: what was
-    replaced there for a while, and is back, counts again. Where the source has lost its beginning, nothing is known
-    from the offset up to there: what is adopted of the store says it.
+    The source has its complete history from its first entry on, and below the offset the archive shares it: epochs that
+    were replaced there for a while and are restored count again. If the source has lost its beginning, the epochs from
+    the offset up to its first entry are unknown until copies in the store are adopted.
 
     Pass only entries of `source` that start below the high watermark.
     """
@@ -178,10 +181,10 @@ def followed(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> Lea
 
 
 def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) -> LeaderEpochs:
-    """What of `known` may be of the history that `source` is of, when that one is followed from an offset (inclusive)
-    on: what begins below it with no later epoch than is there, and what is later than all that the source knows.
+    """Return the known entries that may belong to the source's history, followed from an offset (inclusive) on.
 
-    What the source has from the offset on is left out too: it says that itself.
+    Those are entries that begin below the offset with an epoch no later than the one there, and entries with an epoch
+    later than all of the source's. Entries that the source has from the offset on are left out; they are taken from it.
     """
     if not source.entries:
         return known
@@ -198,10 +201,10 @@ def without_left(known: LeaderEpochs, source: LeaderEpochs, from_offset: int) ->
 
 
 def of_followed(seen: LeaderEpochs, known: LeaderEpochs, from_offset: int) -> LeaderEpochs:
-    """What of `seen` may be of the history `known` that is followed from an offset (inclusive) on.
+    """Return the entries of `seen` that may belong to the history `known`, followed from an offset (inclusive) on.
 
-    An epoch begins at one offset. So one that is known is of that history wherever `seen` lets it begin: where the
-    source had lost its beginning, a copy of before may know it.
+    An epoch begins at one offset only. So a known epoch belongs to that history at whichever offset it begins in
+    `seen`: an earlier copy may have the real beginning of an epoch of which the source had lost it.
     """
     kept = {*without_left(seen, known, from_offset)}
     epochs = {entry.epoch for entry in known}
@@ -209,7 +212,7 @@ def of_followed(seen: LeaderEpochs, known: LeaderEpochs, from_offset: int) -> Le
 
 
 def _denied(history: LeaderEpochs, seen: LeaderEpochs, seen_log_start: int) -> Iterator[Contradiction]:
-    """Epochs with records where `seen` knows every epoch, and knows another one."""
+    """Yield epochs with records at offsets of which `seen` has every epoch, and has another one."""
     if not seen.entries:
         return
     from_offset = max(seen_log_start, seen.entries[0].start_offset)

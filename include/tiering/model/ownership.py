@@ -1,9 +1,9 @@
-"""Who may change what: the owner of a topic, who began a segment, the fence of a partition, the owner of a store.
+"""Ownership: of a topic, of a segment (its origin), of a partition (leases and fences), and of a store (its marker).
 
-A store belongs to one database. Its marker object and the database both say which one, and where the keys of the
-store's segments lie. The generation grows with every run that plans to write or delete, and each has a random token of
-its own. So of two databases that were one once (a copy, a backup that was restored) the first that plans is the owner,
-and the other one is refused from then on.
+A store belongs to one database. The marker object and the database both record which one, and where the keys of the
+store's segments are. Every run that plans to write or delete raises the generation, and each generation has a random
+token. So if a database is copied, or restored from a backup, the first of the two that plans becomes the owner, and the
+other is refused from then on.
 """
 
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ from include.tiering.units import format_utc
 
 
 class TopicOwner(StrEnum):
-    """One owner at a time, so that no segment is copied or expired by two.
+    """Who copies and expires a topic's segments; there is only one owner at a time.
 
-    NONE: nobody; PLATFORM: we do; HANDING_OVER: nobody, our leases are drained; BROKER: Kafka does.
+    NONE: no one. PLATFORM: this platform. HANDING_OVER: no one, while the platform's leases end. BROKER: Kafka.
     """
 
     NONE = "none"
@@ -28,17 +28,17 @@ class TopicOwner(StrEnum):
 
 
 class SegmentOrigin(StrEnum):
-    """It never changes: what a broker began is the broker's to delete, whoever owns the topic later."""
+    """Who began a segment. It never changes: only brokers delete a broker's segment, even if the owner changes."""
 
     PLATFORM = "platform"
     BROKER = "broker"
 
 
 class LeaseRole(StrEnum):
-    """What the holder of a lease does with the partition. As in Kafka, one copies while another expires.
+    """What the holder of a lease does with the partition. As in Kafka, a copy and an expiration may run in parallel.
 
-    Each role has its own leases and tokens. Where two want the same segment, compare-and-set on its state decides.
-    PUBLISH changes no segment: its holder is the one who writes about the partition into the metadata topic.
+    Each role has its own leases and tokens. If both want to change the same segment, compare-and-set on its state
+    decides. PUBLISH changes no segment: its holder writes the partition's records into the metadata topic.
     """
 
     COPY = "copy"
@@ -48,7 +48,7 @@ class LeaseRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Right to change one partition in one role.
+    """The right to change one partition in one role.
 
     A change with a token that is not the newest of its role fails with LeaseLostError.
     """
@@ -76,15 +76,15 @@ NOT_RECORDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where keys lie: another value of any of the three names other objects. `url` is normalised (`place_of`)."""
+    """Where keys are: a change of any of the three values refers to other objects. `url` is normalised (`place_of`)."""
 
     url: str
     layout: str
     key_prefix: str
 
     def overlaps(self, other: "StorePlace") -> bool:
-        """Whether a key of one may name an object of the other: URL and prefix are one path, however it is split."""
-        ours, theirs = (f"{one.url}/{one.key_prefix}" for one in (self, other))
+        """Return whether both may refer to the same object: URL and prefix together are one path."""
+        ours, theirs = (f"{place.url}/{place.key_prefix}" for place in (self, other))
         return ours.startswith(theirs) or theirs.startswith(ours)
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class StorePlace:
 
 @dataclass(frozen=True, slots=True)
 class RaisedBy:
-    """Who raised the generation last, for a person. `database` names no user and no password."""
+    """Who last raised the generation, for a person. `database` contains no user and no password."""
 
     host: str
     database: str
@@ -106,11 +106,11 @@ class RaisedBy:
 
 @dataclass(frozen=True, slots=True)
 class StoreMarker:
-    """The object `_tiering-store.json`. Two are equal if they are of the same generation of the same owner.
+    """The object `_tiering-store.json`. Markers are equal if they have the same generation and the same owner.
 
     Attributes:
-        token: of this generation; None in a marker of version 1, which had none.
-        place: None in a marker of version 1: then nothing says where keys lie.
+        token: random token of this generation; None in a marker of version 1.
+        place: where the keys are; None, that is unknown, in a marker of version 1.
     """
 
     cluster_id: str
@@ -121,19 +121,19 @@ class StoreMarker:
     raised_by: RaisedBy | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """`store 'Sd..' of cluster 'Mk..', generation 2`; quoted, as it may come from somebody else's store."""
+        """Return a text such as `store 'Sd..' of cluster 'Mk..', generation 2`; quoted, as the values are untrusted."""
         return f"store {self.store_id!r} of cluster {self.cluster_id!r}, generation {self.generation}"
 
     def is_of_the_same_store(self, other: "StoreMarker") -> bool:
-        """Whatever the generations are."""
+        """Return whether both markers are of the same store, in any generation."""
         return (self.cluster_id, self.store_id) == (other.cluster_id, other.store_id)
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedMarkers:
-    """What the store's marker may say for this database: its generation, or the next one while it is being raised.
+    """Markers that this database accepts: that of its generation, and the next one while the generation is raised.
 
-    `conditional`: whether the store replaces an object only if it is the expected one; None if nobody has tried.
+    `conditional` is whether the store supports conditional replacement of an object; None if that was never tried.
     """
 
     current: StoreMarker
@@ -145,17 +145,16 @@ class AcceptedMarkers:
 
     @property
     def places(self) -> tuple[StorePlace, ...]:
-        """Where the database says that keys lie, and where to they are being moved; none if a version before this left
-        it so, and the place was not recorded yet.
-        """
-        return tuple(one.place for one in (self.current, self.pending) if one is not None and one.place is not None)
+        """Where the keys are by the database, and where they are being moved to; empty if it was never recorded."""
+        markers = (self.current, self.pending)
+        return tuple(marker.place for marker in markers if marker is not None and marker.place is not None)
 
     def require_place(self, place: StorePlace | None) -> None:
-        """Compare where the settings say that keys lie with what the database says; `place` None: with nothing.
+        """Compare the place in the settings with that in the database; with `place` None, compare nothing.
 
         Raises:
-            StorePlaceUnknownError: the database does not say it.
-            ForeignStoreError: they differ, or a move to another place was begun and has not come to its end.
+            StorePlaceUnknownError: the database has no place.
+            ForeignStoreError: they differ, or a move to another place is not completed.
         """
         if place is None or place in self.places:
             return
@@ -164,7 +163,11 @@ class AcceptedMarkers:
         raise ForeignStoreError(elsewhere(self.places[0], place))
 
     def require(self, found: StoreMarker | None, place: StorePlace | None) -> None:
-        """Raises ForeignStoreError unless `found` is accepted, and of the place that the settings name."""
+        """Check that `found` is accepted and has the place of the settings.
+
+        Raises:
+            ForeignStoreError: it is not, or has another place; and what `require_place` raises.
+        """
         self.require_place(place)
         if found is None or not self.accepts(found):
             raise ForeignStoreError(self.objection(found))
@@ -174,7 +177,7 @@ class AcceptedMarkers:
                 raise ForeignStoreError(elsewhere(known, place))
 
     def objection(self, found: StoreMarker | None) -> str:
-        """One sentence on a marker that is not accepted: whose it is, and what to do."""
+        """Return a text about a marker that is not accepted: whose it is, and what to do."""
         ours = self.current
         if found is None:
             return (
@@ -201,7 +204,7 @@ class AcceptedMarkers:
 
 
 def elsewhere(stored: StorePlace | None, place: StorePlace) -> str:
-    """One sentence on settings that name another place than the one where keys lie."""
+    """Return a text about settings that name another place than the one where the keys are."""
     return (
         f"the keys of this store lie in {stored}, the settings name {place}: set remote_storage.url, layout and"
         " key_prefix right, or, if the objects were moved, run ./tiering relocate-store. Nothing is written or deleted"

@@ -7,12 +7,12 @@ from typing import Self
 class Reason(Enum):
     """Base of every set of reasons. A reason is declared as ``NOT_LEADER = "not-leader", "not the leader's replica"``.
 
-    The code is part of the interface and stays; the message may be worded otherwise at any time. ``str()`` gives the
-    message.
+    The code is part of the interface and never changes; the wording of the message may change at any time. ``str()``
+    returns the message.
 
     Attributes:
-        message: what a person reads.
-        retriable: whether waiting may help, without a decision of a person. Declared as a third value.
+        message: text for people.
+        retriable: whether waiting may help without a decision of a person. Declared as an optional third value.
     """
 
     message: str
@@ -27,7 +27,11 @@ class Reason(Enum):
 
     @classmethod
     def of(cls, code: str) -> Self:
-        """The reason with this code. Raises ValueError if there is none."""
+        """Return the reason with this code.
+
+        Raises:
+            ValueError: there is none.
+        """
         found = next((reason for reason in cls if reason.code == code), None)
         if found is None:
             raise ValueError(f"{cls.__name__} has no code {code!r}")
@@ -42,7 +46,7 @@ class Reason(Enum):
 
 
 def reason_members(reason: Reason | None) -> dict[str, str | None]:
-    """The members of a JSON document that name a reason."""
+    """Return the members of a JSON document that describe a reason."""
     if reason is None:
         return {"reason": None, "reason_message": None}
     return {"reason": reason.code, "reason_message": reason.message}

@@ -1,10 +1,10 @@
-"""Which copies of one partition are of the same history, when no decision about them is stored.
+"""Separate the copies of one partition by history, when no decision about them is stored.
 
-Two copies contradict each other where they name different leader epochs for an offset, or where one has an epoch that
-is later than what the other one names behind it: leader epochs never fall along a log. Committed records are replaced
-by an unclean leader election alone, whose leader has a later epoch than any before. So of copies that contradict each
-other the ones with the latest epoch are the log as it is now, and what they contradict is of a history that it
-replaced. That one may have replaced an older one in its turn.
+Two copies contradict each other if they have different leader epochs for an offset, or if one has a later epoch than
+the other has at a higher offset: leader epochs never fall along a log. Committed records are only replaced by an
+unclean leader election, whose leader has a later epoch than all before. So among contradicting copies those with the
+latest epoch are the current log, and the copies that they contradict belong to a history that it replaced. That history
+may have replaced an older one itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,13 +32,14 @@ NOTHING_KNOWN: Final = LeaderEpochs()
 
 @dataclass(frozen=True, slots=True)
 class RecoveredHistory:
-    """Where a later history begins that is followed from `from_offset` (inclusive) on.
+    """The beginning of a later history, which is followed from `from_offset` (inclusive) on.
 
     Attributes:
-        number: ascending from 1; `FIRST_HISTORY` is what was archived before any.
-        seen: what it replaced of earlier ones.
-        missing: what no copy holds of earlier ones from `from_offset` on, ascending: a reader who asks by leader epoch
-            does not get it. It is no hole: those offsets are of the later history.
+        number: ascending from 1; `FIRST_HISTORY` is the one before any divergence.
+        from_offset: first offset (inclusive) that belongs to it.
+        seen: what it replaced of earlier histories.
+        missing: replaced offsets from `from_offset` on that no copy of earlier histories holds, ascending. A reader
+            that names their leader epoch gets nothing. They are no hole, because they belong to the later history.
     """
 
     number: int
@@ -49,7 +50,7 @@ class RecoveredHistory:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredHistories:
-    """Every copy once, by the number of its history. For `decided` and `contradicting` see `RecoveredLog`."""
+    """Every copy by the number of its history. For `decided` and `contradicting` see `RecoveredLog`."""
 
     copies: Mapping[int, Sequence[RemoteLogSegmentMetadata]]
     decided: tuple[RecoveredHistory, ...] = ()
@@ -58,7 +59,7 @@ class RecoveredHistories:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """Copies that agree with each other, and the leader epochs that they name."""
+    """Copies that agree with each other, and their merged leader epochs."""
 
     copies: list[RemoteLogSegmentMetadata]
     leader_epochs: LeaderEpochs
@@ -67,11 +68,12 @@ class _Log:
 def recovered_histories(
     copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpochs = NOTHING_KNOWN
 ) -> RecoveredHistories:
-    """Tell the histories of these copies of one partition apart.
+    """Separate these copies of one partition by history.
 
     Args:
-        carried: the history of leader epochs that the copy with the latest one carries, if it is known: it knows
-            epochs that no segment is left of.
+        copies: the complete copies.
+        carried: the leader epoch checkpoint stored with the copy of the latest epoch; empty if unknown. It may have
+            epochs of which no segment is left.
     """
     decided: list[RecoveredHistory] = []
     contradicting: dict[RemoteLogSegmentMetadata, None] = {}
@@ -79,7 +81,7 @@ def recovered_histories(
     for number, log in enumerate(_logs(sorted(copies, key=lateness, reverse=True), carried), FIRST_HISTORY):
         replaced = dict(_replaced_by(log, numbered, divergences_of(decided)))
         if replaced:
-            decided.append(_history(number, log, replaced, [one for each in numbered.values() for one in each]))
+            decided.append(_history(number, log, replaced, [copy for copies in numbered.values() for copy in copies]))
             contradicting |= dict.fromkeys([*replaced, *_beginning_epochs(log)])
         for copy in log.copies:
             numbered.setdefault(_number(copy, number, decided), []).append(copy)
@@ -87,14 +89,14 @@ def recovered_histories(
 
 
 def is_odd(segment: RemoteLogSegmentMetadata, carried: LeaderEpochs) -> bool:
-    """Whether a copy's manifest contradicts the history of leader epochs that the copy carries."""
+    """Return whether a copy's manifest contradicts the leader epoch checkpoint that is stored with it."""
     return bool(
         other_history(segment.segment_leader_epochs, OffsetRange(segment.start_offset, segment.end_offset), carried)
     )
 
 
 def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...]:
-    """As decisions about divergences, without an author or a time."""
+    """Convert to decided divergences without an author or a time."""
     return tuple(
         Divergence(divergence.number, divergence.seen, 0, Followed(divergence.from_offset, "", "", 0))
         for divergence in decided
@@ -102,7 +104,7 @@ def divergences_of(decided: Iterable[RecoveredHistory]) -> tuple[Divergence, ...
 
 
 def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, bytes]:
-    """Orders copies by their last leader epoch, then by their end: the greatest one is of the newest history."""
+    """Return a sort key by last leader epoch, then by end: the greatest copy is of the newest history."""
     entries = segment.segment_leader_epochs.entries
     began_ms = segment.event_timestamp_ms
     return (
@@ -115,7 +117,10 @@ def lateness(segment: RemoteLogSegmentMetadata) -> tuple[int, int, int, int, byt
 
 
 def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpochs) -> list[_Log]:
-    """Oldest first. Each is the one with the latest epoch of those that are left, with all that agree with it."""
+    """Return groups of agreeing copies, oldest first.
+
+    Each group is the copy with the latest epoch among those left, with all copies that agree with it.
+    """
     logs: list[_Log] = []
     left, known = list(latest_first), carried
     while left:
@@ -133,7 +138,7 @@ def _logs(latest_first: Sequence[RemoteLogSegmentMetadata], carried: LeaderEpoch
 
 
 def _agrees(segment: RemoteLogSegmentMetadata, known: LeaderEpochs) -> bool:
-    """Whether a copy contradicts leader epochs, of copies whose latest one is not earlier than its own."""
+    """Return whether a copy agrees with the epochs of copies whose latest epoch is not earlier than its own."""
     own = segment.segment_leader_epochs
     if other_history(own, OffsetRange(segment.start_offset, segment.end_offset), known):
         return False
@@ -147,7 +152,7 @@ def _is_before(own: LeaderEpochs, known: LeaderEpochs) -> bool:
 def _replaced_by(
     log: _Log, earlier: Mapping[int, Sequence[RemoteLogSegmentMetadata]], divergences: Sequence[Divergence]
 ) -> Iterator[tuple[RemoteLogSegmentMetadata, int]]:
-    """Copies of earlier histories that contradict a log in what they answer for, each with the first such offset."""
+    """Yield copies of earlier histories that contradict a log in their own offsets, each with the first such offset."""
     for number, copies in earlier.items():
         for copy in copies:
             part = part_of_history(copy, number, divergences)
@@ -157,9 +162,9 @@ def _replaced_by(
 
 
 def _replaced_from(segment: RemoteLogSegmentMetadata, part: OffsetRange, log: _Log) -> int | None:
-    """The first offset of a part of a copy that contradicts this log; None: nothing does.
+    """Return the first offset of a part of a copy that contradicts this log; None if none does.
 
-    A log that knows a later epoch has replaced what it has from there on, and so has one with an earlier epoch behind.
+    The log has replaced an offset if it has a later epoch there, or an earlier epoch at a higher offset.
     """
     for epoch, offsets in written(segment.segment_leader_epochs, part):
         if any(_falls_below(epoch, offsets.first, each) for each in log.copies):
@@ -171,7 +176,7 @@ def _replaced_from(segment: RemoteLogSegmentMetadata, part: OffsetRange, log: _L
 
 
 def _falls_below(epoch: int, offset: int, segment: RemoteLogSegmentMetadata) -> bool:
-    """Whether a copy has an earlier epoch at the offset or behind it."""
+    """Return whether a copy has an earlier epoch at the offset or above it."""
     return segment.end_offset >= offset and _epoch_at(segment, max(segment.start_offset, offset)) < epoch
 
 
@@ -181,9 +186,9 @@ def _history(
     replaced: Mapping[RemoteLogSegmentMetadata, int],
     earlier: Iterable[RemoteLogSegmentMetadata],
 ) -> RecoveredHistory:
-    """From where the log differs on, or from where its copies begin behind that."""
+    """Return the history that begins where the log differs, or where its first copy after that begins."""
     first, last = min(replaced.values()), max(segment.end_offset for segment in replaced)
-    earliest = min(_epoch_at(one, offset) for one, offset in replaced.items())
+    earliest = min(_epoch_at(copy, offset) for copy, offset in replaced.items())
     differs = min([first, *(entry.start_offset for entry in log.leader_epochs if entry.epoch > earliest)])
     begin = min((copy.start_offset for copy in log.copies if copy.end_offset >= differs), default=differs)
     offsets = OffsetRange(first, last)
@@ -195,22 +200,25 @@ def _history(
 
 
 def _epoch_at(segment: RemoteLogSegmentMetadata, offset: int) -> int:
-    """The first epoch holds for whatever lies before it: a broker that moved its log start cut its history there."""
+    """Return the leader epoch at an offset.
+
+    Offsets before the first entry have its epoch: a broker that raised its log start truncated its history there.
+    """
     found = segment.segment_leader_epochs.epoch_for(offset)
     return segment.segment_leader_epochs.entries[0].epoch if found is None else found
 
 
 def _beginning_epochs(log: _Log) -> Iterable[RemoteLogSegmentMetadata]:
-    """The copy with the lowest offset of each leader epoch."""
+    """Return the copy with the lowest offset of each leader epoch."""
     first: dict[int, tuple[int, RemoteLogSegmentMetadata]] = {}
     for copy in log.copies:
         for epoch, offset in copy.segment_leader_epochs:
             if epoch not in first or offset < first[epoch][0]:
                 first[epoch] = offset, copy
-    return [one for _, one in first.values()]
+    return [copy for _, copy in first.values()]
 
 
 def _number(segment: RemoteLogSegmentMetadata, number: int, decided: Iterable[RecoveredHistory]) -> int:
-    """The newest history, up to this one, that a copy reaches into."""
+    """Return the newest history, at most this one, that a copy reaches into."""
     begun = (each.number for each in decided if each.number <= number and each.from_offset <= segment.end_offset)
     return max(begun, default=FIRST_HISTORY)

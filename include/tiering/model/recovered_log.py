@@ -1,23 +1,25 @@
-"""Which of the complete copies that a store holds of one partition make up its log, when no metadata is left.
+"""Select the complete copies in a store that make up a partition's log, when no metadata is left.
 
-A manifest is written last, so whatever has one and all its objects is a whole copy of records that passed their check.
-It does not say whether that copy ever was FINISHED, was given up, or was about to be deleted. What decides instead:
+A manifest is written last, so a copy with a manifest and all its objects is a whole copy of records that passed their
+check. The objects do not show whether the copy was ever FINISHED, was given up, or was about to be deleted. These rules
+decide instead:
 
-- *Leader epochs that contradict each other* are of several histories: `recovered_histories` tells them apart. The
-  newest one is followed, and what it replaced stays remote under its own leader epochs, as after a decision
+- *Contradicting leader epochs* belong to several histories, which `recovered_histories` separates. The newest history
+  is followed, and segments that it replaced stay remote under their own leader epochs, as after a decision
   (`model.histories`).
-- *Two copies of the same offsets* of one history (one took the place of another, or was begun anew): the one that was
-  begun last. Whatever makes a copy superfluous was begun after it.
-- *Offsets that overlap* (a new leader's segment is taken whole): the leader epoch and the offset name a record. Both
-  hold the same records, and both are taken.
-- *A hole* stays a hole. It is named, never closed by a guess.
+- *Two copies of the same offsets* in one history (a copy replaced another, or was started again): the copy that was
+  begun last is taken, because a copy is only made superfluous by a later one.
+- *Overlapping offsets* (a new leader's segment is copied whole): leader epoch and offset identify a record, so both
+  copies hold the same records, and both are taken.
+- *A hole* stays a hole. It is reported, never closed by assumptions.
 
-Whatever is left out is named with its reason and stays where it is. Ends of what is taken ascend within a history, as
-those of FINISHED segments do.
+Copies that are left out are reported with the reason and stay in the store. Ends of the taken copies ascend within a
+history, as those of FINISHED segments do.
 
-`StoredHistories` tells of which history the copies are that the metadata does not know, before any is adopted. A
-database that was set back has forgotten decisions, and the election behind them. Copies of the later history name it by
-their leader epochs, however far the source's log start has moved on: what they contradict was replaced.
+`StoredHistories` finds the histories of copies that are not in the metadata, before any of them is adopted. A database
+that was set back lacks later decisions, and any trace of the leader election that led to them. The leader epochs of
+copies of the later history still show it, however far the source's log start has moved on: segments that contradict
+them were replaced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,10 +58,10 @@ class Obstacle(Reason):
     SAME_OFFSETS = "same-offsets", "another copy of the same offsets was begun later"
     COVERED = "covered", "another copy that reaches the same end is taken"
     FALLING_EPOCHS = "falling-epochs", "its leader epochs lie before those of the segment that it would follow"
-    ODD_EPOCHS = "odd-epochs", "its manifest says other leader epochs than the history that it carries"
-    OVERLAP = "overlap", "it does not begin behind the last offset that was copied"
-    GAP = "gap", "offsets before it are missing, and nobody decided to go on without them"
-    BELOW_LOG_START = "below-log-start", "its offsets lie below the log start: they were given up"
+    ODD_EPOCHS = "odd-epochs", "its manifest has other leader epochs than its stored leader epoch checkpoint"
+    OVERLAP = "overlap", "it does not begin after the last offset that was copied"
+    GAP = "gap", "offsets before it are missing, and no decision skips them"
+    BELOW_LOG_START = "below-log-start", "its offsets are below the log start: they were given up"
     BEFORE_HISTORY = (
         "before-history",
         "it ends below the offset from which the source is followed; ./tiering rebuild into an empty database takes it",
@@ -76,7 +78,7 @@ class Obstacle(Reason):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A complete copy that is not taken; `beside` is the one that it gives way to, if it is one."""
+    """A complete copy that is not taken; `beside` is the copy that was taken instead or before it, if any."""
 
     segment: RemoteLogSegmentMetadata
     obstacle: Obstacle
@@ -85,15 +87,16 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """`segments` by history and ascending end, `left_out` by offset.
+    """A selection of copies.
 
     Attributes:
-        holes: offsets that no segment holds of the history which answers for them, between the first and the last one
-            that is held, ascending.
-        decided: where a later history begins; `divergences_of` says it as a decision.
-        histories: numbers of the later histories, of the segments that are not of the first one.
-        contradicting: copies by whose leader epochs there is more than one history: those that begin a leader epoch of
-            a later one, and those that it replaces.
+        segments: the taken copies, by history and ascending end.
+        left_out: the other copies, by offset.
+        holes: offsets between the first and the last one held that no segment of their history holds, ascending.
+        decided: where later histories begin; `divergences_of` converts them to decisions.
+        histories: number of the history of each segment that is not of the first history.
+        contradicting: copies whose leader epochs prove more than one history: those that begin a leader epoch of a
+            later history, and those that it replaces.
     """
 
     segments: tuple[RemoteLogSegmentMetadata, ...]
@@ -105,21 +108,22 @@ class RecoveredLog:
 
 
 def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpochs = NOTHING_KNOWN) -> RecoveredLog:
-    """The log that these complete copies of one partition make up, as far as they go.
+    """Select the log from all complete copies of one partition.
 
     Args:
-        carried: the history of leader epochs that the copy with the latest one carries, if it is known.
+        copies: the complete copies.
+        carried: the leader epoch checkpoint stored with the copy of the latest leader epoch; empty if unknown.
     """
     left_out: list[LeftOut] = []
     found = recovered_histories(copies, carried)
     numbered = sorted(
-        ((number, one) for number, copies in found.copies.items() for one in _in_order(copies, left_out)),
+        ((number, copy) for number, copies in found.copies.items() for copy in _in_order(copies, left_out)),
         key=lambda each: (each[0], each[1].end_offset),
     )
     divergences = divergences_of(found.decided)
-    parts = (part_of_history(one, number, divergences) for number, one in numbered)
+    parts = (part_of_history(segment, number, divergences) for number, segment in numbered)
     return RecoveredLog(
-        tuple(one for _, one in numbered),
+        tuple(segment for _, segment in numbered),
         by_offset(left_out),
         _holes([part for part in parts if part is not None]),
         found.decided,
@@ -129,8 +133,10 @@ def recovered_log(copies: Iterable[RemoteLogSegmentMetadata], carried: LeaderEpo
 
 
 def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) -> LeaderEpochs:
-    """The history of leader epochs to store of a log that holds something: what the latest copy carries, completed
-    by what each says of itself. Each later history is followed from where it begins, as by decision.
+    """Return the leader epochs to store for a log that has segments.
+
+    They are those stored with the latest copy, merged with the epochs of each segment. Each later history is followed
+    from its beginning, as by decision.
     """
     begins = {divergence.number: divergence.from_offset for divergence in log.decided}
     latest = max(log.segments, key=lateness)
@@ -140,8 +146,8 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
     ):
         held = list(copies)
         said = carried if latest in held else NOTHING_KNOWN
-        for one in held:
-            said = merged(said, one.segment_leader_epochs, one.start_offset).history
+        for segment in held:
+            said = merged(said, segment.segment_leader_epochs, segment.start_offset).history
         epochs = followed(epochs, said, begins[number]) if number in begins else merged(epochs, said, 0).history
     return epochs
 
@@ -149,13 +155,13 @@ def followed_epochs(log: RecoveredLog, carried: LeaderEpochs = NOTHING_KNOWN) ->
 def _in_order(
     copies: Iterable[RemoteLogSegmentMetadata], left_out: list[LeftOut]
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Copies of one history with ascending ends; of several with one end the one that goes on from the last one."""
+    """Yield copies of one history with ascending ends; among equal ends the copy that continues the previous one."""
     following: int | None = None
     for _, same_end in groupby(_newest_of_each(copies, left_out), key=lambda segment: segment.end_offset):
         chosen, *others = sorted(
             same_end, key=lambda segment: (segment.start_offset != following, segment.start_offset)
         )
-        left_out += [LeftOut(one, Obstacle.COVERED, chosen) for one in others]
+        left_out += [LeftOut(other, Obstacle.COVERED, chosen) for other in others]
         following = chosen.end_offset + 1
         yield chosen
 
@@ -170,17 +176,18 @@ def continued_log(
     begun_offset: int | None = None,
     followed_from: int | None = None,
 ) -> RecoveredLog:
-    """What of these complete copies may follow a log that is known: without overlap, without a new hole, in order.
+    """Select the complete copies that continue an existing log in order, without overlaps and without new holes.
 
     Args:
-        last: the FINISHED segment of the newest history with the highest end, if there is one.
-        highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was, then the first copy begins anywhere
-            up to `begun_offset`.
-        decisions: offsets to go on without.
-        log_start_offset: nothing wholly below it is taken.
-        begun_offset: where a copy begins that is known and not FINISHED, if there is one: it would be left out.
-        followed_from: where the newest history begins, if nothing of it is FINISHED yet: its first segment holds this
-            offset, whole.
+        last: the FINISHED segment of the newest history with the highest end, if any.
+        highest_copied_offset: inclusive, ever FINISHED; None if nothing ever was: then the first copy may begin at any
+            offset up to `begun_offset`.
+        copies: the complete copies.
+        decisions: offsets that may be skipped.
+        log_start_offset: copies wholly below it are not taken.
+        begun_offset: start of a copy in the metadata that is not FINISHED, if any: a later start would leave it out.
+        followed_from: first offset of the newest history, if nothing of it is FINISHED yet: its first segment must hold
+            this offset.
     """
     left_out: list[LeftOut] = []
     taken: list[RemoteLogSegmentMetadata] = []
@@ -203,7 +210,7 @@ def continued_log(
 def _begins_history(
     segment: RemoteLogSegmentMetadata, followed_from: int | None, highest_copied_offset: int | None
 ) -> bool:
-    """Whether a copy is the one that a copy run would begin a followed history with."""
+    """Return whether a copy run would begin the followed history with this copy."""
     if followed_from is None or highest_copied_offset is None:
         return False
     return highest_copied_offset + 1 == followed_from and segment.start_offset <= followed_from <= segment.end_offset
@@ -232,11 +239,11 @@ def _obstacle(
 def _newest_of_each(
     copies: Iterable[RemoteLogSegmentMetadata], left_out: list[LeftOut]
 ) -> list[RemoteLogSegmentMetadata]:
-    """One copy of each pair of offsets, by end and start."""
+    """Return the newest copy of each (end, start) pair of offsets, in this order."""
     newest = []
     for _, same in groupby(sorted(copies, key=_offsets_and_age), key=lambda copy: (copy.end_offset, copy.start_offset)):
         *older, last = same
-        left_out += [LeftOut(one, Obstacle.SAME_OFFSETS, last) for one in older]
+        left_out += [LeftOut(copy, Obstacle.SAME_OFFSETS, last) for copy in older]
         newest.append(last)
     return newest
 
@@ -257,12 +264,12 @@ def _last_epoch(segment: RemoteLogSegmentMetadata) -> int:
 
 
 def _holes(held: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """What is not held between the first and the last offset that is."""
+    """Return the offsets between the first and the last held one that are not held."""
     return without(OffsetRange(min(held).first, max(part.last for part in held)), held) if held else ()
 
 
 def by_offset(left_out: Iterable[LeftOut]) -> tuple[LeftOut, ...]:
-    return tuple(sorted(left_out, key=lambda one: (one.segment.start_offset, one.segment.end_offset)))
+    return tuple(sorted(left_out, key=lambda left: (left.segment.start_offset, left.segment.end_offset)))
 
 
 _Segments = Sequence[RemoteLogSegmentMetadata]
@@ -270,8 +277,10 @@ _Segments = Sequence[RemoteLogSegmentMetadata]
 
 @dataclass(frozen=True, slots=True)
 class StoredHistories:
-    """`known` are FINISHED segments of the newest history, `copies` what the metadata does not know, `carried` the
-    leader epochs that the latest of all carries.
+    """Histories of stored copies.
+
+    `known` are FINISHED segments of the newest history, `copies` are copies that are not in the metadata, `carried` is
+    the leader epoch checkpoint stored with the latest of all.
     """
 
     known: _Segments
@@ -279,30 +288,30 @@ class StoredHistories:
     carried: LeaderEpochs
 
     def diverging(self) -> SeenDivergence | None:
-        """What of the known segments is replaced by a history of which the store has copies."""
+        """Return which offsets of the known segments are replaced by a history that the store has copies of."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         later = [copy for copy in self.copies if copy not in histories.copies.get(FIRST_HISTORY, ())]
         found = recovered_histories([*self.known, *later], self.carried)
         return _replaced(found, self.known, later)
 
     def mixes(self, taken: _Segments) -> bool:
-        """Whether some of what is taken is replaced by what else is taken."""
+        """Return whether some taken copies replace other taken ones."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         numbers = _numbers(histories)
         return any(
-            _gone(histories, numbers, each, taken) and any(numbers[one] >= each.number for one in taken)
+            _gone(histories, numbers, each, taken) and any(numbers[copy] >= each.number for copy in taken)
             for each in histories.decided
         )
 
     def of_first_history(self) -> _Segments:
-        """The copies that no later history has to be followed for."""
+        """Return the copies that do not require to follow a later history."""
         histories = recovered_histories([*self.known, *self.copies], self.carried)
         first = set(histories.copies.get(FIRST_HISTORY, ()))
         return [copy for copy in self.copies if copy in first]
 
 
 def newest_decision(divergences: Sequence[Divergence]) -> Divergence | None:
-    """The one that began the history which is copied now."""
+    """Return the decided divergence that began the current history, if any."""
     newest = newest_history(divergences)
     return next(
         (divergence for divergence in divergences if divergence.followed is not None and divergence.number == newest),
@@ -311,7 +320,10 @@ def newest_decision(divergences: Sequence[Divergence]) -> Divergence | None:
 
 
 def not_followed(segment: RemoteLogSegmentMetadata, decision: Divergence) -> Obstacle | None:
-    """Why a copy is none of the history that a decision began: an unclean leader has a later epoch than any before."""
+    """Return why a copy is not of the history that a decision began; None if it is.
+
+    An unclean leader has a later epoch than all leaders before it.
+    """
     if decision.followed is None or segment.end_offset < decision.followed.from_offset:
         return Obstacle.BEFORE_HISTORY
     answers = OffsetRange(max(segment.start_offset, decision.followed.from_offset), segment.end_offset)
@@ -322,12 +334,12 @@ def not_followed(segment: RemoteLogSegmentMetadata, decision: Divergence) -> Obs
 
 def _replaced(found: RecoveredHistories, known: _Segments, later: _Segments) -> SeenDivergence | None:
     numbers = _numbers(found)
-    begun = [each for each in found.decided if any(numbers[one] >= each.number for one in later)]
+    begun = [each for each in found.decided if any(numbers[copy] >= each.number for copy in later)]
     replaced_by = [(each, gone) for each in begun if (gone := _gone(found, numbers, each, known))]
     if not replaced_by:
         return None
     first = min(each.seen.offsets.first for each, _ in replaced_by)
-    segments = {one for _, gone in replaced_by for one in gone}
+    segments = {segment for _, gone in replaced_by for segment in gone}
     offsets = OffsetRange(first, max(segment.end_offset for segment in segments))
     archived = {epoch for segment in segments for epoch in epochs_of(segment.segment_leader_epochs, offsets)}
     source = {epoch for each in found.decided for epoch in each.seen.source_epochs} - archived
@@ -343,7 +355,7 @@ def _numbers(found: RecoveredHistories) -> Mapping[RemoteLogSegmentMetadata, int
 def _gone(
     found: RecoveredHistories, numbers: Mapping[RemoteLogSegmentMetadata, int], by: RecoveredHistory, among: _Segments
 ) -> _Segments:
-    """What of these segments a history replaces: of an earlier one, and contradicting from where it differs on."""
+    """Return the segments of earlier histories that a history replaces: they contradict it from its first offset on."""
     first, contradicting = by.seen.offsets.first, set(found.contradicting)
     return [
         segment

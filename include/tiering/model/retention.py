@@ -1,4 +1,4 @@
-"""What a retention decision rests on, and what it says. How it is made: `expiration.rules`."""
+"""Input and outcome of a retention decision, which `expiration.rules` makes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _NOT_NEGATIVE: Final = (
 
 
 class DeletionReason(StrEnum):
-    """Why a segment goes."""
+    """Why a segment expires."""
 
     TIME = "time"
     SIZE = "size"
@@ -34,26 +34,27 @@ class DeletionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionInput:
-    """All that a decision about one partition rests on.
+    """All input of a decision about one partition.
 
     Attributes:
-        segments: in any state; tombstones are passed over.
+        topic_id_partition: the partition.
+        segments: segments in any state; tombstones are ignored.
         lineage: the merged leader epoch history, from the beginning; see `leader_epochs`.
-        log_start_offset: inclusive, ours.
+        log_start_offset: the archive's, inclusive.
         now_ms: the database's clock.
-        log_end_offset: exclusive. None, if it is not known or if the broker's log may be gone: then nothing is foreign
-            because of it.
-        local_only_bytes: bytes in a broker's log dir that are not remote, the active segment included, each once.
-            None counts as 0, which deletes less, and is named.
-        retention_ms, retention_bytes: 0 and above; None keeps for ever.
-        abandoned_copy_expiry_ms: since the last event of a copy that nobody works on.
-        under_live_work: attempts that a live lease works on: never named; a copy among them stops the scan, until the
-            log start has passed it.
-        topic_deleted: it was decided that the remote data of this deleted topic goes.
-        superseded_at_ms: when a new copy took the place of a failed segment, of those whose deletion waits for that.
-        superseded_hold_ms: so long their objects are kept, whatever else would let them go.
-        left: segments of a history that a decision left: outside the lineage, though their leader epochs may be in it
-            again.
+        log_end_offset: exclusive. None if it is unknown or if the broker may have lost its log: then no segment is
+            outside the lineage because of it.
+        local_only_bytes: bytes in a broker's log directory that are not remote, including the active segment, each
+            once. None counts as 0, which deletes less, and is reported.
+        retention_ms, retention_bytes: 0 or above; None keeps for ever.
+        abandoned_copy_expiry_ms: time since the last event of a copy without a live lease after which it is abandoned.
+        under_live_work: attempts under a live lease: they never expire; a copy among them stops the scan until the log
+            start has passed it.
+        topic_deleted: whether the remote data of this deleted topic is due for deletion.
+        superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
+        superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
+        left: segments of a history that a decision left: they are outside the lineage, although their leader epochs may
+            be in it again.
 
     Raises:
         ValueError: a negative limit, or a segment of another partition.
@@ -86,7 +87,7 @@ class RetentionInput:
 
 
 class Measured(NamedTuple):
-    """One number behind a decision; the name carries the unit."""
+    """One number that explains a decision; its name includes the unit."""
 
     name: str
     value: int
@@ -94,7 +95,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeletionDecision:
-    """One segment that goes. `numbers` explain it to a person; they change with the clock and identify no plan."""
+    """One segment that expires. `numbers` explain it to a person; they change with time and identify no plan."""
 
     segment: RemoteLogSegmentMetadata
     reason: DeletionReason
@@ -102,16 +103,16 @@ class DeletionDecision:
 
     @property
     def text(self) -> str:
-        """`size: excess_bytes 5000, size_bytes 1000`"""
+        """A text such as `size: excess_bytes 5000, size_bytes 1000`."""
         return f"{self.reason}: {', '.join(f'{name} {value}' for name, value in self.numbers)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionOutcome:
-    """What is to be done, in order: the log start is recorded first, then the segments go one by one.
+    """Result of a decision, in order: the log start is raised first, then the segments are deleted.
 
-    `log_start_offset` (inclusive) is never below the given one. `unknowns` are sentences about what could not be known
-    and made the decision delete less. `held` are superseded segments whose objects are kept for now.
+    `log_start_offset` (inclusive) is never below that of the input. `unknowns` are sentences about unknown values that
+    made the decision delete less. `held` are superseded segments whose objects are kept for now.
     """
 
     decisions: tuple[DeletionDecision, ...]

@@ -1,4 +1,4 @@
-"""Segments in remote storage (KIP-405): their ids and those of partitions, their states and metadata, what is copied.
+"""Segments in remote storage (KIP-405): ids of segments and partitions, states, metadata, and the copied data.
 
 The states of a segment:
 
@@ -8,13 +8,13 @@ The states of a segment:
                                    v
                         DELETE_SEGMENT_STARTED --> DELETE_SEGMENT_FINISHED
 
-The end of a whole partition, which no broker writes and every broker reads:
+The deletion of a whole partition. No broker writes these states, but every broker reads them:
 
     (none) --> DELETE_PARTITION_MARKED --> DELETE_PARTITION_STARTED --> DELETE_PARTITION_FINISHED
 
-Staying in a state is legal, so a repeated request is harmless. A verdict is separate from the state.
+A transition to the same state is legal, so requests are idempotent. A verdict is separate from the state.
 
-`RecordDigest` is one SHA-256 over what a consumer sees of a range of records: equal digests mean equal records.
+`RecordDigest` is a SHA-256 over all that a consumer sees of a range of records: equal digests mean equal records.
 """
 
 import base64
@@ -52,7 +52,11 @@ class Uuid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError unless `text` is the one 22-character form of 16 bytes."""
+        """Parse the canonical text of 22 characters.
+
+        Raises:
+            ValueError: the text is not canonical.
+        """
         if len(text) != UUID_TEXT_LENGTH:
             raise ValueError(f"a Uuid has {UUID_TEXT_LENGTH} characters, not {len(text)}")
         try:
@@ -65,7 +69,7 @@ class Uuid:
 
     @classmethod
     def random(cls, random_bytes: Callable[[int], bytes]) -> Self:
-        """A version 4 UUID; redrawn while reserved or while its text starts with ``-``, as Kafka does."""
+        """Return a random version 4 UUID, neither reserved nor with a text that starts with ``-``, as Kafka does."""
         while True:
             raw = bytearray(random_bytes(16))
             raw[6] = raw[6] & 0x0F | 0x40
@@ -81,12 +85,12 @@ class Uuid:
 
 @lru_cache(maxsize=4_096)
 def _text_of(value: bytes) -> str:
-    """Cached: the ids of a few topics are in every key of every statement."""
+    """Return the text of a UUID, cached: the ids of a few topics are in the key of every statement."""
     return base64.urlsafe_b64encode(value)[:UUID_TEXT_LENGTH].decode()
 
 
 def is_legal_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of ``[a-zA-Z0-9._-]``, and neither ``.`` nor ``..``."""
+    """Return whether Kafka accepts the name: 1 to 249 of ``[a-zA-Z0-9._-]``, and neither ``.`` nor ``..``."""
     return name not in (".", "..") and _TOPIC_NAME.match(name) is not None
 
 
@@ -110,7 +114,7 @@ class TopicIdPartition:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentId:
-    """One ATTEMPT to copy a segment: a retry has a new id, so nothing is ever overwritten."""
+    """Id of one ATTEMPT to copy a segment: a retry has a new id, so no object is ever overwritten."""
 
     topic_id_partition: TopicIdPartition
     id: Uuid
@@ -120,7 +124,7 @@ class RemoteLogSegmentId:
 
 
 class RemoteLogSegmentState(IntEnum):
-    """The value is the id on Kafka's wire."""
+    """State of a segment; the value is the id in Kafka's records."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -143,14 +147,14 @@ _EDGES = {
 
 
 def is_legal_transition(source: RemoteLogSegmentState | None, target: RemoteLogSegmentState) -> bool:
-    """`source` None means an id that was never seen: only COPY_SEGMENT_STARTED may follow."""
+    """Return whether the transition is legal. With `source` None, a new id, only COPY_SEGMENT_STARTED is."""
     if source is None:
         return target is RemoteLogSegmentState.COPY_SEGMENT_STARTED
     return source.may_become(target)
 
 
 class RemotePartitionDeleteState(IntEnum):
-    """The value is the id on Kafka's wire."""
+    """State of a partition's deletion; the value is the id in Kafka's records."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -158,7 +162,11 @@ class RemotePartitionDeleteState(IntEnum):
 
 
 class Verdict(StrEnum):
-    """Served: FINISHED and (passed or expired). Counted as safe and published: FINISHED and passed only."""
+    """Result of the last verification of a segment.
+
+    FINISHED segments that passed or expired are served. Only FINISHED segments that passed count as safe and are
+    published.
+    """
 
     NONE = "none"
     PASSED = "passed"
@@ -176,9 +184,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerdictTotal:
-    """FINISHED segments with one verdict. `oldest_age_ms` is the time since the oldest of them was given.
+    """Total of FINISHED segments with one verdict. `oldest_age_ms` is the age of the oldest of these verdicts.
 
-    None: there is no segment, or the verdict is NONE, which nobody gave.
+    It is None without segments, and for the verdict NONE, which has no time.
     """
 
     verdict: Verdict
@@ -188,11 +196,11 @@ class VerdictTotal:
 
 
 class Depth(StrEnum):
-    """Both ask the store for every object's length and checksum, and read manifest and indexes back whole.
+    """Depth of a verification. Both depths read every object's length and checksum, and whole manifests and indexes.
 
-    SHALLOW reads a range at the start and one at the end of the log besides, a few KiB: it finds what is missing, cut
-    off, exchanged or misdescribed. DEEP reads every byte of the log once, paced by the fetch quota: it finds each batch
-    that is damaged or out of its place, and each index entry that does not point where it says.
+    SHALLOW also reads a few KiB at the start and at the end of the log: it finds objects that are missing, truncated,
+    exchanged or described wrongly. DEEP reads every byte of the log once, paced by the fetch quota: it finds each batch
+    that is damaged or misplaced, and each wrong index entry.
     """
 
     SHALLOW = "shallow"
@@ -204,11 +212,11 @@ class RemoteLogSegmentMetadata:
     """One copy attempt of one rolled segment.
 
     Offsets are inclusive. `segment_leader_epochs` is the history clipped to [start_offset, end_offset]; its first
-    entry is at `start_offset`, or at the log start that lay within the segment. `max_timestamp_ms` is the largest
-    record timestamp, -1 if no record has one. `segment_size_bytes` counts the `.log` alone, as Kafka does.
+    entry is at `start_offset`, or at the log start if that was within the segment. `max_timestamp_ms` is the largest
+    record timestamp, -1 if no record has one. `segment_size_bytes` counts only the `.log`, as Kafka does.
 
     Raises:
-        ValueError: a value that Kafka's own decoder would refuse (and stop over).
+        ValueError: a value at which Kafka's own decoder would fail and stop.
     """
 
     remote_log_segment_id: RemoteLogSegmentId
@@ -242,17 +250,19 @@ class RemoteLogSegmentMetadata:
         return self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
     def end_offset_of_epoch(self, epoch: int) -> int | None:
-        """Last offset (inclusive) of `epoch` inside this segment, or None if it has no such epoch."""
+        """Return the last offset (inclusive) of `epoch` in this segment; None if it does not have the epoch."""
         for entry, after in pairwise(self.segment_leader_epochs):
             if entry.epoch == epoch:
                 return after.start_offset - 1
         return self.end_offset if self.segment_leader_epochs.entries[-1].epoch == epoch else None
 
     def with_update(self, update: "RemoteLogSegmentMetadataUpdate") -> "RemoteLogSegmentMetadata":
-        """Replaces broker id, event time, custom metadata (also to absent) and state; nothing else ever changes.
+        """Return the metadata with the update's broker id, event time, custom metadata (None as well) and state.
+
+        No other value ever changes.
 
         Raises:
-            ValueError: another id, or a transition that the state machine does not have.
+            ValueError: the update has another id, or its transition is illegal.
         """
         if update.remote_log_segment_id != self.remote_log_segment_id:
             raise ValueError(f"update of {update.remote_log_segment_id} applied to {self.remote_log_segment_id}")
@@ -282,7 +292,7 @@ RUNNING_CRC32C_STEP_BYTES: Final = 8 * MIB
 
 
 class IndexType(StrEnum):
-    """What a reader may ask for beside the records. Order = order inside the aiven `.indexes` object."""
+    """Indexes that a reader may fetch, in their order within the `.indexes` object of the aiven layout."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
@@ -298,7 +308,7 @@ class ByteSource(Protocol):
     def size_bytes(self) -> int: ...
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` from `position` on; returns the bytes read, fewer only at the end.
+        """Fill `buffer` from `position` on; return the number of bytes read, which is less only at the end.
 
         Raises:
             SourceChangedError: the source became shorter than `size_bytes`.
@@ -309,13 +319,13 @@ class ByteSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogSegmentData:
-    """All that is copied of one segment (KIP-405's LogSegmentData).
+    """Everything that is copied of one segment (KIP-405's LogSegmentData).
 
-    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C as seen by the check pass. Indexes are trimmed.
+    `log` is the whole rolled `.log`, `log_crc32c` its CRC-32C from the check pass. Indexes are trimmed.
     `transaction_index` is None if the broker wrote none. `producer_snapshot` is the snapshot at end offset + 1,
-    `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of
-    the first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: from these the checksum of any
-    part follows without reading it again. Empty if the check pass kept none.
+    `leader_epoch` the checkpoint text of the whole history up to the end. `log_running_crc32c` holds the CRC-32C of the
+    first `RUNNING_CRC32C_STEP_BYTES` of the log, of the first two steps, and so on: the checksum of any part can be
+    computed from them without reading it again. It is empty if the check pass kept none.
     """
 
     log: ByteSource
@@ -343,7 +353,7 @@ _ABSENT: Final = b"\xff\xff\xff\xff"
 
 
 class SeenRecord(NamedTuple):
-    """One record. `is_append_time`: the timestamp is the broker's clock. Absent is not empty."""
+    """One record. `is_append_time` means that the broker set the timestamp. None differs from empty bytes."""
 
     offset: int
     is_append_time: bool
@@ -355,14 +365,14 @@ class SeenRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """Records of a range of offsets, control records left out, and SHA-256 over all that a consumer sees of them."""
+    """Number of records of a range, without control records, and a SHA-256 over all that a consumer sees of them."""
 
     records: int
     sha256: str
 
 
 class RecordDigest:
-    """Takes records in the order of their offsets."""
+    """Computes a `RangeDigest` of records that are added in the order of their offsets."""
 
     def __init__(self) -> None:
         self._sums = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Bytes and segments of a partition's remote log, by state, in all and by leader epoch; what waits; what it costs."""
+"""Sizes of a partition's remote log by state and leader epoch, lags, and estimated costs."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class StateSize:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStates:
-    """A partition's sizes by state, ascending; a state that no segment is in is absent, tombstones always."""
+    """A partition's sizes by state, ascending, without states that have no segment and without tombstones."""
 
     topic_id_partition: TopicIdPartition
     states: tuple[StateSize, ...]
@@ -53,18 +53,18 @@ class PartitionStates:
 
     @property
     def segments(self) -> int:
-        """In every state."""
+        """Number of segments in all states."""
         return sum(size.segments for size in self.states)
 
     def of(self, state: RemoteLogSegmentState) -> StateSize:
-        """Zeros for a state that no segment is in."""
+        """Return the size of a state; zeros if it has no segment."""
         return next((size for size in self.states if size.state is state), StateSize(state, 0, 0, ()))
 
 
 def partition_states(
     topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]
 ) -> PartitionStates:
-    """Sizes recounted from the segments of one partition; tombstones do not count."""
+    """Count the sizes of one partition from its segments; tombstones do not count."""
     by_state: dict[RemoteLogSegmentState, list[RemoteLogSegmentMetadata]] = defaultdict(list)
     for segment in segments:
         if segment.state is not RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
@@ -73,15 +73,15 @@ def partition_states(
 
 
 def partition_size(topic_id_partition: TopicIdPartition, segments: Iterable[RemoteLogSegmentMetadata]) -> PartitionSize:
-    """Sizes recounted from the segments of one partition; those that are not FINISHED do not count."""
+    """Count the FINISHED size of one partition from its segments."""
     return partition_states(topic_id_partition, (each for each in segments if each.is_finished)).finished
 
 
 def overlapping_bytes(segments: Iterable[RemoteLogSegmentMetadata]) -> int:
-    """FINISHED bytes of one partition that are stored more than once, by offsets.
+    """Estimate the FINISHED bytes of one partition that are stored more than once.
 
-    Where a segment begins before an earlier one ends, the share of its offsets that both hold counts, rounded down:
-    which bytes these are is known to the records alone.
+    If a segment begins before an earlier one ends, the proportion of its offsets that both hold counts, rounded down.
+    The exact bytes could only be found by reading the records.
     """
     duplicate_bytes = 0
     covered_to = -1
@@ -107,9 +107,9 @@ def _state_size(state: RemoteLogSegmentState, segments: list[RemoteLogSegmentMet
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """What of a partition waits. `seconds`: how long the oldest of it has; 0 if that is not known.
+    """Segments of a partition that wait for a copy or a deletion. `seconds` is the oldest wait; 0 if unknown.
 
-    A copy has waited since the segment's newest record was written, a delete since it was decided.
+    A copy waits from the time of the segment's newest record, a deletion from the time of its decision.
     """
 
     topic_id_partition: TopicIdPartition
@@ -119,7 +119,7 @@ class PartitionLag:
 
 
 OBJECTS_PER_SEGMENT: Final = 3
-"""Log, indexes, manifest: each is written by one request (a large log by more) and read by one."""
+"""Log, indexes and manifest; each is written by one request (a large log by more) and read by one."""
 
 SEGMENTS_PER_DELETE: Final = 333
 """Objects are deleted in requests of up to 999 keys."""
@@ -129,7 +129,7 @@ _PER_REQUESTS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices in `currency`: of one GiB for a month, and of 1000 requests by kind. None = not known."""
+    """Prices in `currency`: of one GiB for a month, and of 1000 requests of each kind. None if unknown."""
 
     currency: str
     gib_month: Decimal | None = None
@@ -144,8 +144,10 @@ class PriceTable:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What a remote log costs. `storage_per_month` is for as long as it stays as it is; the others are for requests
-    that write it, read it and delete it once. None = its price is not known.
+    """Estimated costs of a remote log; None if the price is unknown.
+
+    `storage_per_month` assumes that its size stays the same. The others are for the requests to write, read and delete
+    it once.
     """
 
     currency: str
@@ -156,8 +158,9 @@ class CostEstimate:
 
 
 def estimate_cost(size_bytes: int, segments: int, prices: PriceTable) -> CostEstimate | None:
-    """Of FINISHED segments; None if there is no price at all. Indexes and manifests, per mille of the log, are not
-    in `size_bytes`.
+    """Estimate the costs of FINISHED segments; None without any price.
+
+    `size_bytes` does not count indexes and manifests, which are a few per mille of the log.
     """
     if prices.is_empty:
         return None

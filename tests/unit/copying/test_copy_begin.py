@@ -360,7 +360,7 @@ def test_while_a_divergence_waits_for_a_decision_nothing_is_copied() -> None:
     remote = Remote(epoch_0=199)
     seen = SeenDivergence(OffsetRange(120, 199), (0,), (2,), SeenBy.PLAN)
     remote.divergences = lambda _partition: [Divergence(1, seen, 5)]  # type: ignore[method-assign]
-    with pytest.raises(SourceChangedError, match=r"offsets 120\.\.199 .* nobody decided about it"):
+    with pytest.raises(SourceChangedError, match=r"offsets 120\.\.199 .* no decision about it is recorded"):
         follows([(2, 200)], 199, remote)
 
 

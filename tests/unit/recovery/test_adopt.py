@@ -134,8 +134,8 @@ def test_what_does_not_go_on_is_refused_with_the_reason(deployment: Deployment) 
         25: "StateConflictError",
     }
     said = {start: message for start, _, message in why(plan)}
-    assert "it does not begin behind the last offset that was copied" in said[20]
-    assert "nobody decided to go on without them" in said[100]
+    assert "it does not begin after the last offset that was copied" in said[20]
+    assert "no decision skips them" in said[100]
     assert said[25] == "it was deleted by this platform: its id is never used again"
     assert deployment.adopt(plan).refused == plan.refused
     assert deployment.work.items("adopt-1") == []

@@ -128,8 +128,8 @@ class HandoverPartition:
     """The evidence about one partition.
 
     `offsets` is None if no broker reports them, `replica` if no readable log directory has it; `problem` says why.
-    `histories` says which archived offsets belong to another history than the source's; empty if the check does not
-    need any.
+    `histories` says which archived offsets in the broker's log belong to another history than the source's; empty if
+    there are none.
     """
 
     partition: int

@@ -218,7 +218,7 @@ def test_of_a_file_that_pretends_to_be_endless_so_much_is_asked_as_a_segment_can
     path = tmp_path / "f"
     with path.open("wb") as sparse:
         sparse.truncate(1 << 42)
-    monkeypatch.setattr(files, "_MOST_BYTES", 2 * MIB)
+    monkeypatch.setattr(files, "_MAX_DROPPED_BYTES", 2 * MIB)
     fd = os.open(path, os.O_RDONLY)
     try:
         assert list(cold_ranges(fd, 1 << 42)) == [(0, 2 * MIB)]

@@ -102,7 +102,7 @@ def test_a_hole(log) -> None:
 
 def test_a_walk_that_takes_long_is_given_up(log, monkeypatch) -> None:
     log.partition.file(10, "index").write_bytes(b"")
-    monkeypatch.setattr(segment_checks, "_MOST_BATCHES", 1)
+    monkeypatch.setattr(segment_checks, "_MAX_BATCHES", 1)
     assert log.doubts().keys() == {10}
 
 

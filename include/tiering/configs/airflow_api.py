@@ -1,4 +1,4 @@
-"""Airflow's REST API over HTTP, with a token of the user's or with a login from a file that only its owner may read."""
+"""Airflow's REST API over HTTP, with the user's token, or a login from a file that only its owner may read."""
 
 import json
 import stat
@@ -12,7 +12,7 @@ from include.tiering.errors import AirflowApiError, AirflowApiUnavailableError
 
 _T = TypeVar("_T")
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
-_AWAY: Final = frozenset({502, 503, 504})
+_UNAVAILABLE: Final = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Login:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """JSON: `{"username": ..., "password": ...}`.
+        """Read JSON: `{"username": ..., "password": ...}`.
 
         Raises:
-            AirflowApiError: it is absent, malformed, or others than its owner may read it.
+            AirflowApiError: the file is absent or malformed, or other users than its owner may read it.
         """
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -42,13 +42,13 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that somebody else fetched; when it has expired, requests are refused."""
+    """A token that the user provides; when it has expired, requests are refused."""
 
     text: str = field(repr=False)
 
 
 class AirflowApi:
-    """JSON over HTTP. With a login, a token is fetched when it is needed, and again when it has expired.
+    """JSON over HTTP. With a login, fetches a token when it is needed, and again when it has expired.
 
     Close it after use.
     """
@@ -57,7 +57,7 @@ class AirflowApi:
         self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=timeout_seconds)
         self._login = credentials if isinstance(credentials, Login) else None
         if isinstance(credentials, Token):
-            self._bear(credentials.text)
+            self._use_token(credentials.text)
 
     def __enter__(self) -> Self:
         return self
@@ -69,11 +69,11 @@ class AirflowApi:
         self._client.close()
 
     def get(self, path: str, **query: str | list[str]) -> Any:
-        """`path` starts with a slash and follows `/api/v2`.
+        """GET a path, which starts with a slash and is appended to `/api/v2`.
 
         Raises:
-            AirflowApiError: a refusal, with Airflow's own words.
-            AirflowApiUnavailableError: no answer.
+            AirflowApiError: Airflow refused the request; contains Airflow's message.
+            AirflowApiUnavailableError: Airflow did not answer.
         """
         return self._request("GET", path, params=query)
 
@@ -97,12 +97,12 @@ class AirflowApi:
             return
         login = {"username": self._login.username, "password": self._login.password}
         answer = self._send("POST", "/auth/token", json=login)
-        if not answer.is_success and answer.status_code not in _AWAY:
-            # Airflow repeats a login that it does not understand, password included.
+        if not answer.is_success and answer.status_code not in _UNAVAILABLE:
+            # The body is not shown: Airflow repeats a malformed login in it, including the password.
             raise AirflowApiError(f"Airflow's API at {self._client.base_url} refused the login ({answer.status_code})")
-        self._bear(member(_content(answer), "access_token", str))
+        self._use_token(member(_content(answer), "access_token", str))
 
-    def _bear(self, token: str) -> None:
+    def _use_token(self, token: str) -> None:
         self._client.headers["Authorization"] = f"Bearer {token}"
 
     def _send(self, method: str, path: str, **arguments: Any) -> httpx.Response:
@@ -114,7 +114,7 @@ class AirflowApi:
 
 
 def _content(response: httpx.Response) -> Any:
-    """Raises AirflowApiError with the first words of a refusal, or if it is no answer of this API."""
+    """The JSON of a response. Raises AirflowApiError if it is a refusal (with its first words) or no JSON."""
     request = response.request
     if response.is_success:
         try:
@@ -123,13 +123,13 @@ def _content(response: httpx.Response) -> Any:
             raise AirflowApiError(
                 f"{request.method} {request.url} was not answered with JSON: is it Airflow?"
             ) from error
-    kind = AirflowApiUnavailableError if response.status_code in _AWAY else AirflowApiError
+    kind = AirflowApiUnavailableError if response.status_code in _UNAVAILABLE else AirflowApiError
     raise kind(f"{request.method} {request.url.path} was refused with {response.status_code}: {response.text[:500]}")
 
 
 def member(content: Any, name: str, kind: type[_T]) -> _T:
-    """Raises AirflowApiError unless `content` is an object with such a member."""
+    """A member of an object. Raises AirflowApiError unless `content` is an object with such a member."""
     found = content.get(name) if isinstance(content, dict) else None
     if not isinstance(found, kind):
-        raise AirflowApiError(f"Airflow's API gave an answer without {name}: is it Airflow's?")
+        raise AirflowApiError(f"the answer of Airflow's API has no {name}: is it Airflow?")
     return found

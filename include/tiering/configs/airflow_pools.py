@@ -1,8 +1,8 @@
 """`Pools` through Airflow's REST API.
 
-GET   /pools                   sizes and what is in use, in one answer
-PATCH /pools/NAME              needs all fields: what is not to change is sent as it is
-GET   /eventLogs               who patched a pool, from the API or from the admin page, which uses it
+GET   /pools                   sizes and usage, in one answer
+PATCH /pools/NAME              needs all fields: unchanged ones are sent with their current values
+GET   /eventLogs               who changed a pool, through the API or the admin page, which uses the API
 GET   /config/section/core/option/parallelism    403 unless `[api] expose_config` is true
 """
 
@@ -24,7 +24,7 @@ _EDITS_READ: Final = "50"
 
 
 class AirflowPools:
-    """Opens the API at the first question: a login that is missing is an answer that fails, no more."""
+    """Opens the API at the first call, so that a missing login fails only calls that need it."""
 
     def __init__(self, open_api: Callable[[], AirflowApi]) -> None:
         self._open_api = open_api
@@ -106,7 +106,7 @@ def _usage(pool: Any) -> PoolUsage:
 
 
 def _sizes_in(entry: Any) -> dict[str, int]:
-    """Slots by pool that an edit asked for, -1 being unlimited; empty for what is not understood."""
+    """Slots by pool in the log entry of an edit, -1 being unlimited; empty for an unknown format."""
     sizes: dict[str, int] = {}
     try:
         extra = json.loads(entry["extra"])

@@ -1,8 +1,8 @@
-"""Every config that may be changed while jobs run: where it is legal, what it accepts, what it means. Pure.
+"""All configs that can be changed while jobs run: where each is legal, what it accepts, what it means. Pure.
 
-Quotas, thresholds, retention and sizes of pools are declared here, settings marked dynamic in
-`settings/operational.py`; all are rows of one table. A dynamic setting holds for the whole cluster: it is set on the
-default of the brokers. So is the size of a pool, whose value Airflow keeps.
+Quotas, thresholds, retention and sizes of pools are declared here, and dynamic settings in `settings/operational.py`;
+all are rows of the same table. A dynamic setting applies to the whole cluster: it is set on the default of the brokers.
+So is the size of a pool, whose value Airflow stores.
 """
 
 import re
@@ -36,10 +36,10 @@ _MOST_SHOWN: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class DynamicConfig:
-    """One name on one entity type. `on_default` and `on_named` say which of its entities may carry it.
+    """A config on an entity type. `on_default` and `on_named` say on which of its entities it may be set.
 
-    `quota` is the kind and level of what it holds down, if it is a quota; `setting` its declaration, if it is one;
-    without a setting it is an integer, `at_least` to `at_most`. `pool` is the name of the pool whose size it is.
+    `quota` is the kind and level that a quota limits; `setting` is the declaration of a dynamic setting. Without a
+    setting the value is an integer, `at_least` to `at_most`. `pool` is the name of the pool whose size this is.
     """
 
     name: str
@@ -60,11 +60,11 @@ class DynamicConfig:
         return entity.entity_type == self.entity_type and (self.on_default if entity.is_default else self.on_named)
 
     def scope(self, entity: ConfigEntity) -> Scope | None:
-        """What its value on this entity holds down."""
+        """The scope that its value on this entity limits; None if it is no quota."""
         return None if self.quota is None else Scope(*self.quota, entity.entity_name)
 
     def canonical(self, text: str) -> str:
-        """The value as it is stored. Raises SettingError with what is accepted."""
+        """The value as it is stored. Raises SettingError that names the accepted values."""
         if self.setting is not None:
             return canonical_value(self.setting, text)
         digits = text.strip()
@@ -76,12 +76,12 @@ class DynamicConfig:
 
     @property
     def loosens(self) -> Loosens | None:
-        """Of a limit of deletions: the direction in which it is loosened."""
+        """The direction in which a deletion limit is loosened; None for other configs."""
         return None if self.setting is None else self.setting.loosens
 
     @property
     def places(self) -> str:
-        """Where it is legal, in words."""
+        """Where the config may be set, as text."""
         where = {(True, True): "default and named", (True, False): "default", (False, True): "named"}
         return f"{self.entity_type}: {where[self.on_default, self.on_named]}"
 
@@ -94,7 +94,7 @@ def all_configs() -> tuple[DynamicConfig, ...]:
 
 @cache
 def config_names() -> tuple[str, ...]:
-    """Each name once, without aliases."""
+    """Each config name once, without aliases."""
     return tuple(dict.fromkeys(config.name for config in all_configs()))
 
 
@@ -106,7 +106,7 @@ def accepted_names() -> tuple[str, ...]:
 
 
 def configs_of(entity: ConfigEntity) -> tuple[DynamicConfig, ...]:
-    """Every config that may be set on it."""
+    """All configs that may be set on the entity."""
     return tuple(config for config in all_configs() if config.is_legal_on(entity))
 
 
@@ -114,7 +114,7 @@ def config_on(entity: ConfigEntity, name: str) -> DynamicConfig:
     """The config that `name`, or its alias, means on this entity.
 
     Raises:
-        SettingError: there is no such name, with the nearest; or not on this entity, with where it belongs.
+        SettingError: the name is unknown (names the nearest), or not legal on this entity (names where it is).
     """
     called = [config for config in all_configs() if name in _names(config)]
     for config in called:
@@ -191,45 +191,45 @@ _QUOTAS: Final = (
     _limit(
         TOTAL_COPY_QUOTA,
         EntityType.BROKERS,
-        "All copies together, whatever their broker.",
+        "All copies of all brokers together.",
         (QuotaKind.COPY, QuotaLevel.TOTAL),
         on_named=False,
     ),
     _limit(
         TOTAL_FETCH_QUOTA,
         EntityType.BROKERS,
-        "All remote reads together, whatever their broker.",
+        "All remote reads of all brokers together.",
         (QuotaKind.FETCH, QuotaLevel.TOTAL),
         on_named=False,
     ),
     _limit(
         COPY_QUOTA,
         EntityType.BROKERS,
-        "Copies out of one broker's log dirs; the default holds for each broker by itself.",
+        "Copies from the log dirs of one broker; the default applies to each broker separately.",
         (QuotaKind.COPY, QuotaLevel.BROKER),
     ),
     _limit(
         FETCH_QUOTA,
         EntityType.BROKERS,
-        "Remote reads of one broker's segments; the default holds for each broker by itself.",
+        "Remote reads of one broker's segments; the default applies to each broker separately.",
         (QuotaKind.FETCH, QuotaLevel.BROKER),
     ),
     _limit(
         NARROW_COPY_QUOTA,
         EntityType.TOPICS,
-        "Copies of one topic; the default holds for each topic by itself.",
+        "Copies of one topic; the default applies to each topic separately.",
         (QuotaKind.COPY, QuotaLevel.TOPIC),
     ),
     _limit(
         NARROW_FETCH_QUOTA,
         EntityType.TOPICS,
-        "Remote reads of one topic; the default holds for each topic by itself.",
+        "Remote reads of one topic; the default applies to each topic separately.",
         (QuotaKind.FETCH, QuotaLevel.TOPIC),
     ),
     _limit(
         NARROW_FETCH_QUOTA,
         EntityType.CLIENTS,
-        "Remote reads of one client; the default holds for each client by itself. Must be below every broker's.",
+        "Remote reads of one client; the default applies to each client separately. Must be below every broker's.",
         (QuotaKind.FETCH, QuotaLevel.CLIENT),
     ),
 )
@@ -238,13 +238,13 @@ _THRESHOLDS: Final = (
     _limit(
         TOTAL_THRESHOLD,
         EntityType.BROKERS,
-        "Bytes-in rate of a broker's topics together, above which topics over their own threshold are refused.",
+        "Bytes-in rate of all topics of a broker together, above which topics over their own threshold are refused.",
     ),
     _limit(
         TOPIC_THRESHOLD,
         EntityType.TOPICS,
-        "Bytes-in rate of a topic on each broker that it may keep when the total is exceeded. The sum of all must not "
-        "be above a total; topics without one share the rest.",
+        "Bytes-in rate that a topic may keep on each broker when the total is exceeded. The sum of all must not exceed "
+        "a total; topics without a threshold share the rest.",
         on_default=False,
     ),
 )
@@ -257,7 +257,7 @@ DELETE_LIMIT: Final = DynamicConfig(
     f"integer, 0 (unlimited) to {MOST_DELETE_REQUESTS}",
     "requests a second",
     "unlimited",
-    "Requests of expiration that delete objects, up to 999 each, in all. They never wait for a copy quota.",
+    "All requests of expiration that delete objects, up to 999 each. They never wait for a copy quota.",
     (QuotaKind.DELETE, QuotaLevel.TOTAL),
     at_least=0,
     at_most=MOST_DELETE_REQUESTS,
@@ -271,10 +271,10 @@ RETENTIONS: Final = (
     _retention(
         RETENTION_BYTES,
         "bytes",
-        "The oldest segments of a partition expire while it keeps at least this much without them, remote bytes and "
-        "those that are only local together.",
+        "The oldest segments of a partition expire while it keeps at least this much without them, counting remote "
+        "bytes and those that are only local.",
     ),
 )
 
 POOL_SIZES: Final = tuple(map(_of_pool, POOLS))
-"""Kept by Airflow: what is stored here is their history alone."""
+"""Airflow stores the sizes; only their history is stored here."""

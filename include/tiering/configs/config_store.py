@@ -1,8 +1,8 @@
-"""Configs that take effect while jobs run: what they apply to, what changed, the store, and what holds now.
+"""Dynamic configs, which take effect while jobs run: entities, changes, the store, and the values in force.
 
-What holds now is read in three ways: the settings with the dynamic configs over them; how long, and how much of, a
-platform topic is kept (our own configs of the topic, not the brokers'); and topic quotas, read again when they are half
-a second old.
+The values in force are read in three ways: the settings, overridden by dynamic configs; time and size retention of
+platform topics (from this platform's configs of the topic, not the brokers'); and topic quotas, which are read again
+when they are half a second old.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from include.tiering.settings import TieringSettings, with_dynamic
 
 
 class EntityType(StrEnum):
-    """Kafka's entity types, those that have configs here."""
+    """The entity types of Kafka that have configs here."""
 
     BROKERS = "brokers"
     TOPICS = "topics"
@@ -29,7 +29,7 @@ class EntityType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntity:
-    """What a config applies to: one broker, topic or client; an empty name is the default of the type."""
+    """What a config applies to: a broker, topic or client; an empty name is the default of the type."""
 
     entity_type: EntityType
     entity_name: str = ""
@@ -43,18 +43,18 @@ class ConfigEntity:
 
     @property
     def default(self) -> "ConfigEntity":
-        """The entity whose values apply where this one has none."""
+        """The entity whose values apply if this entity has none."""
         return ConfigEntity(self.entity_type)
 
 
 ALL_BROKERS: Final = ConfigEntity(EntityType.BROKERS)
 
 ConfigValues = Mapping[ConfigEntity, Mapping[str, str]]
-"""Everything that is set, by entity and name; entities without a value are absent."""
+"""All values that are set, by entity and name; entities without a value are absent."""
 
 
 def numbers_of(values: ConfigValues, entity_type: EntityType, name: str) -> dict[ConfigEntity, int]:
-    """The numbers of one name on entities of one type, by entity."""
+    """The integer values of a config on entities of a type, by entity."""
     return {
         entity: int(configs[name])
         for entity, configs in values.items()
@@ -64,7 +64,7 @@ def numbers_of(values: ConfigValues, entity_type: EntityType, name: str) -> dict
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One change. None means: was not set, or was removed."""
+    """A change. None as the old value: was not set; as the new value: was removed."""
 
     entity: ConfigEntity
     name: str
@@ -84,31 +84,32 @@ class ConfigSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfigAlteration:
-    """What one `alter` changed, in order, and all values after it."""
+    """The changes of an `alter` call, in order, and all values after it."""
 
     changes: tuple[ConfigChange, ...]
     snapshot: ConfigSnapshot
 
 
 ConfigCheck = Callable[[ConfigValues, ConfigValues], None]
-"""Gets all values as they are, and as they would be."""
+"""Receives all values before and after a change, and raises to refuse it."""
 
 
 def accept_all(before: ConfigValues, after: ConfigValues) -> None:
-    """The check of those who have none."""
+    """A check that accepts every change."""
 
 
 class ConfigStore(Protocol):
-    """The dynamic configs of one cluster. Names and values are checked by the caller. All may raise
-    MetadataUnavailableError.
+    """The dynamic configs of a cluster. The caller checks names and values.
+
+    All methods may raise MetadataUnavailableError.
     """
 
     def snapshot(self) -> ConfigSnapshot:
-        """Version 0 before the first change."""
+        """All values and their version; version 0 before the first change."""
         ...
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
-        """What is set on this very entity, without the defaults behind it."""
+        """The values that are set on this entity itself, without defaults."""
         ...
 
     def alter(
@@ -119,15 +120,15 @@ class ConfigStore(Protocol):
         author: str,
         check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
-        """Set, or with None remove, all of `changes` or nothing. What stays the same leaves no history.
+        """Set, or with None remove, all of `changes` or none of them. Unchanged values add no history.
 
-        What `check` raises comes out of here and nothing was changed. Nobody else alters between the reading of the
-        values that it gets and the end, so two changes never break a rule together.
+        If `check` raises, the error is passed on and no value is changed. No other change takes place between the
+        reading of the values for `check` and the end, so two changes never break a rule together.
         """
         ...
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
-        """Oldest first, of one entity or of all."""
+        """The changes of an entity, or of all entities, oldest first."""
         ...
 
 
@@ -138,14 +139,14 @@ KEPT_FOR_EVER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicRetention:
-    """Limits of each partition of a topic, 0 and above; None keeps for ever."""
+    """Limits of each partition of a topic, 0 and above; None is unlimited."""
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
 
     @classmethod
     def of(cls, configs: Mapping[str, str]) -> "TopicRetention":
-        """From what is set on the topic, by name, as it is stored. There is no default of all topics."""
+        """The retention from the stored configs of the topic, by name. There is no default of all topics."""
         return cls(_retention_limit(configs.get(RETENTION_MS)), _retention_limit(configs.get(RETENTION_BYTES)))
 
 
@@ -158,7 +159,7 @@ def _retention_limit(stored: str | None) -> int | None:
 
 
 class EffectiveConfigs:
-    """What holds now: the settings of this process with the dynamic configs over them."""
+    """The settings of this process, overridden by the dynamic configs."""
 
     def __init__(self, *, settings: TieringSettings, store: ConfigStore) -> None:
         self._settings = settings
@@ -168,7 +169,7 @@ class EffectiveConfigs:
         return with_dynamic(self._settings, self._store.of_entity(ALL_BROKERS))
 
     def topic_retentions(self) -> dict[str, TopicRetention]:
-        """What is set on topics, by name."""
+        """The retention of each topic that has configs, by name."""
         return {
             entity.entity_name: TopicRetention.of(configs)
             for entity, configs in self._store.snapshot().values.items()
@@ -184,7 +185,7 @@ TOPIC_QUOTAS_FRESH_SECONDS: Final = 0.5
 
 
 class FreshTopicQuotaConfigs:
-    """For one process; `current` asks the store at most twice a second."""
+    """`CurrentTopicQuotaConfigs` of a process; reads the store at most twice a second."""
 
     def __init__(self, store: ConfigStore, clock: Clock, *, enabled: bool) -> None:
         self._store = store
@@ -193,7 +194,7 @@ class FreshTopicQuotaConfigs:
         self._known: tuple[float, TopicQuotaConfigs] | None = None
 
     def current(self) -> TopicQuotaConfigs:
-        """Raises MetadataUnavailableError."""
+        """The configs, at most half a second old. Raises MetadataUnavailableError."""
         now = self._clock.monotonic()
         if self._known is None or now - self._known[0] >= TOPIC_QUOTAS_FRESH_SECONDS:
             values = self._store.snapshot().values
@@ -202,7 +203,7 @@ class FreshTopicQuotaConfigs:
 
 
 def _topic_quotas_of(values: ConfigValues, *, enabled: bool) -> TopicQuotaConfigs:
-    """`enabled` is the setting where no dynamic config speaks."""
+    """The configs of topic quotas; `enabled` is the setting that applies without a dynamic config."""
     switch = values.get(ALL_BROKERS, {}).get(TOPIC_QUOTAS_ENABLE)
     return TopicQuotaConfigs(
         enabled=enabled if switch is None else switch == "true",

@@ -1,9 +1,9 @@
-"""The three pools that bound each kind of work, who knows their sizes, and the mirror that running batches go by.
+"""The three Airflow pools that limit each kind of work, and the stored copy of their sizes that running batches use.
 
-Airflow is the truth: it starts no more tasks of a pool than the pool has slots. Running batches cannot ask it, so
-whoever can writes what Airflow said into a mirror in SQL: the wait before a run, the tasks that hold a pool's slot
-(every two seconds), and the command line. A size that is not the one seen last was changed by somebody: it is recorded
-there, with the author if Airflow's own log tells.
+Airflow's sizes are authoritative: it starts no more tasks of a pool than the pool has slots. Running batches have no
+access to Airflow, so other processes store its answers in SQL, the mirror: the wait before a run, the tasks that hold a
+pool's slot (every two seconds), and the command line. If a size differs from the stored one, the change is recorded,
+with its author if Airflow's log contains it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ EXPIRATION_POOL: Final = "remote_log_expiration"
 READER_POOL: Final = "remote_log_reader"
 
 BATCH_SLOTS: Final = 1
-"""Slots that one batch takes: a smaller pool that is not 0 would never start one."""
+"""Slots of a batch: a pool with fewer slots, but not 0, would never start any."""
 UNLIMITED_SLOTS: Final = 2**31 - 1
-"""What a pool without a limit counts as."""
+"""The slots of a pool without a limit."""
 UNKNOWN_AUTHOR: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A pool, and Kafka's name of the thread pool whose size it is."""
+    """An Airflow pool, and Kafka's setting for the thread pool that it corresponds to."""
 
     name: str
     config_name: str
@@ -54,10 +54,10 @@ POOLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """One pool as Airflow has it now. All but `slots` count slots that tasks hold or wait for.
+    """The state of a pool in Airflow. All fields but `slots` count slots that tasks hold or wait for.
 
-    `slots` is `UNLIMITED_SLOTS` for a pool without a limit. `queued` tasks hold a slot and wait for a worker,
-    `scheduled` ones wait for a slot.
+    `slots` is `UNLIMITED_SLOTS` for a pool without a limit. `queued` tasks hold a slot and wait for a worker;
+    `scheduled` tasks wait for a slot.
     """
 
     slots: int
@@ -71,55 +71,63 @@ class Pools(Protocol):
     """Airflow's pools. Every call may raise AirflowApiUnavailableError or, if Airflow refuses, AirflowApiError."""
 
     def usages(self) -> Mapping[str, PoolUsage]:
-        """Those of `POOLS` that exist, by name."""
+        """The usage of those of `POOLS` that exist, by name."""
         ...
 
     def resize(self, pool: str, slots: int) -> None:
-        """Give a pool this many slots, and change nothing else of it. Repeating is harmless."""
+        """Set the slots of a pool, and change no other field. Idempotent."""
         ...
 
     def parallelism(self) -> int | None:
-        """Tasks that the executor runs at once in all pools together; None if Airflow does not tell."""
+        """How many tasks the executor runs at once in all pools together; None if Airflow does not show it."""
         ...
 
     def last_editor(self, pool: str, slots: int, *, since_ms: int) -> str | None:
-        """Who gave the pool this size, if that was the last edit in Airflow's own log and after `since_ms` (UTC)."""
+        """Who set this size, if that is the last edit of the pool in Airflow's log and after `since_ms` (UTC)."""
         ...
 
     def close(self) -> None:
-        """Harmless when repeated."""
+        """Close the connection. Idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPool:
-    """What was last seen of a pool, and when by the database's clock."""
+    """The last known size of a pool, and when it was stored by the database's clock."""
 
     slots: int
     seen_at_ms: int
 
 
 class PoolMirror(Protocol):
-    """Sizes as they were last seen, in SQL. Every call may raise MetadataUnavailableError."""
+    """Last known sizes of pools, in SQL. Every call may raise MetadataUnavailableError."""
 
     def seen(self) -> Mapping[str, SeenPool]:
-        """By name; pools that nobody has seen yet are absent."""
+        """Last known sizes by name; pools that were never stored are absent."""
         ...
 
     def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
-        """Store what was seen now, by one who saw `seen` in this mirror before asking Airflow (None: nothing).
+        """Store the size that Airflow returned, unless the mirror has changed since the caller read `seen` from it.
 
-        Nothing is stored if the mirror has moved on since: what was asked before that is old news. True if this was
-        a change of a known size; it is then in the history of the dynamic configs and in the event log, with `author`.
+        Args:
+            pool: the name of the pool.
+            slots: its size in Airflow.
+            seen: the size that the mirror had before Airflow was asked, None if it had none. If it differs now, the
+                caller's answer may be older than the stored size, and nothing is stored.
+            author: who changed the size.
+
+        Returns:
+            Whether a known size was changed; then the change is also in the history of the dynamic configs and in the
+            event log, with `author`.
         """
         ...
 
 
 class LiveBatches(Protocol):
-    """Who works in a pool now."""
+    """The batches that run in a pool now."""
 
     def live_batches(self, pool: str) -> Sequence[str]:
-        """Ids of the batches that have reported lately."""
+        """Ids of the batches with a recent report."""
         ...
 
 
@@ -128,9 +136,9 @@ _CLOCKS_APART_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """One pool: what Airflow says now, what was seen last, and who works in it.
+    """A pool: its state in Airflow, its last known size, and the batches in it.
 
-    `usage` is None if Airflow did not answer or has no such pool; `seen` is None if nobody has ever seen it.
+    `usage` is None if Airflow did not answer or has no such pool; `seen` is None if no size was ever stored.
     """
 
     spec: PoolSpec
@@ -140,7 +148,7 @@ class PoolStatus:
 
     @property
     def slots(self) -> int | None:
-        """As Airflow says, else as was seen last; None if neither is known."""
+        """The size in Airflow, else the last known size; None if neither is known."""
         if self.usage is not None:
             return self.usage.slots
         return None if self.seen is None else self.seen.slots
@@ -155,10 +163,11 @@ class PoolsStatus:
 
 
 def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
-    """Store what Airflow says now, and say it.
+    """Store the current sizes of Airflow's pools, and return their usage.
 
     Raises:
-        AirflowApiError, MetadataUnavailableError
+        AirflowApiError: Airflow refused, or did not answer.
+        MetadataUnavailableError: the mirror cannot be read or changed.
     """
     before = mirror.seen()
     usages = pools.usages()
@@ -172,7 +181,7 @@ def mirror_pools(pools: Pools, mirror: PoolMirror) -> Mapping[str, PoolUsage]:
 
 
 def compare_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
-    """Airflow's own figures if it can be asked, else the mirror. Raises MetadataUnavailableError."""
+    """Airflow's figures if it answers, else the mirror's. Raises MetadataUnavailableError."""
     usages: Mapping[str, PoolUsage] = {}
     unavailable = None
     try:
@@ -183,7 +192,7 @@ def compare_pools(pools: Pools, mirror: PoolMirror, work: LiveBatches) -> PoolsS
 
 
 def mirrored_pools(mirror: PoolMirror, work: LiveBatches) -> PoolsStatus:
-    """What was seen last, without asking Airflow. Raises MetadataUnavailableError."""
+    """The last known sizes, without a request to Airflow. Raises MetadataUnavailableError."""
     return PoolsStatus(_statuses({}, mirror, work))
 
 
@@ -196,7 +205,7 @@ def _statuses(usages: Mapping[str, PoolUsage], mirror: PoolMirror, work: LiveBat
 
 
 def _author(pools: Pools, pool: str, slots: int, seen_at_ms: int) -> str:
-    """A size is known before its author is: a log that cannot be read must not hold the mirror up."""
+    """The author of a changed size; an error of Airflow's log must not prevent the size from being stored."""
     try:
         editor = pools.last_editor(pool, slots, since_ms=seen_at_ms - _CLOCKS_APART_MS)
     except AirflowApiError:

@@ -1,7 +1,7 @@
-"""Dynamic configs, Airflow's pools and topic quotas as a person sees them.
+"""Documents and tables of dynamic configs, Airflow's pools and topic quotas.
 
-Configs: what is in force and why, who changed what, and who has taken a change. Pools: sizes, what is in use, and who
-of us works in them. Topic quotas: what topics bring in and what they may, by broker.
+Configs: values in force with their source, the history of changes, and which workers use a change. Pools: sizes, usage,
+and live batches. Topic quotas: what topics bring in, and their thresholds, by broker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _DEFAULT_SOURCE: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One config of one entity: `value` as it applies there, `source` where it comes from, in words."""
+    """A config of an entity: the `value` in force there, and its `source` as text."""
 
     entity: ConfigEntity
     name: str
@@ -35,20 +35,22 @@ class DescribedConfig:
 
 
 def entities_with_configs(values: ConfigValues, entity_type: EntityType | None = None) -> tuple[ConfigEntity, ...]:
-    """The defaults, each followed by the named ones that have a value of their own; of one type, or of all."""
+    """The default of each type, followed by the named entities with values of their own; of one type, or of all."""
     types = tuple(EntityType) if entity_type is None else (entity_type,)
-    named = sorted((value for value in values if not value.is_default), key=lambda one: one.entity_name)
+    named = sorted((value for value in values if not value.is_default), key=lambda entity: entity.entity_name)
     return tuple(
-        entity for kind in types for entity in (ConfigEntity(kind), *(one for one in named if one.entity_type is kind))
+        entity
+        for kind in types
+        for entity in (ConfigEntity(kind), *(owner for owner in named if owner.entity_type is kind))
     )
 
 
 def describe(
     entity: ConfigEntity, values: ConfigValues, settings: TieringSettings, pools: PoolsStatus | None = None
 ) -> tuple[DescribedConfig, ...]:
-    """Every config that may be set on the entity, then what is set on it without being known to this version.
+    """All configs that may be set on the entity, then configs set on it that this version does not know.
 
-    Sizes of pools are Airflow's, not ours: they are left out if `pools` is None.
+    Sizes of pools come from Airflow: they are left out if `pools` is None.
     """
     configs = configs_of(entity)
     unknown = sorted(set(values.get(entity, {})) - {config.name for config in configs})
@@ -60,7 +62,7 @@ def describe(
 
 
 def present_configs(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Presentation:
-    """`history` oldest first."""
+    """Present configs and their history, oldest first."""
     dynamic = sum(config.source.startswith("dynamic") for config in described)
     return Presentation(
         lambda: {
@@ -73,7 +75,7 @@ def present_configs(described: Sequence[DescribedConfig], history: Sequence[Conf
 
 
 def present_alteration(altered: AlteredConfigs) -> Presentation:
-    """Not ok if a running worker has not taken the change."""
+    """Present a change; not ok if a running worker does not use it yet."""
     return Presentation(
         lambda: {
             **_entity_document(altered.entity),
@@ -91,7 +93,7 @@ def present_alteration(altered: AlteredConfigs) -> Presentation:
 
 
 def alteration_words(altered: AlteredConfigs) -> str:
-    """What was changed where, who has taken it, and whether a backup from before is refused, in a line."""
+    """What was changed, which workers use it, and whether an earlier backup is refused, in a line."""
     words = _taken_words(altered)
     return words if altered.not_claimed is None else f"{words}; {unclaimed_words(altered.not_claimed)}"
 
@@ -135,7 +137,9 @@ def _pool_size(entity: ConfigEntity, config: DynamicConfig, pool: PoolStatus) ->
 
 
 def _description_tables(described: Sequence[DescribedConfig], history: Sequence[ConfigChange]) -> Iterator[Table]:
-    rows = tuple((str(one.entity), one.name, one.value, one.unit or "", one.source) for one in described)
+    rows = tuple(
+        (str(config.entity), config.name, config.value, config.unit or "", config.source) for config in described
+    )
     yield Table("configs", ("entity", "name", "value>", "unit", "from"), rows)
     if history:
         yield _changes_table(history)
@@ -188,14 +192,14 @@ NEVER_SEEN: Final = "never seen"
 
 
 def present_pools(status: PoolsStatus) -> Presentation:
-    """Ok also without Airflow: the mirror is what batches go by."""
+    """Present pools; ok also without an answer of Airflow, because batches use the mirror."""
     live = sum(len(pool.live_batches) for pool in status.pools)
     summary = f"{count(len(status.pools), 'pool')}, {count(live, 'live batch', 'live batches')}"
     paused = [pool.spec.name for pool in status.pools if pool.slots == 0]
     if paused:
         summary += f"; paused by a size of 0: {', '.join(paused)}"
     if status.unavailable is not None:
-        summary += f"; Airflow could not be asked, sizes are as seen last: {status.unavailable}"
+        summary += f"; Airflow did not answer, sizes are the last known: {status.unavailable}"
     return Presentation(
         lambda: {**pools_document(status), "airflow": status.unavailable or "answers"},
         lambda: (pools_table(status),),
@@ -204,7 +208,7 @@ def present_pools(status: PoolsStatus) -> Presentation:
 
 
 def pools_document(status: PoolsStatus) -> Document:
-    """`slots` and the other figures are null where they are not known; unlimited `slots` are -1, as in Airflow."""
+    """`slots` and other figures are null if they are not known; unlimited `slots` are -1, as in Airflow."""
     return {"pools": list(map(_pool_document, status.pools))}
 
 
@@ -220,7 +224,7 @@ def slots_words(slots: int | None) -> str:
 
 
 def source_of(pool: PoolStatus) -> str:
-    """Where its size comes from."""
+    """The source of the size of a pool."""
     if pool.usage is not None:
         return FROM_AIRFLOW
     return NEVER_SEEN if pool.seen is None else FROM_MIRROR
@@ -248,7 +252,7 @@ def _pool_row(pool: PoolStatus) -> tuple[str, ...]:
 
 
 def topic_quotas_document(report: TopicQuotaReport) -> Document:
-    """Rates and thresholds in bytes (records) a second; counts are those ever made, by kind of meter."""
+    """Rates and thresholds are in bytes (records) a second; counts are totals, by kind of meter."""
     return {
         "topic_quotas": {
             "enabled": report.enabled,
@@ -260,7 +264,7 @@ def topic_quotas_document(report: TopicQuotaReport) -> Document:
 
 
 def topic_quotas_table(report: TopicQuotaReport) -> tuple[Table, ...]:
-    """No table while they are off, or nothing was ever counted."""
+    """No table while topic quotas are off, or no segment was ever counted."""
     if not report.enabled or not report.brokers:
         return ()
     rows = [row for usage in report.brokers for row in _topic_quota_rows(usage)]
@@ -306,7 +310,7 @@ def _topic_quota_rows(usage: BrokerUsage) -> list[tuple[str, ...]]:
 
     return [
         row("all topics", usage.meters, usage.threshold, "the total" if usage.threshold is not None else ""),
-        *(row(one.topic, one.meters, one.threshold, _kind_of_threshold(one) or "") for one in usage.topics),
+        *(row(topic.topic, topic.meters, topic.threshold, _kind_of_threshold(topic) or "") for topic in usage.topics),
     ]
 
 

@@ -1,11 +1,10 @@
-"""What a change of dynamic configs must hold to, the quotas that values put in force, and loosened limits. Pure.
+"""Rules for changes of dynamic configs, the quotas that result from the values, and loosened deletion limits. Pure.
 
-A change that is wrong by itself is a SettingError; one that breaks a rule together with the other values is a
-ConfigRefusedError.
+A change that is invalid by itself raises a SettingError; a change that breaks a rule together with the other values
+raises a ConfigRefusedError.
 
-A limit of deletions is loosened by a value that lets more go without a question, or lets it go sooner. In which
-direction that is, is declared with the setting. What counts is the effect: a value that is removed leaves what the
-settings say.
+A deletion limit is loosened by a value with which more bytes are deleted without an approval, or sooner. The setting
+declares in which direction that is. The effective values are compared: if a value is removed, the settings apply.
 """
 
 import re
@@ -44,11 +43,11 @@ _MOST_CLIENT_CHARACTERS: Final = 255
 
 
 def checked_entity(entity_type: str, entity_name: str | None) -> ConfigEntity:
-    """The entity called so; None is the default of its type.
+    """Return the entity of this type and name; None is the default of the type.
 
     Raises:
-        SettingError: no such type, or no name of that type: broker id, legal topic name, or a client id of 1 to 255
-            printable characters.
+        SettingError: unknown type, or the name is not valid for it: a broker id, a legal topic name, or a client id of
+            1 to 255 printable characters.
     """
     try:
         kind = EntityType(entity_type)
@@ -58,24 +57,24 @@ def checked_entity(entity_type: str, entity_name: str | None) -> ConfigEntity:
         return ConfigEntity(kind)
     if kind is EntityType.BROKERS:
         if _BROKER_ID.match(entity_name) is None or int(entity_name) > _MOST_BROKER_ID:
-            raise SettingError(_no_name(kind, entity_name, f"the id of a broker, 0 to {_MOST_BROKER_ID}"))
+            raise SettingError(_invalid_name(kind, entity_name, f"the id of a broker, 0 to {_MOST_BROKER_ID}"))
         return ConfigEntity(kind, str(int(entity_name)))
     if kind is EntityType.TOPICS and not is_legal_topic_name(entity_name):
-        raise SettingError(_no_name(kind, entity_name, "1 to 249 of letters, digits, '.', '_' and '-'"))
+        raise SettingError(_invalid_name(kind, entity_name, "1 to 249 of letters, digits, '.', '_' and '-'"))
     if not (0 < len(entity_name) <= _MOST_CLIENT_CHARACTERS and entity_name.isprintable()):
-        raise SettingError(_no_name(kind, entity_name, f"1 to {_MOST_CLIENT_CHARACTERS} printable characters"))
+        raise SettingError(_invalid_name(kind, entity_name, f"1 to {_MOST_CLIENT_CHARACTERS} printable characters"))
     return ConfigEntity(kind, entity_name)
 
 
 def checked_changes(
     entity: ConfigEntity, changes: Mapping[str, str | None], *, stored: Collection[str] = ()
 ) -> dict[str, str | None]:
-    """`changes` with names without alias and values as they are stored; None removes.
+    """Return `changes` with current names instead of aliases, and values as they are stored; None removes a value.
 
-    What is `stored` on the entity can always be removed, also if this version does not know it.
+    A config that is `stored` on the entity can always be removed, also if this version does not know it.
 
     Raises:
-        SettingError: an unknown name, one that is not legal on this entity, an unacceptable value, a name twice.
+        SettingError: an unknown name, a name that is not legal on this entity or occurs twice, or an invalid value.
     """
     checked: dict[str, str | None] = {}
     for name, value in changes.items():
@@ -90,19 +89,19 @@ def checked_changes(
 
 
 def check_rules(values: ConfigValues) -> None:
-    """Whether all of these may be in force together.
+    """Check that all of these values may be in force together.
 
     Raises:
-        ConfigRefusedError: with the numbers.
+        ConfigRefusedError: the values break a rule; contains the numbers.
     """
     _check_clients(values)
     _check_thresholds(values)
 
 
 def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
-    """What limiters go by. Names that this version does not know hold nothing down."""
+    """Return the quotas of all scopes. Configs that this version does not know are ignored."""
     quotas: dict[Scope, int] = {}
-    for config in (one for one in all_configs() if one.quota is not None):
+    for config in (known for known in all_configs() if known.quota is not None):
         for entity, value in numbers_of(snapshot.values, config.entity_type, config.name).items():
             scope = config.scope(entity)
             if scope is not None and config.is_legal_on(entity):
@@ -111,7 +110,7 @@ def quotas_in_force(snapshot: ConfigSnapshot) -> QuotasInForce:
 
 
 def _check_clients(values: ConfigValues) -> None:
-    """Every client's fetch quota is below every broker's, the default's included; an unset one bounds nothing."""
+    """Check that every client's fetch quota is below every broker's, defaults included; unset quotas do not count."""
     brokers = numbers_of(values, EntityType.BROKERS, FETCH_QUOTA)
     clients = numbers_of(values, EntityType.CLIENTS, NARROW_FETCH_QUOTA)
     if not brokers or not clients:
@@ -138,13 +137,13 @@ def _check_thresholds(values: ConfigValues) -> None:
             raise ConfigRefusedError(f"{broker}: {error}") from None
 
 
-def _no_name(kind: EntityType, name: str, accepted: str) -> str:
+def _invalid_name(kind: EntityType, name: str, accepted: str) -> str:
     return f"{printable(name[:_MOST_CLIENT_CHARACTERS])!r} is no {kind.singular}: accepted: {accepted}"
 
 
 @dataclass(frozen=True, slots=True)
 class LoosenedLimit:
-    """One limit before and after, as they were in force."""
+    """A limit that was in force before a change, and the limit after it."""
 
     name: str
     before: str
@@ -156,7 +155,7 @@ class LoosenedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Loosening:
-    """One that happened: by whom, and when by the database's clock."""
+    """A change that loosened a limit: its author, and when by the database's clock."""
 
     limit: LoosenedLimit
     author: str
@@ -168,17 +167,18 @@ class Loosening:
 
 
 def deletion_limits() -> tuple[DynamicConfig, ...]:
+    """Return the configs that limit deletions."""
     return tuple(config for config in all_configs() if config.loosens is not None)
 
 
 def loosened_limits(before: ConfigValues, after: ConfigValues, settings: TieringSettings) -> tuple[LoosenedLimit, ...]:
-    """What a change of all dynamic configs from `before` to `after` loosens, over `settings` without dynamic ones."""
+    """Return the limits that a change from `before` to `after` loosens; `settings` apply where no config is set."""
     old, new = before.get(ALL_BROKERS, {}), after.get(ALL_BROKERS, {})
     return tuple(_loosened(old, new, settings))
 
 
 def loosenings(changes: Sequence[ConfigChange], settings: TieringSettings, *, since_ms: int) -> tuple[Loosening, ...]:
-    """Those of a history that happened at `since_ms` or later, whatever was changed after them; oldest first."""
+    """Return the loosening changes of a history at `since_ms` or later, also if reverted since; oldest first."""
     found = []
     for change in changes:
         if change.entity != ALL_BROKERS or change.changed_at_ms < since_ms:
@@ -205,7 +205,7 @@ def _single(name: str, value: str | None) -> dict[str, str]:
 
 
 def _amount(text: str) -> Decimal:
-    """A number, or the days after which the segments of a deleted topic go."""
+    """The number, or the days after which the segments of a deleted topic expire."""
     if text == KEEP:
         return Decimal("Infinity")
     if text.startswith("expire:"):

@@ -1,4 +1,4 @@
-"""Change dynamic configs and the sizes of Airflow's pools while jobs run, and wait until the jobs have taken it.
+"""Change dynamic configs and the sizes of Airflow's pools while jobs run, and wait until the jobs use the new values.
 
 A change of configs, `alter_configs`:
 
@@ -6,26 +6,27 @@ A change of configs, `alter_configs`:
 |---|---|---|
 | check | nothing | |
 | store values and history, one transaction | stored, not in force | the same change again, or any other |
-| announce | in force: workers take it by themselves | |
-| claim the store | a backup of the database from before the change is not refused | the same again, or the next plan |
-| wait | as before: waiting only looks | |
+| announce | in force: workers read it by themselves | |
+| claim the store | a backup of the database from before the change is not refused | the same change, or the next plan |
+| wait | as before: waiting changes nothing | |
 
 Every change announces all quotas, with the version of the values that they come from; the ledger keeps the newest. So
-changes may cross, be repeated, or be cut off, and what is in force is never older than what was announced.
+changes may overlap, be repeated, or be interrupted, and the quotas in force are never older than those announced.
 
-A database from before a change would delete by what was in force then: so a change claims the store as a plan does,
-behind what it does itself. It counts without that too: a store that is away keeps nobody from lengthening a retention.
+A copy of the database from before a change would delete by the values of that time. So a change claims the store as a
+plan does, after its own steps. The change is valid even if that fails: an unreachable store must not prevent an
+operator from lengthening a retention.
 
 A change of pools, `resize_pools`, under Kafka's names of its thread pools:
 
 | step | what a crash after it leaves | who repairs it |
 |---|---|---|
 | check | nothing | |
-| resize in Airflow, pool by pool | resized, not written down | the next look at Airflow; author: who its log names |
+| resize in Airflow, pool by pool | resized, not recorded | the next read of Airflow's pools; author from its log |
 | mirror, history, event: one transaction | | |
 
-Airflow is the truth: nothing is stored that Airflow has not taken. Batches that wait start within its next scheduling
-loop; surplus batches see the mirror and end after their segment.
+Airflow's sizes are authoritative: no size is stored that Airflow has not accepted. Waiting batches start within its
+next scheduling loop; surplus batches read the mirror and end after their segment.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,11 +67,11 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class AlteredConfigs:
-    """What was changed (nothing if all was so before), and which running workers have taken it.
+    """The changes (none if the values were the same before), and which running workers use them.
 
-    `not_taken_by` also holds workers that died a moment ago: they are counted until others have seen them silent.
-    `notes` say what follows, in words, where the change was not one that workers take: sizes of pools. `not_claimed`
-    says why the store could not be claimed behind the change.
+    `not_taken_by` includes workers that died a moment ago, until their heartbeat has stood still for long enough.
+    `notes` say what follows from new sizes of pools, which workers do not read. `not_claimed` says why the store could
+    not be claimed after the change.
     """
 
     entity: ConfigEntity
@@ -94,15 +95,15 @@ def alter_configs(
     wait_seconds: float = WAIT_SECONDS,
     claim: Callable[[], str | None] = lambda: None,
 ) -> AlteredConfigs:
-    """Set, or with None remove, all of `changes` or nothing. Repeating is harmless, and announces again.
+    """Set, or with None remove, all of `changes` or none of them. Idempotent; each call announces the quotas.
 
-    `check` is asked beside the rules that always hold; what it raises comes out of here. `claim` claims the store and
-    returns why that could not be done, None if it was.
+    `check` is called in addition to the fixed rules; errors that it raises are passed on. `claim` claims the store and
+    returns why that failed, None if it did not.
 
     Raises:
-        SettingError: a name, value or place that is wrong by itself.
+        SettingError: a name, value or entity is invalid by itself.
         ConfigRefusedError: the change breaks a rule together with the other values.
-        MetadataUnavailableError: after a stored change too; repeat it.
+        MetadataUnavailableError: the database is unreachable, perhaps after the change was stored; repeat it.
     """
     checked = checked_changes(entity, changes, stored=store.of_entity(entity))
 
@@ -120,7 +121,7 @@ def alter_configs(
 def _wait_for(
     version: int, ledger: QuotaLedger, clock: Clock, wait_seconds: float
 ) -> tuple[tuple[QuotaWorker, ...], tuple[QuotaWorker, ...]]:
-    """Workers that have taken `version`, and those that have not when the time is over."""
+    """Return the workers that use `version`, and those that still do not when the time is over."""
     deadline = clock.monotonic() + wait_seconds
     while True:
         workers = ledger.workers()
@@ -134,16 +135,16 @@ _POOL_OF_CONFIG: Final = {spec.config_name: spec.name for spec in POOLS}
 
 
 def asks_for_pools(changes: Mapping[str, str | None]) -> bool:
-    """Whether these changes are about pools, and so for `resize_pools`.
+    """Return whether these changes are about pools, and so for `resize_pools`.
 
     Raises:
-        SettingError: about pools and other configs at once, which cannot be changed as one.
+        SettingError: they are about pools and other configs, which cannot be changed in one step.
     """
     about_pools = [name for name in changes if name in _POOL_OF_CONFIG]
     others = [name for name in changes if name not in _POOL_OF_CONFIG]
     if about_pools and others:
         raise SettingError(
-            f"{about_pools[0]} is kept by Airflow, {others[0]} by this platform: change them one after the other"
+            f"{about_pools[0]} is stored by Airflow, {others[0]} by this platform: change them one after the other"
         )
     return bool(about_pools)
 
@@ -158,14 +159,14 @@ def resize_pools(
     clock: Clock,
     author: str,
 ) -> AlteredConfigs:
-    """Give pools their new sizes, in Airflow first. Repeating is harmless.
+    """Set the sizes of pools, first in Airflow, then in the mirror. Idempotent.
 
     Raises:
-        SettingError: a name, value or place that is wrong by itself.
-        ConfigRefusedError: a pool without a size, of fewer slots than one batch takes, or that Airflow does not have.
-        AirflowApiError: Airflow refused, or this login may not.
+        SettingError: a name, value or entity is invalid by itself.
+        ConfigRefusedError: a size is removed or has fewer slots than a batch takes, or Airflow has no such pool.
+        AirflowApiError: Airflow refused, or this login has no permission.
         AirflowApiUnavailableError: Airflow did not answer.
-        MetadataUnavailableError: after a change in Airflow too; repeat it.
+        MetadataUnavailableError: the database is unreachable, perhaps after a change in Airflow; repeat it.
     """
     sizes = {_POOL_OF_CONFIG[name]: _slots(name, value) for name, value in checked_changes(entity, changes).items()}
     before = mirror_pools(pools, mirror)
@@ -174,7 +175,7 @@ def resize_pools(
             raise ConfigRefusedError(f"Airflow has no pool {pool}: ./tiering cannot create it, Airflow's set-up does")
     warnings = _warnings(sizes, before, pools)
     made = []
-    for spec in (one for one in POOLS if one.name in sizes):
+    for spec in (pool_spec for pool_spec in POOLS if pool_spec.name in sizes):
         old, new = before[spec.name].slots, sizes[spec.name]
         if old == new:
             continue
@@ -190,13 +191,13 @@ def _slots(name: str, value: str | None) -> int:
     slots = int(value)
     if 0 < slots < BATCH_SLOTS:
         raise ConfigRefusedError(
-            f"{name} = {slots} is below the {BATCH_SLOTS} slots of one batch: none would ever start"
+            f"{name} = {slots} is below the {BATCH_SLOTS} slots of a batch: no batch would ever start"
         )
     return slots
 
 
 def _words(sizes: Mapping[str, int], before: Mapping[str, PoolUsage]) -> list[str]:
-    """What follows from each change, in Airflow's figures of a moment ago."""
+    """Sentences about what follows from each change, by Airflow's figures just before it."""
     return [_sentence(pool, slots, before[pool]) for pool, slots in sizes.items()]
 
 
@@ -214,13 +215,13 @@ def _sentence(pool: str, slots: int, usage: PoolUsage) -> str:
 
 
 def _warnings(sizes: Mapping[str, int], before: Mapping[str, PoolUsage], pools: Pools) -> list[str]:
-    """Airflow runs no more tasks at once than its executor has room for, whatever the pools say."""
+    """Warnings about pools with more slots than the executor can run tasks."""
     grown = {pool: slots for pool, slots in sizes.items() if slots > before[pool].slots}
     parallelism = pools.parallelism() if grown else None
     if parallelism is None:
         return []
     return [
-        f"warning: {pool} has {slots} slots, the executor runs {parallelism} tasks at once ([core] parallelism): "
+        f"warning: {pool} has {slots} slots, but the executor runs {parallelism} tasks at once ([core] parallelism): "
         f"{slots - parallelism} slots stay empty"
         for pool, slots in grown.items()
         if slots > parallelism
@@ -228,11 +229,12 @@ def _warnings(sizes: Mapping[str, int], before: Mapping[str, PoolUsage], pools: 
 
 
 class ConfigService:
-    """Changes dynamic configs and pool sizes, and says what pools have.
+    """Changes dynamic configs and pool sizes, and returns the state of pools.
 
     Args:
-        ledger: is told of changed quotas, and waits until running workers have taken them.
-        claim: lets no copy of the database from before a change go on with the store; returns why it could not.
+        ledger: announces changed quotas, and shows which running workers use them.
+        claim: claims the store, so that a copy of the database from before a change can no longer use it; returns why
+            that failed, None if it did not.
     """
 
     def __init__(
@@ -264,11 +266,13 @@ class ConfigService:
         author: str,
         check: ConfigCheck = accept_all,
     ) -> AlteredConfigs:
-        """Change dynamic configs and wait until running workers have taken them, or resize pools.
+        """Change dynamic configs and wait until running workers use them, or resize pools.
 
         Args:
-            changes: by name; None removes a value.
-            check: may refuse a change of what is kept in the database, by raising; pool sizes are Airflow's.
+            entity: what the configs apply to.
+            changes: values by name; None removes a value.
+            author: who makes the change, for the history.
+            check: may raise to refuse a change of configs; it is not called for sizes of pools.
         """
         if asks_for_pools(changes):
             return resize_pools(
@@ -292,17 +296,17 @@ class ConfigService:
         )
 
     def pools_status(self, *, ask_airflow: bool = True) -> PoolsStatus:
-        """Airflow's own figures if it can be asked, else what was seen last."""
+        """Return Airflow's figures if it answers, else the last known sizes."""
         if ask_airflow:
             return compare_pools(self._pools(), self._mirror, self._work)
         return mirrored_pools(self._mirror, self._work)
 
     def mirror_pools(self) -> None:
-        """Ask Airflow for the sizes of its pools and keep them for those who cannot. Raises AirflowApiError."""
+        """Store the sizes of Airflow's pools for processes that cannot read them. Raises AirflowApiError."""
         mirror_pools(self._pools(), self._mirror)
 
     def reader_threads(self) -> int:
-        """As many as the reader pool has slots; a size of 0 pauses Airflow's jobs, not this process."""
+        """Return the slots of the reader pool; a size of 0 pauses Airflow's jobs, not this process."""
         seen = self._mirror.seen().get(READER_POOL)
         if seen is None or seen.slots in (0, UNLIMITED_SLOTS):
             return self._settings.reader.threads

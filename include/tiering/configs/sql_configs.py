@@ -1,17 +1,17 @@
-"""The dynamic configs and the mirror of Airflow's pools in SQL, with the one history of who changed what.
+"""The dynamic configs and the mirror of Airflow's pools in SQL, with a common history of changes.
 
-The history is append only, and its last number is the configs' version.
+The history is append-only, and its last number is the configs' version.
 
 | step of `SqlConfigStore.alter` | what a crash after it leaves |
 |---|---|
 | check | nothing |
-| values and history, in one transaction | the new version, complete; whoever announces next puts it in force |
+| values and history, in one transaction | the new version, complete; the next announcement puts it in force |
 
 A change of a pool's size is stored with its history and its event in one transaction: a crash leaves all of it or
-nothing, and then the next look at Airflow finds the same difference again.
+nothing, and then the next read of Airflow's pools finds the same difference.
 
-A value that was stored under a former name of a setting is read under its current name, and so is its history. Its next
-change stores the current name and removes the former one.
+A value that is stored under a former name of a setting is returned under its current name, and so is its history. Its
+next change stores the current name and removes the former name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ _APPEND: Final = insert(dynamic_config_changes)
 
 
 def one_change_at_a_time(connection: Connection, cluster_id: str) -> None:
-    """Until this transaction ends nobody else appends: who saw a version never misses a change below it."""
+    """Block other changes until this transaction ends, so that a reader of a version has all changes up to it."""
     serialise_writers(connection, f"dynamic configs of {cluster_id}")
 
 
@@ -63,7 +63,7 @@ def append_change(
     author: str,
     changed_at_ms: int,
 ) -> None:
-    """After `one_change_at_a_time`, in the same transaction."""
+    """Append a change to the history, after `one_change_at_a_time` in the same transaction."""
     values = {
         "cluster_id": cluster_id,
         "entity_type": entity_type,
@@ -93,11 +93,13 @@ class SqlConfigStore(ClusterStore):
     """`ConfigStore` over an engine."""
 
     def snapshot(self) -> ConfigSnapshot:
+        """Implement `ConfigStore.snapshot`."""
         with reading(self._engine) as connection:
-            # In this order: values of a version, or newer ones.
+            # The version is read first, so that the values are of this version or newer.
             return ConfigSnapshot(self._version(connection), self._all(connection))
 
     def of_entity(self, entity: ConfigEntity) -> Mapping[str, str]:
+        """Implement `ConfigStore.of_entity`."""
         with reading(self._engine) as connection:
             rows = connection.execute(_OF_ENTITY, self._key_of(entity))
             return _by_current_name((row.name, row.value) for row in rows)
@@ -110,6 +112,7 @@ class SqlConfigStore(ClusterStore):
         author: str,
         check: ConfigCheck = accept_all,
     ) -> ConfigAlteration:
+        """Implement `ConfigStore.alter`."""
         with writing(self._engine) as connection:
             one_change_at_a_time(connection, self._cluster_id)
             before = self._all(connection)
@@ -125,6 +128,7 @@ class SqlConfigStore(ClusterStore):
             return ConfigAlteration(tuple(made), ConfigSnapshot(self._version(connection), after))
 
     def history(self, entity: ConfigEntity | None = None) -> Sequence[ConfigChange]:
+        """Implement `ConfigStore.history`."""
         table = dynamic_config_changes
         query = select(table).where(table.c.cluster_id == self._cluster_id).order_by(table.c.change_id)
         if entity is not None:
@@ -171,10 +175,8 @@ class SqlConfigStore(ClusterStore):
 
 
 def _by_current_name(values: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Values that were stored under a former name of their config, by its current one; where both are, the current
-    one's value counts.
-    """
-    ordered = sorted(values, key=lambda one: one[0] == current_name(one[0]))
+    """Return values by the current names of their configs; a value under the current name overrides a former name's."""
+    ordered = sorted(values, key=lambda value: value[0] == current_name(value[0]))
     return {current_name(name): value for name, value in ordered}
 
 
@@ -189,11 +191,13 @@ class SqlPoolMirror(ClusterStore):
     """`PoolMirror` over an engine."""
 
     def seen(self) -> Mapping[str, SeenPool]:
+        """Implement `PoolMirror.seen`."""
         query = select(pools).where(pools.c.cluster_id == self._cluster_id)
         with reading(self._engine) as connection:
             return {row.pool: SeenPool(row.slots, row.updated_at_ms) for row in connection.execute(query)}
 
     def record(self, pool: str, slots: int, *, seen: int | None, author: str) -> bool:
+        """Implement `PoolMirror.record`."""
         with writing(self._engine, durable=seen != slots) as connection:
             now_ms = self._now_ms(connection)
             values = {"cluster_id": self._cluster_id, "pool": pool, "slots": slots, "updated_at_ms": now_ms}
@@ -207,13 +211,13 @@ class SqlPoolMirror(ClusterStore):
             )
             changed = bool(connection.execute(stored).rowcount) and seen != slots
             if changed:
-                self._write_down(connection, pool, seen, slots, stored_text(author), now_ms)
+                self._record_change(connection, pool, seen, slots, stored_text(author), now_ms)
             return changed
 
     def _is(self, pool: str) -> ColumnElement[bool]:
         return and_(pools.c.cluster_id == self._cluster_id, pools.c.pool == pool)
 
-    def _write_down(self, connection: Connection, pool: str, old: int, new: int, author: str, now_ms: int) -> None:
+    def _record_change(self, connection: Connection, pool: str, old: int, new: int, author: str, now_ms: int) -> None:
         record_event(connection, self._cluster_id, "pool size", pool, f"{old} -> {new}", author, now_ms)
         if pool in _CONFIG_NAMES:
             append_change(

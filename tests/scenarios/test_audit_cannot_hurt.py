@@ -152,7 +152,7 @@ class TestGuards:
     def test_an_empty_database(self, app, store, archive):
         with archive.open() as opened:
             empty_but_for_the_store(opened.adapters.engine)
-        self.require_refusal(app, store, "empty-database", "knows no segment at all")
+        self.require_refusal(app, store, "empty-database", "the database has no segment")
 
     def test_a_database_restored_from_a_backup(self, app, store, archive):
         database = archive.directory / "metadata.sqlite"

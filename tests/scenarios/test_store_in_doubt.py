@@ -150,7 +150,7 @@ def test_nothing_fails_group_by_group(
     monkeypatch.setattr(verify_segments, "GROUP_SEGMENTS", group)
     place.goes_wrong()
     assert app("verify", "--all")[0] == 1
-    with archive.open() as opened, pytest.raises(StoreInDoubtError, match="not the store that it seems"):
+    with archive.open() as opened, pytest.raises(StoreInDoubtError, match="probably not complete or not the right one"):
         opened.verification.verify_run("copy-1")
     assert verdicts(archive) == [Verdict.PASSED] * 10
 

@@ -42,12 +42,12 @@ def test_nothing_goes_before_somebody_agreed_to_this_plan(deployment: TinyDeploy
 
 
 def test_a_guard_that_objects_is_not_overruled_by_an_approval(tmp_path: Path) -> None:
-    """The database knows no segment at all: whatever is stored looks like an orphan."""
+    """The database the database has no segment: whatever is stored looks like an orphan."""
     deployment = TinyDeployment(tmp_path)
     make_old(deployment.plant_log(), TWO_DAYS_SECONDS)
     before = stored_files(deployment.store)
     refused = removal(deployment, "--approve")
-    assert "knows no segment at all" in refused["refusal"]
+    assert "the database has no segment" in refused["refusal"]
     assert refused["removals"] == []
     assert stored_files(deployment.store) == before
 

@@ -253,11 +253,7 @@ class AbandonedCopies:
         if opened is not None and (opened.segment.reason is not None or not _is_same(opened, row)):
             return "the source has other bytes, or is not eligible any more"
         if failed is not None:
-            return (
-                None
-                if records_of(failed) == records_of(attempt)
-                else "its offsets or leader epochs are not those of the failed segment"
-            )
+            return None if records_of(failed) == records_of(attempt) else "it is not a copy of the failed records"
         if row.history != newest_history(metadata.divergences(attempt.topic_id_partition)):
             return "it belongs to a history that the archive no longer follows"
         highest = metadata.highest_copied_offset(attempt.topic_id_partition)

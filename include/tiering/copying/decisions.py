@@ -106,8 +106,7 @@ def plan_skip(
     if not is_within and replica.log_start_offset <= hole.last:
         raise CorruptFileError(
             str(replica.replica_id),
-            f"offsets {hole} are missing, not deleted: its log starts at {replica.log_start_offset};"
-            " see ./tiering scan",
+            f"offsets {hole} are missing, not deleted: its log starts at {replica.log_start_offset}: ./tiering scan",
         )
     elsewhere = _elsewhere(report.replicas, replica, hole)
     return Skip(partition, hole, waits, elsewhere, decisions, is_within=is_within)
@@ -169,8 +168,8 @@ def _elsewhere(replicas: Sequence[Replica], read: Replica, hole: OffsetRange) ->
         replica.replica_id.broker_id
         for replica in others
         if any(
-            segment.base_offset <= hole.last and segment.end_offset >= max(hole.first, replica.log_start_offset)
-            for segment in replica.segments
+            s.base_offset <= hole.last and s.end_offset >= max(hole.first, replica.log_start_offset)
+            for s in replica.segments
         )
     )
 

@@ -51,10 +51,7 @@ class Waits(Reason):
     NOT_READY = "not-ready", "its metadata is not complete", True
     NOT_OURS = "not-ours", "another owner expires this topic", True
     STOPPED = "stopped", "stopped by a failed segment: retention by time and size waits"
-    NAME_TAKEN = (
-        "name-taken",
-        "another topic has its name, or may have it: the retention set on the name does not apply",
-    )
+    NAME_TAKEN = "name-taken", "another topic has, or may have, its name: retention set on the name does not apply"
     TOPIC_DELETED = "topic-deleted", "its topic was deleted: its remote segments stay for now"
 
 

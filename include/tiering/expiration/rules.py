@@ -176,9 +176,7 @@ class _Scan:
         local_bytes = self._given.local_only_bytes or 0
         if limit is None or local_bytes + _bytes_of(finished) <= limit:
             return 0
-        self._counted = [
-            segment for segment in finished if self._holds(segment) and not self._is_below_log_start(segment)
-        ]
+        self._counted = [each for each in finished if self._holds(each) and not self._is_below_log_start(each)]
         return max(0, local_bytes + _bytes_of(self._counted) - limit)
 
 

@@ -245,9 +245,8 @@ class Divergence:
     def __str__(self) -> str:
         if self.followed is None:
             return f"{self.seen}; no decision about it is recorded"
-        decision = self.followed
-        source = f"from offset {decision.from_offset} on the source is followed"
-        return f"{self.seen}; {source}, by {decision.author} ({decision.reason})"
+        start, by = self.followed.from_offset, f"{self.followed.author} ({self.followed.reason})"
+        return f"{self.seen}; from offset {start} on the source is followed, by {by}"
 
 
 def open_divergence(divergences: Iterable[Divergence]) -> Divergence | None:

@@ -171,11 +171,7 @@ class SqlSegments(ClusterStore):
             hold_fence(connection, cluster_id, fence)
             lock_partition(connection, cluster_id, fence.topic_id_partition)
             found = _found(connection, cluster_id, segments)
-            matching = [
-                segment
-                for segment in segments
-                if _may_advance(segment, found.get(segment.remote_log_segment_id), state)
-            ]
+            matching = [each for each in segments if _may_advance(each, found.get(each.remote_log_segment_id), state)]
             changing = [segment for segment in matching if found[segment.remote_log_segment_id].state is not state]
             advanced = [replace(segment, state=state, event_timestamp_ms=event_timestamp_ms) for segment in changing]
             if changing:

@@ -190,9 +190,7 @@ class SqlDivergences(ClusterStore):
             if found is None or not found.is_open:
                 raise StateConflictError(f"{partition}: there is no divergence {number} to decide about: {found}")
             if owner is not TopicOwner.PLATFORM:
-                raise StateConflictError(
-                    f"{partition}: its owner is {owner}, so no decision about it can be recorded here"
-                )
+                raise StateConflictError(f"{partition}: its owner is {owner}, so no decision is recorded here")
             if found.copied_from not in (None, from_offset):
                 raise StateConflictError(
                     f"{partition}: what was copied of the source's history begins at offset {found.copied_from},"

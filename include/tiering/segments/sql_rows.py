@@ -324,9 +324,7 @@ def _epochs_with_total(segment: RemoteLogSegmentMetadata) -> Iterator[tuple[int,
 
 
 _OBSERVER: Final = "what brokers and segments say"
-_RETENTION_STATE: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(
-    in_partition(partitions)
-)
+_RETAINED: Final = select(partitions.c.log_start_offset, partitions.c.leader_epochs).where(in_partition(partitions))
 _CHANGE: Final = update(partitions).where(in_partition(partitions))
 _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_partition(divergences))
 """First offset (inclusive) of any decision to follow another history; None without a decision."""
@@ -334,7 +332,7 @@ _FIRST_BEGIN: Final = select(func.min(divergences.c.followed_from)).where(in_par
 
 def retention_state_of(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> PartitionRetentionState:
     """Return the stored state of a partition; the defaults if there is none."""
-    row = connection.execute(_RETENTION_STATE, key_of(cluster_id, partition)).one_or_none()
+    row = connection.execute(_RETAINED, key_of(cluster_id, partition)).one_or_none()
     return PartitionRetentionState() if row is None else PartitionRetentionState(row[0], decode_leader_epochs(row[1]))
 
 

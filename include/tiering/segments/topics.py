@@ -192,8 +192,7 @@ def _kept_because(deletion: TopicDeletion, due_ms: int, now_ms: int, *, can_answ
     if is_there:
         return "the cluster's metadata has the topic again"
     if now_ms < due_ms:
-        seen, due = format_utc(deletion.seen_at_ms), format_utc(due_ms)
-        return f"seen {seen}; its segments are deleted after {due}, with an approval"
+        return f"seen {format_utc(deletion.seen_at_ms)}; segments expire after {format_utc(due_ms)}, with an approval"
     return "" if can_answer else "the cluster's metadata cannot be read, so the deletion is not confirmed"
 
 

@@ -136,7 +136,7 @@ class TestWhatFollows:
         early = lifecycle_state(watch, after_ms=30 * DAY_MS - 1)
         assert not early.deletion_due
         assert early.kept_because == (
-            "seen 2023-11-14 22:13:20 UTC; its segments are deleted after 2023-12-14 22:13:20 UTC, with an approval"
+            "seen 2023-11-14 22:13:20 UTC; segments expire after 2023-12-14 22:13:20 UTC, with an approval"
         )
         assert lifecycle_state(watch) == TopicLifecycleState(deletion_due=True)
 

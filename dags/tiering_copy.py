@@ -12,7 +12,7 @@ Log dirs are only read.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
   partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
-  partition after the other until none is left. The pool can be resized while batches run; `./tiering pause` stops all
+  partition after another until none is left. The pool can be resized while batches run; `./tiering pause` stops all
   sending within a second. Log dirs whose settings name a `queue` get the tasks **batches_&lt;queue&gt;** and
   **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
 * **quality_gate** compares the copied segments in the store with what was read from the source. A segment that fails is
@@ -20,7 +20,7 @@ Log dirs are only read.
 * **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
   if no segment was copied.
 * **outcome** fails the run if a batch or the quality check failed, if the plan found something that a person has to
-  repair or decide, or if planned segments were left for no known reason.
+  repair or decide, or if planned segments were left without a recorded reason.
 
 The next run cleans up what a crash leaves: see the crash table of `include/tiering/copying/copy_segment.py`. What can
 fail, and what to do then, is in `docs/failure-modes.md` and `docs/runbook.md`.
@@ -77,7 +77,7 @@ with DAG(
     plan = PlanCopyOperator(task_id=PLAN_TASK_ID)
     in_pool = {"pool": COPIER_POOL, "pool_slots": 1, "map_index_template": "batch {{ task.batch }}"}
     copies = [CopyBatchOperator.partial(task_id=copy_task_id(None), **in_pool).expand_kwargs(plan.output)]
-    # All batches of one mapped task have its queue: each queue needs a task of its own.
+    # All batches of a mapped task run on its queue, so each queue needs a task of its own.
     for queue in configuration.copy_queues():
         batches = QueuedBatchesOperator(task_id=f"batches_{queue}", batches_of=queue)
         placed = CopyBatchOperator.partial(
@@ -85,8 +85,8 @@ with DAG(
         ).expand_kwargs(batches.output)
         plan >> batches >> placed
         copies.append(placed)
-    # Both also run after batches that failed: what was copied is checked and reported all the same. The quality check
-    # skips itself if nothing was planned: Airflow has no rule "all done, and at least one of them not skipped".
+    # Both also run after failed batches, to check and report what was copied. The quality check skips itself if nothing
+    # was planned, as Airflow has no rule "all done, and at least one of them not skipped".
     quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE)
     summary = CopySummaryOperator(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS

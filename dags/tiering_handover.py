@@ -6,7 +6,7 @@
 
 After a handover the brokers serve, copy and expire the topic by themselves (Kafka's tiered storage), including all
 segments that this platform has copied. Each task is one step; its log shows the checklist. If a run died, waits or was
-refused, trigger another run for the same topic: it goes on where the one before ended. `./tiering handover TOPIC
+refused, trigger another run for the same topic: it continues where the last one ended. `./tiering handover TOPIC
 --resume` does the same, and `--undo` goes back.
 
 * **ready** waits in the triggerer until schema, store and log dirs are usable. **begin** starts the handover, or finds
@@ -24,14 +24,15 @@ refused, trigger another run for the same topic: it goes on where the one before
   ones have ended. **recheck** repeats the checks.
 * **publish** writes the segment metadata to `__remote_log_metadata` and reads it back. **switch** sets
   `remote.storage.enable=true`.
-* **watch** waits until the brokers know all that was published, and checks that their log start offset is unchanged.
+* **watch** waits until the brokers have read all published metadata, and checks that their log start offset is
+  unchanged.
 * **take-over** makes the brokers the owner of the topic. **retention** restores its retention configs.
 * **local-retention** lowers the local retention in steps. After each step, records that are only remote now are
   consumed and compared with what was copied.
 * **outcome** fails the run if the topic is not handed over at its end.
 
-If remote storage is switched on by hand meanwhile, the run notices it: it copies and publishes nothing more, and goes
-on at **watch**. What a crash leaves is in the crash tables of `include/tiering/handover/`; the procedure with its
+If remote storage is switched on by hand meanwhile, the run detects it, copies and publishes nothing more, and continues
+at **watch**. What a crash leaves is in the crash tables of `include/tiering/handover/`; the procedure with its
 output is in `docs/handover.md`.
 """
 
@@ -118,7 +119,7 @@ with DAG(
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     # `ask` skips the approval if it was given before; a rejection skips this task.
     agreed = HandoverAgreedOperator(task_id=AGREED_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    # The last task decides the state of the run: a rejection skips the tasks between, and is no success.
+    # The last task decides the state of the run: a rejection skips the tasks between, and is not a success.
     outcome = HandoverOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     last = ready >> begin

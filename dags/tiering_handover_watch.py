@@ -2,14 +2,14 @@
 
     forgotten
 
-This task fails, and so raises an alarm, while a handover holds back the retention of a topic and does not go on: its
-driver died more than five minutes ago, or it has waited for a person for more than a day. The message names the topic,
-the step and what to do: trigger `tiering_handover` for the topic again (or call `./tiering handover TOPIC --resume`),
-or go back with `--undo`.
+This task fails, and so raises an alarm, while a handover overrides the retention of a topic and is not continued: its
+driver died more than five minutes ago, or it has waited for an operator for more than a day. The message names the
+topic, the step and what to do: trigger `tiering_handover` for the topic again (or call `./tiering handover TOPIC
+--resume`), or go back with `--undo`.
 
 The task restores nothing by itself. Right after the switch, a limited `retention.bytes` can make brokers delete
-records, so before retention is put back it has to be checked whether the brokers know the remote segments. A resumed
-handover makes this check.
+records, so before retention is restored it must be checked whether the brokers have read the metadata of the remote
+segments. A resumed handover makes this check.
 """
 
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from plugins.tiering_airflow.shared import RETRY_ARGUMENTS
 
 with DAG(
     dag_id="tiering_handover_watch",
-    description="Fail if a handover has stopped before its end and does not go on",
+    description="Fail if a handover has stopped before its end and is not continued",
     doc_md=__doc__,
     schedule=configuration.handover_watch_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),

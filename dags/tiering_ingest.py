@@ -8,10 +8,10 @@ the database, from the position at which the last run ended, up to the end offse
 begins. Sizes, quality runs and audits then include these segments.
 
 * **ingest** applies every record as a broker does. Each page of records is stored in one transaction with the position
-  behind it, so a run that follows a crash goes on where the last one ended. Topics that brokers tier become the
+  behind it, so a run after a crash continues where the last one ended. Topics that brokers tier become the
   brokers' own: this platform neither copies nor deletes anything of them. If a partition has no leader, the task is
   retried. Without `cluster.bootstrap_servers` there is nothing to read, and the task is skipped.
-* **changed** updates the asset, which starts `tiering_remote_log_sizes`. It is skipped if no record came.
+* **changed** updates the asset, which starts `tiering_remote_log_sizes`. It is skipped if there are no new records.
 * **outcome** fails the run if a person has to decide: a record at which brokers stop, records that were removed before
   they were read, or a segment of this platform that brokers describe otherwise. `docs/runbook.md`, *The brokers'
   metadata are not read*, has an entry for each.
@@ -39,7 +39,7 @@ READ_AGAIN = Param(
     type="boolean",
     title="Read the whole topic again",
     description_md="For a metadata topic that was created again, or lost records before they were read. Its present "
-    "content replaces what is known of the brokers' segments, as when a broker starts: brokers' segments that it does "
+    "content replaces the brokers' segments in the database, as when a broker starts: brokers' segments that it does "
     "not contain are removed from the database.",
 )
 
@@ -59,6 +59,6 @@ with DAG(
 ):
     ingest = IngestOperator(task_id=INGEST_TASK_ID)
     changed = IngestedOperator(task_id="changed", outlet=REMOTE_LOG)
-    # A run that is skipped, or in which no record came, has no findings.
+    # A run that is skipped, or reads no new records, has no findings.
     outcome = IngestOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
     ingest >> [changed, outcome]

@@ -64,7 +64,7 @@ WHICH = Param(
     title="Which segments",
     description_md="`due`: segments that were never verified or failed before, whose verdict has expired or is about "
     "to, and the rolling sample. `failed`: only segments that failed before. `all`: every segment, "
-    "whatever its verdict.",
+    "with any verdict.",
 )
 SHARE = Param(
     None,
@@ -109,7 +109,7 @@ with DAG(
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     plan = PlanVerificationOperator(task_id=PLAN_TASK_ID)
     verify = VerifySegmentsOperator(task_id=VERIFY_TASK_ID, pool=READER_POOL, pool_slots=1)
-    # Also runs after a job that failed: what was verified is reported all the same.
+    # Also runs after a failed job, to report what was verified.
     summary = VerificationSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
     failed = FailedSegmentOperator.partial(
         task_id="failed_segment", map_index_template="{{ task.line }}"

@@ -1,9 +1,9 @@
-"""How a person is asked about a plan in Airflow, and where the answer is kept: in the platform's own database.
+"""Approval of a plan by a user in Airflow; the answer is stored in the platform's own database.
 
-In Airflow more people may write XComs, states of tasks and what tasks keep there than may approve a deletion. What
-nobody but the asked can write is Airflow's record of the answer, and what nobody but Airflow writes is that record on
-its way into the task that asked. So this task stores the answer itself, and the task that releases reads it there: an
-XCom says nothing, and a task that was marked as successful has stored no answer.
+In Airflow more users may write XComs and set states of tasks than may approve a deletion. But only the assigned users
+can write Airflow's record of the answer, and only Airflow passes that record to the task that asked. So this task
+stores the answer itself, and the task that releases the plan reads it from the database: an XCom does not count, and a
+task that was marked as successful has stored no answer.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class PlanApprovalOperator(ApprovalOperator):
-    """Asks a person for the plan that a task before it put into the database; without an answer in time it is a Reject.
+    """Asks a user to approve the plan that an earlier task stored; without an answer in time the plan is rejected.
 
-    Waits without worker, slot or trigger. What the person sees is the text in the database; what was answered, by whom
-    (None: nobody) and when, as Airflow stored it, is written there before the run goes on.
+    It waits without worker, slot or trigger. The user sees the text in the database. Answer, user (None: no user
+    answered in time) and time, as Airflow recorded them, are stored there before the run continues.
     """
 
     template_fields: Sequence[str] = ()
@@ -33,7 +33,7 @@ class PlanApprovalOperator(ApprovalOperator):
     def __init__(self, **kwargs: Any) -> None:
         approvers = [{"id": name, "name": name} for name in configuration.expiration_approvers()]
         super().__init__(
-            # Put in its place by the question.
+            # Replaced by the question in `execute`.
             subject="A plan that deletes",
             defaults=self.REJECT,
             assigned_users=approvers or None,
@@ -42,7 +42,7 @@ class PlanApprovalOperator(ApprovalOperator):
         )
 
     def execute(self, context: "Context") -> Any:
-        """Raises StateConflictError if no task of this run has something to ask."""
+        """Raise StateConflictError if no task of this run has stored a question."""
         with TieringHook().open() as app:
             asked = app.adapters.stores.plan_questions.show(asked_in(context))
         self.subject, self.body = asked.headline, asked.body
@@ -63,19 +63,19 @@ class PlanApprovalOperator(ApprovalOperator):
 
 
 def asked_in(context: "Context") -> str:
-    """The DAG run, in words that also stand in the event log."""
+    """Return the name of the DAG run that the event log also uses."""
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 
 def put_question(app: "App", context: "Context", question: ApprovalQuestion, *, subject: str, plan_hash: str) -> None:
-    """Leave it in the database for the task that asks. Raises StateConflictError if this run asked about another."""
+    """Store the question for the approval task. Raises StateConflictError if this run asked about another plan."""
     app.adapters.stores.plan_questions.put(
         asked_in(context), subject=subject, plan_hash=plan_hash, headline=question.subject, body=question.body
     )
 
 
 def approved_by(app: "App", context: "Context", *, subject: str, plan_hash: str | None) -> str:
-    """Who approved exactly this plan in this run. Raises ApprovalRequiredError, AnswerRefusedError."""
+    """Return who approved exactly this plan in this run. Raises ApprovalRequiredError or AnswerRefusedError."""
     return approval_author(
         app.adapters.stores.plan_questions.find(asked_in(context)),
         asked_in=asked_in(context),
@@ -86,6 +86,6 @@ def approved_by(app: "App", context: "Context", *, subject: str, plan_hash: str 
 
 
 def is_unanswered(app: "App", context: "Context") -> bool:
-    """Whether this run asked, and the time for an answer went by."""
+    """Return whether this run asked, and got no answer in time."""
     found: PlanQuestion | None = app.adapters.stores.plan_questions.find(asked_in(context))
     return found is not None and found.given is not None and found.given.user_id is None

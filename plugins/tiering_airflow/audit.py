@@ -1,7 +1,7 @@
-"""The tasks of `tiering_audit`. Each opens the library, asks it one thing, says the result.
+"""The tasks of `tiering_audit`. Each opens the library, calls one service, and logs the result.
 
 XCom carries ids and counts; audits, findings, plans, questions, approvals and outcomes are in the platform's own
-database, and everything that the job listed in its output directory.
+database, and the listing of the job is in its output directory.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,15 @@ OLD_VERSIONS: Final = "old_versions"
 INVENTORY: Final = "inventory"
 PREFIX: Final = "audit-"
 ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
-"""Offsets that a fetch may not be able to read."""
+"""Kinds of findings whose offsets a fetch may not be able to read."""
 _MOST_LINES: Final = 50
 
 
 class AuditOperator(SparkJobOperator):
-    """Lists the store, or reads an inventory of it, and joins it with the metadata in Spark. Findings are kept in the
-    database under an audit id of this try, and are no error yet."""
+    """Lists the store, or reads an inventory of it, and joins it with the metadata in Spark.
+
+    Findings are stored in the database under an audit id of this try, and do not fail this task.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         arguments = ["--output", "{{ task.output_dir }}", "--record", "{{ task.audit_run_id(run_id, ti.try_number) }}"]
@@ -64,7 +66,7 @@ class AuditOperator(SparkJobOperator):
         return PREFIX + planned_run_id(dag_run_id, try_number)
 
     def execute(self, context: "Context") -> None:
-        """Raises SparkJobError, SparkJobRetriableError."""
+        """Raise SparkJobError or SparkJobRetriableError."""
         run_id = self.audit_run_id(context["run_id"], context["ti"].try_number)
         inventory = context["params"][INVENTORY]
         if inventory:
@@ -78,7 +80,7 @@ class AuditOperator(SparkJobOperator):
 
 
 class AuditFindingsOperator(BaseOperator):
-    """Says what the audit found, one line for each finding, and returns how many of each kind."""
+    """Logs one line for each finding of the audit, and returns their number by kind."""
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -101,7 +103,7 @@ class AuditFindingsOperator(BaseOperator):
 class AuditAlarmOperator(BaseOperator):
     """Fails the run at once if offsets cannot be read, or if store and database do not belong together.
 
-    What was accepted by a person alarms nobody.
+    Findings that an operator accepted do not fail it.
     """
 
     template_fields: Sequence[str] = ("audit_run_id",)
@@ -111,7 +113,7 @@ class AuditAlarmOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises AuditAlarmError with one line for each."""
+        """Raise AuditAlarmError with one line for each finding."""
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
@@ -128,8 +130,10 @@ class AuditAlarmOperator(BaseOperator):
 
 
 class PlanRemovalsOperator(BaseOperator):
-    """Plans and stores what of the findings is to be removed. Without being asked for it, or with nothing to remove,
-    there is no planned run."""
+    """Plans the removal of findings, and stores the plan.
+
+    Skipped unless the form asks for removals. If there is nothing to remove, there is no planned run.
+    """
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -141,12 +145,12 @@ class PlanRemovalsOperator(BaseOperator):
         """Raises StateConflictError if a later audit has ended since."""
         params = context["params"]
         if not params[DELETE_ORPHANS]:
-            raise AirflowSkipException("a dry run: nothing was asked to be removed")
+            raise AirflowSkipException("a dry run: the form does not ask for removals")
         run_id = f"{PREFIX}remove-{planned_run_id(context['run_id'], context['ti'].try_number)}"
         with TieringHook().open() as app:
             plan = app.audit.plan_removals(run_id, self.audit_run_id, with_versions=params[OLD_VERSIONS])
         for refusal in plan.refusals:
-            self.log.warning("Nothing may be removed, %s: %s", refusal.guard, refusal.sentence)
+            self.log.warning("Removals are refused, %s: %s", refusal.guard, refusal.sentence)
         for why, number in plan.spared.items():
             self.log.info("%d findings are not planned: %s", number, why)
         if plan.removals:
@@ -155,7 +159,7 @@ class PlanRemovalsOperator(BaseOperator):
 
 
 class RemovalSafetyLimitOperator(BaseBranchOperator):
-    """Shows what would go and asks a person, always: `APPROVAL_TASK_ID`. With nothing planned the run ends here."""
+    """Logs the planned removals and always branches to `APPROVAL_TASK_ID`; without a plan the run ends here."""
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
 
@@ -165,7 +169,7 @@ class RemovalSafetyLimitOperator(BaseBranchOperator):
         self.audit_run_id = audit_run_id
 
     def choose_branch(self, context: "Context") -> str | None:
-        """Raises TieringError."""
+        """Raise TieringError."""
         if not self.planned_run_id:
             self.log.info("There is nothing to remove")
             return None
@@ -180,8 +184,10 @@ class RemovalSafetyLimitOperator(BaseBranchOperator):
 
 
 class RemovalReleaseOperator(BaseOperator):
-    """Records who approved which plan. An approval counts for the plan that was shown, if who gave it may approve now
-    too."""
+    """Records who approved which plan.
+
+    An approval counts only for the plan that was shown, and only if its author is still allowed to approve.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -190,7 +196,7 @@ class RemovalReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalRequiredError, AnswerRefusedError."""
+        """Raise ApprovalRequiredError or AnswerRefusedError."""
         with TieringHook().open() as app:
             plan_hash = app.adapters.stores.removals.run(self.planned_run_id).plan_hash
             author = approved_by(app, context, subject=self.planned_run_id, plan_hash=plan_hash)
@@ -199,7 +205,7 @@ class RemovalReleaseOperator(BaseOperator):
 
 
 class RemoveOrphansOperator(BaseOperator):
-    """Removes what was approved, each object after another look. Started again, it goes on with what is left."""
+    """Removes the approved objects, each after another check. A retry continues with the rest."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -208,9 +214,9 @@ class RemoveOrphansOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises RemovalIncompleteError, which is worth retrying."""
+        """Raise RemovalIncompleteError, which is retriable."""
         counts = dict.fromkeys((outcome.value for outcome in RemovalOutcome), 0)
-        # The same id in every try: it takes over the lease of its dead self at once.
+        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
         batch_id = f"{self.planned_run_id}/0"
         ended, waiting = BatchEnd.TIME_OVER, 0
         with TieringHook().open() as app, mirrored_pools():
@@ -226,7 +232,7 @@ class RemoveOrphansOperator(BaseOperator):
 
 
 class AuditOutcomeOperator(BaseOperator):
-    """The last task of a removal, whose state is the run's: it fails if a person did not answer, or has to look."""
+    """The last task of a removal, whose state is the run's: it fails without an answer, or if a removal failed."""
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
 
@@ -236,12 +242,13 @@ class AuditOutcomeOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalMissingError, DeletionFailedError."""
+        """Raise ApprovalMissingError or DeletionFailedError."""
         with TieringHook().open() as app:
             unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
-                f"nobody said whether {self.planned_run_id} may remove anything: nothing was, the next run asks again"
+                f"{self.planned_run_id} was neither approved nor rejected in time: nothing was removed, the next run"
+                " asks again"
             )
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
@@ -264,7 +271,7 @@ class AuditOutcomeOperator(BaseOperator):
 
 
 def _ended(run_id: str) -> bool:
-    """Whether this audit came to its end: a job with findings did, one with a wrong setting did not."""
+    """Return whether this audit completed: a job with findings did, a job with a wrong setting did not."""
     with TieringHook().open() as app:
         last = app.adapters.stores.audits.last_audit()
     return last is not None and last.run_id == run_id

@@ -26,7 +26,7 @@ _COUNTS_FOR: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """What the form of `tiering_configs` asks for; a value of None removes."""
+    """Fields of the form of `tiering_configs`; a value of None removes the config."""
 
     entity: ConfigEntity
     name: str
@@ -34,20 +34,20 @@ class ConfigRequest:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Raises SettingError for fields that contradict each other, and for an illegal name of an entity."""
+        """Raise SettingError for fields that contradict each other, and for an illegal name of an entity."""
         named, value = params["entity_name"] or None, params["value"] or None
         if (named is None) is not params["entity_default"]:
-            raise SettingError("say either Default or the name of one entity")
+            raise SettingError("set either Default or the name of an entity")
         if (value is None) is not params["delete"]:
-            raise SettingError("say either Remove or a value")
+            raise SettingError("set either Remove or a value")
         return cls(checked_entity(params["entity_type"], named), params["name"], value)
 
 
 class AlterConfigOperator(BaseOperator):
-    """Changes one dynamic config as its form says, and fails with the numbers if a rule refuses the change."""
+    """Changes one dynamic config as the form says, and fails with the numbers if a rule refuses the change."""
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
+        """Raise SettingError, ConfigRefusedError, LimitRefusedError, ConfigNotTakenError, MetadataUnavailableError."""
         request = ConfigRequest.from_params(context["params"])
         with TieringHook().open() as app:
             app.operations.require_schema()
@@ -68,10 +68,10 @@ class AlterConfigOperator(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class _LimitCheck:
-    """A limit of deletions is loosened by who may approve deletions, and by one run once.
+    """Allows a user to loosen a deletion limit only if they may approve deletions, and only once per run.
 
-    Who triggered a run is written by Airflow, and nobody can change it; but a run may be cleared by others, and would
-    then do again what its own user wanted then.
+    Airflow records who triggered a run, and users cannot change that; but others may clear the run, which would then
+    repeat the change of its first user.
     """
 
     dag_run: Any
@@ -79,7 +79,7 @@ class _LimitCheck:
     history: Sequence[ConfigChange]
 
     def __call__(self, before: ConfigValues, after: ConfigValues) -> None:
-        """Raises LimitRefusedError."""
+        """Raise LimitRefusedError."""
         approvers, loosened = configuration.expiration_approvers(), loosened_limits(before, after, self.settings)
         if not approvers or not loosened:
             return
@@ -87,25 +87,25 @@ class _LimitCheck:
         user = self.dag_run.triggering_user_name
         if user not in approvers:
             raise LimitRefusedError(
-                f"{what} lets more be deleted without a question, and {user or 'nobody'}, who triggered this run, is "
-                f"not among those who may approve deletions ({', '.join(approvers)}; [tiering] expiration_approvers): "
-                "nothing was changed. One of them has to trigger it"
+                f"{what} allows more deletions without an approval, and {user or 'an unknown user'}, who triggered "
+                f"this run, may not approve deletions ({', '.join(approvers)} may; [tiering] expiration_approvers): "
+                "nothing was changed. An approver has to trigger it"
             )
         own = author(self.dag_run)
         asked_at = self.dag_run.run_after
         if any(change.author == own for change in self.history):
             why = "this run changed it before, and was started again since"
         elif self.dag_run.clear_number:
-            why = "this run was cleared, which others may do, too"
+            why = "this run was cleared, which other users may do, too"
         elif datetime.now(UTC) - asked_at > _COUNTS_FOR:
-            why = f"it was asked for at {asked_at:%Y-%m-%d %H:%M} UTC, and that counts for a day"
+            why = f"it was requested at {asked_at:%Y-%m-%d %H:%M} UTC, more than a day ago"
         else:
             return
         raise LimitRefusedError(f"{what}: {why}: nothing was changed. Trigger another run")
 
 
 def counts(altered: AlteredConfigs) -> dict[str, int]:
-    """For XCom. Raises ConfigNotTakenError if a running worker has not taken the change in time."""
+    """Return counts for XCom. Raises ConfigNotTakenError if a running worker has not applied the change in time."""
     if altered.not_taken_by:
         raise ConfigNotTakenError(alteration_words(altered))
     return {"changed": len(altered.changes), "version": altered.version, "taken_by": len(altered.taken_by)}

@@ -1,22 +1,22 @@
 """Airflow's own configuration of this platform: the section `[tiering]` of airflow.cfg (`AIRFLOW__TIERING__...`).
 
-What is said here concerns Airflow alone; everything about Kafka and remote storage is a setting of the library.
+These options concern Airflow only; everything about Kafka and remote storage is a setting of the library.
 
 | option | default | meaning |
 |---|---|---|
-| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when asked |
-| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when asked |
-| expiration_approvers | unset | user ids with commas: who may approve; empty: whoever may answer in this Airflow |
+| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when triggered |
+| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when triggered |
+| expiration_approvers | unset | users who may approve, separated by commas; empty: all who may answer in Airflow |
 | expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
-| audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when asked |
-| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if there are brokers as above |
-| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs where brokers are set (UTC); empty: only when asked |
-| quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when asked |
-| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs beside copies (UTC); empty: after copies alone |
-| api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, private to its owner |
+| audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when triggered |
+| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if brokers are set |
+| ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set (UTC); empty: only when triggered |
+| quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when triggered |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs, besides after copies (UTC); empty: after copies |
+| api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
-| audit_dir | `audit` in work_dir | what the last audit listed and found; Spark's executors must see it too |
-| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors must see it too |
+| audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access, too |
+| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access, too |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
 
@@ -45,7 +45,7 @@ def expiration_approvers() -> tuple[str, ...]:
 
 
 def expiration_approval_wait() -> timedelta:
-    """Raises SettingError."""
+    """Return how long an expiration waits for an approval. Raises SettingError."""
     text = _option("expiration_approval_hours", "24")
     try:
         wait = timedelta(hours=float(text))
@@ -61,13 +61,15 @@ def audit_schedule() -> str | None:
 
 
 def ingest_schedule() -> str | None:
-    """None where the library's settings name no brokers, too: read when the DAG is parsed, from the environment and the
-    settings file. Raises SettingError."""
+    """Return the schedule; None also if the library's settings name no brokers.
+
+    The settings are read from the environment and the settings file when the DAG is parsed. Raises SettingError.
+    """
     return _where_there_are_brokers("ingest_schedule", "*/5 * * * *")
 
 
 def handover_watch_schedule() -> str | None:
-    """As `ingest_schedule`."""
+    """Return the schedule under the same conditions as `ingest_schedule`."""
     return _where_there_are_brokers("handover_watch_schedule", "*/10 * * * *")
 
 
@@ -80,10 +82,10 @@ def sizes_schedule() -> str | None:
 
 
 def copy_queues() -> tuple[str, ...]:
-    """Queues that `log_dirs` of the library's settings name, in their order.
+    """Return the queues in `log_dirs` of the library's settings, in their order.
 
-    Read when the DAG is parsed, since Airflow wants a task's queue then: from the environment and the settings file,
-    nothing else. Raises SettingError.
+    They are read when the DAG is parsed, as Airflow needs the queue of a task then, and only from the environment and
+    the settings file. Raises SettingError.
     """
     from include.tiering.settings import load_settings
 
@@ -91,7 +93,7 @@ def copy_queues() -> tuple[str, ...]:
 
 
 def api_base_url() -> str:
-    """Where Airflow's own tasks look for the API server, with Airflow's own default."""
+    """Return the URL of the API server that Airflow's own tasks use, with Airflow's own default."""
     return str(conf.get("api", "base_url", fallback=None) or "http://localhost:8080")
 
 
@@ -112,7 +114,7 @@ def sizes_dir() -> Path:
 
 
 def spark_class_archive() -> Path | None:
-    """None unless one is configured and exists: without it a job starts slower, no more."""
+    """Return the class archive; None if none is configured or exists, which only makes jobs start slower."""
     archive = _option("spark_class_archive")
     return Path(archive) if archive and Path(archive).is_file() else None
 

@@ -1,7 +1,7 @@
-"""The tasks of `tiering_copy` that run in Airflow itself. Each opens the library, asks it one thing, says the result.
+"""The tasks of `tiering_copy`. Each opens the library, calls one service, and logs the result.
 
-XCom carries ids and counts; work, progress and results live in the platform's own database. `QualityGateOperator` is
-the run's gate: what it copied is verified before anybody is told of it.
+XCom carries ids and counts; work, progress and results are in the platform's own database. `QualityGateOperator`
+verifies what the run copied before the asset is updated.
 """
 
 import logging
@@ -36,12 +36,12 @@ COPY_TASK_ID: Final = "copy"
 _MOST_NAMED: Final = 20
 
 Batch = dict[str, Any]
-"""What `CopyBatchOperator` is mapped over: `batch`, its number in the run, and `spark_resource`, a name or None."""
+"""Arguments of one `CopyBatchOperator`: `batch`, its number in the run, and `spark_resource`, a name or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """What the form of `tiering_copy` asks for. No topics means those that the settings include."""
+    """Fields of the form of `tiering_copy`. No topics means those that the settings include."""
 
     topics: tuple[str, ...] | None
     limit_bytes: int | None
@@ -53,13 +53,13 @@ class CopyRequest:
 
 
 class PlanCopyOperator(BaseOperator):
-    """Plans a run and returns the batches to start on any worker; those of a queue are for `QueuedBatchesOperator`.
+    """Plans a run and returns the batches for any worker; `QueuedBatchesOperator` returns those of a queue.
 
-    With nothing to copy there are none, and no planned run.
+    If there is nothing to copy, it returns no batches, and there is no planned run.
     """
 
     def execute(self, context: "Context") -> list[Batch]:
-        """Raises TieringError."""
+        """Raise TieringError."""
         from include.tiering.copying.plan_copy import placed_batches
         from include.tiering.copying.report import needs_a_person
 
@@ -73,7 +73,7 @@ class PlanCopyOperator(BaseOperator):
         for error in plan.errors:
             self.log.warning("Not readable: %s: %s", error.path, error.message)
         for note in plan.notes:
-            self.log.info("Damaged, and not needed by any copy: %s: %s", note.path, note.message)
+            self.log.info("Damaged, but no copy needs it: %s: %s", note.path, note.message)
         for waiting in plan.held_back:
             level = logging.WARNING if needs_a_person([waiting]) else logging.INFO
             where = waiting.topic_id_partition
@@ -84,8 +84,8 @@ class PlanCopyOperator(BaseOperator):
         for queue in self._without_task(batches, context):
             findings += 1
             self.log.warning(
-                "Queue %s: this run has no task for it, its partitions wait. The DAG processor must read the same"
-                " log_dirs as this task, and parse the DAG again after they change",
+                "Queue %s: this run has no task for it, so its partitions are not copied. The DAG processor must read"
+                " the same log_dirs as this task, and parse the DAG again after they change",
                 queue,
             )
         context["ti"].xcom_push(key=FINDINGS_KEY, value=findings)
@@ -105,7 +105,7 @@ class PlanCopyOperator(BaseOperator):
         return anywhere
 
     def _without_task(self, batches: Iterable[Placement], context: "Context") -> list[str]:
-        """Queues of `batches` for which the scheduler made no task in this run: it read other settings."""
+        """Return queues of `batches` for which this run has no task, because the DAG was parsed with other settings."""
         return [
             queue
             for queue in sorted({placement.queue for placement in batches if placement.queue})
@@ -116,7 +116,7 @@ class PlanCopyOperator(BaseOperator):
 
 
 class QueuedBatchesOperator(BaseOperator):
-    """The batches that the plan has for one queue: Airflow maps a task over the return value of one task alone."""
+    """Returns the batches of one queue, as Airflow can map a task only over the return value of one task."""
 
     def __init__(self, *, batches_of: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -129,12 +129,12 @@ class QueuedBatchesOperator(BaseOperator):
 
 
 class CopyBatchOperator(SparkJobOperator):
-    """One batch: a Spark job that pulls partitions of the planned run until none is left or its time is over.
+    """One batch: a Spark job that claims partitions of the planned run until none is left or its time is over.
 
-    It pulls those of its own placement: `reads_queue`, which whoever builds the DAG also gives Airflow as `queue`, and
-    `spark_resource`. None = partitions that can be read anywhere.
+    It claims only partitions of its own placement: `reads_queue`, which the DAG also passes to Airflow as `queue`, and
+    `spark_resource`. None: partitions that can be read anywhere.
 
-    Batches that get their slot when the others have done all the work end without starting Spark.
+    A batch that gets its slot after all work is done ends without starting Spark.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
@@ -148,7 +148,7 @@ class CopyBatchOperator(SparkJobOperator):
         planned_run_id: str = PLANNED_RUN,
         **kwargs: Any,
     ) -> None:
-        # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
+        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", COPIER_POOL]
         placement = {"--queue": reads_queue, "--spark-resource": spark_resource}
         arguments += [text for option, name in placement.items() if name for text in (option, name)]
@@ -169,7 +169,7 @@ class CopyBatchOperator(SparkJobOperator):
 
 
 class CopySummaryOperator(BaseOperator):
-    """Prints what the run did and tells `outlet` about it; skipped, and the asset not told, if nothing was copied."""
+    """Logs what the run did and updates the asset `outlet`; skipped, without an asset event, if nothing was copied."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -194,8 +194,10 @@ class CopySummaryOperator(BaseOperator):
 
 
 class RunOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails if the plan met what needs a person, or if work was
-    left and nothing says why."""
+    """The last task of a run, whose state is the run's.
+
+    It fails if the plan has findings that an operator must act on, or if work was left without a recorded reason.
+    """
 
     template_fields: Sequence[str] = ("findings", "planned_run_id")
 
@@ -205,9 +207,11 @@ class RunOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises PlanFindingsError."""
+        """Raise PlanFindingsError."""
         if int(self.findings):
-            raise PlanFindingsError(f"{self.findings} items need a person: see the warnings of the task {PLAN_TASK_ID}")
+            raise PlanFindingsError(
+                f"{self.findings} findings need an operator: see the warnings of the task {PLAN_TASK_ID}"
+            )
         if not self.planned_run_id:
             return
         with TieringHook().open() as app:
@@ -224,7 +228,7 @@ def copy_task_id(queue: str | None) -> str:
 
 
 def batches_by_queue(placements: Iterable[Placement]) -> dict[str | None, list[Batch]]:
-    """Batches, numbered in order, by the queue that they are for; None = any worker."""
+    """Number the batches in order, and group them by queue; None: any worker."""
     batches: dict[str | None, list[Batch]] = {}
     for number, placement in enumerate(placements):
         batch = {"batch": number, "spark_resource": placement.spark_resource}
@@ -236,8 +240,7 @@ _DEPTH: Final = Depth.SHALLOW
 
 
 class QualityGateOperator(BaseOperator):
-    """Verifies every segment that this run copied, publishes its report, and fails with one line per segment that is
-    not as it must be.
+    """Verifies every segment that this run copied, publishes its report, and fails with one line per failed segment.
 
     Skipped if nothing was planned.
     """
@@ -250,7 +253,7 @@ class QualityGateOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises QualityGateError."""
+        """Raise QualityGateError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")
         run_id = context["run_id"]

@@ -1,6 +1,6 @@
-"""The data docs as Airflow's tasks see them: where they are, how a run publishes, what leads to a page.
+"""The data docs in Airflow: their directory, publication by a run, and links to pages.
 
-A report is for who may read the logs of the DAG: it names topics, and repeats what a store said.
+Who may read the logs of the DAG may read its reports: they contain names of topics, and messages of stores.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ MAX_FAILED_SEGMENT_TASKS: Final = 20
 
 
 class FailedSegment(TypedDict):
-    """What `FailedSegmentOperator` is mapped over: `line` is what a list of tasks shows."""
+    """Arguments of one `FailedSegmentOperator`; `line` is shown in the list of tasks."""
 
     line: str
     segment_id: str
@@ -40,13 +40,13 @@ def data_docs(settings: "TieringSettings") -> DataDocs:
 
 
 def report_url(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
-    """Address of a run's page in this Airflow, at the line of a segment if one is named."""
+    """Return the URL of a run's page in this Airflow, at the line of a segment if `segment_id` is given."""
     base = urlsplit(configuration.api_base_url())
     return f"{base.scheme}://{base.netloc}{report_path(dag_id, run_id, segment_id)}"
 
 
 def report_path(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
-    """The same without the server: for whoever reads it in Airflow, by whichever name they came."""
+    """Return the same without the server, for links in pages of Airflow, which may have several host names."""
     prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
     page = f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/runs/{quote(run_id, '')}"
     return page if segment_id is None else f"{page}#{anchor_of(segment_id)}"
@@ -59,7 +59,7 @@ def publish(docs: DataDocs, run: "QualityRun") -> RunSummary:
 
 
 def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:
-    """What fails a task: a line per segment, each with the address of its line in the report."""
+    """Return the error of a task: a line per segment, each with the URL of its line in the report."""
     url = report_url(summary.origin, summary.run_id)
     failed = [f"{line} {url}#{anchor_of(line.segment_id)}" for line in summary.first_lines]
     more = summary.failed_segments - len(failed)
@@ -68,7 +68,7 @@ def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:
 
 
 def failed_segments(summary: RunSummary) -> list[FailedSegment]:
-    """One for each of the first segments that failed."""
+    """Return the arguments of `FailedSegmentOperator` for the first failed segments."""
     return [
         FailedSegment(line=short_line(line), segment_id=line.segment_id)
         for line in summary.first_lines[:MAX_FAILED_SEGMENT_TASKS]
@@ -80,7 +80,7 @@ def short_line(line: FirstLine) -> str:
 
 
 class QualityReportLink(BaseOperatorLink):
-    """The button of a task that leads to the run's page; of a segment's task, to its line there."""
+    """Link of a task to the run's page; of a segment's task, to its line there."""
 
     name = "Quality report"
 
@@ -89,7 +89,7 @@ class QualityReportLink(BaseOperatorLink):
 
 
 class FailedSegmentOperator(BaseOperator):
-    """One segment that failed, as a task of its own: its line stands among the run's tasks, its button leads there.
+    """A task for one failed segment: the list of tasks shows its line, and the link leads to it in the report.
 
     Map it over `failed_segments` with `map_index_template="{{ task.line }}"`.
     """
@@ -102,7 +102,7 @@ class FailedSegmentOperator(BaseOperator):
         self.segment_id = segment_id
 
     def execute(self, context: "Context") -> None:
-        """Raises QualityGateError, always."""
+        """Always raise QualityGateError."""
         self.log.error("%s, segment %s", self.line, self.segment_id)
         self.log.error("Report: %s", report_url(self.dag_id, context["run_id"], self.segment_id))
         raise QualityGateError(f"{self.line}, segment {self.segment_id}")

@@ -1,4 +1,4 @@
-"""What can go wrong between Airflow and the library. Rooted in TieringError, so each says whether to retry."""
+"""Errors of operators. They are derived from TieringError, so each class says whether to retry."""
 
 from include.tiering.errors import AirflowApiError as AirflowApiError
 from include.tiering.errors import AirflowApiUnavailableError as AirflowApiUnavailableError
@@ -10,48 +10,51 @@ class NotReadyError(TieringError):
 
 
 class QualityGateError(TieringError):
-    """Segments of this run could not be copied or failed a rule: one line each."""
+    """Segments of this run could not be copied or failed a rule; the message has one line for each."""
 
 
 class PlanFindingsError(TieringError):
-    """The plan met what needs a person: damaged items, stopped partitions, holes. The rest was copied."""
+    """The plan has findings for an operator: damaged items, stopped partitions, holes. The rest was copied."""
 
 
 class PlanWithdrawnError(TieringError):
-    """A plan was approved, and part of it would stay by the settings of now: nothing was deleted. Or a person withdrew
-    its run: nothing more of it is deleted."""
+    """A plan was withdrawn.
+
+    Either it was approved, but the current settings would keep a part of it: nothing was deleted. Or an operator
+    withdrew its run: no further segment is deleted.
+    """
 
 
 class ApprovalMissingError(TieringError):
-    """A run waited for an approval and no answer came in time. Nothing was deleted."""
+    """A run waited for an approval, and there was no answer in time. Nothing was deleted."""
 
 
 class DeletionFailedError(TieringError):
-    """Segments could not be deleted and trying again at once does not help. The rest was deleted."""
+    """Segments could not be deleted, and a retry does not help. The rest was deleted."""
 
 
 class AuditAlarmError(TieringError):
-    """Offsets that cannot be read, or a store and a database that do not belong together: one line each."""
+    """Offsets cannot be read, or store and database do not belong together; the message has one line for each."""
 
 
 class RemovalIncompleteError(TieringError):
-    """Something that was approved could not be removed this time; what is left is still planned."""
+    """Approved objects could not be removed this time; they are still planned."""
 
     retriable = True
 
 
 class HandoverRefusedError(TieringError):
-    """A handover stopped: a check refused, or a person has to act. Its guards hold until it goes on or is undone."""
+    """A handover stopped: a check failed, or an operator must act. Its retention overrides stay until it continues."""
 
 
 class HandoverWaitsError(TieringError):
-    """A handover waits for brokers, a lease or a checkpoint: another try goes on with it."""
+    """A handover waits for brokers, a lease or a checkpoint: a retry continues it."""
 
     retriable = True
 
 
 class IngestFindingsError(TieringError):
-    """What brokers wrote about their segments needs a person: one line each. What could be read was read."""
+    """Records of brokers about their segments need an operator; one line for each. All readable records were read."""
 
 
 class IngestIncompleteError(TieringError):
@@ -61,14 +64,14 @@ class IngestIncompleteError(TieringError):
 
 
 class SizeDifferenceError(TieringError):
-    """The sizes counted by Spark differ from the counters: a finding, never silently corrected."""
+    """The sizes counted by Spark differ from the counters. They are reported, never corrected silently."""
 
 
 class SparkJobError(TieringError):
-    """A Spark job ended with findings or a wrong setting: trying again changes nothing."""
+    """A Spark job ended with findings or a wrong setting: a retry does not help."""
 
 
 class SparkJobRetriableError(SparkJobError):
-    """A Spark job said that another try can help, or was killed."""
+    """A Spark job ended with the exit code for a retry, or was killed."""
 
     retriable = True

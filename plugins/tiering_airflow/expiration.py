@@ -1,11 +1,10 @@
-"""The tasks of `tiering_expiration`. Each opens the library, asks it one thing, says the result.
+"""The tasks of `tiering_expiration`. Each opens the library, calls one service, and logs the result.
 
 XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
 
-No two runs work on one topic. A run that waits for a person holds nobody up: the next one begins on time and leaves out
-the topics that the question is about. Of a run that deletes it leaves out all topics. Which runs there are is in the
-platform's database, which of them live only Airflow knows: a run that was rejected, or marked as failed, has nothing in
-its hands.
+Two runs never work on the same topic. A run that waits for an approval does not delay others: the next run starts on
+time and leaves out the topics of the question. It also leaves out all topics of a run that deletes. The platform's
+database has the runs, and Airflow has their states: a run that was rejected, or marked as failed, claims no topics.
 """
 
 from collections import Counter
@@ -48,18 +47,18 @@ if TYPE_CHECKING:
 
 
 class PlanExpirationOperator(BaseOperator):
-    """Plans and stores what expires now; with nothing to delete there is no planned run.
+    """Plans what expires now, and stores the plan; if there is nothing to delete, there is no planned run.
 
-    Topics that another run of the DAG deletes from, or asks a person about, are left out.
+    Topics from which another run of the DAG deletes, or for which it waits for an approval, are left out.
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises TieringError."""
-        # Runs of all DAGs share one table, and two DAGs may start at the same second.
+        """Raise TieringError."""
+        # Runs of all DAGs share a table, and two DAGs may start in the same second.
         run_id = f"{EXPIRATION_PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
         topics, dry_run = tuple(context["params"]["topics"] or ()), context["params"]["dry_run"]
         with TieringHook().open() as app:
-            # What a dry run shows is all there is.
+            # A dry run shows all topics.
             in_hand = {} if dry_run else topics_in_hand(app, self.dag_id, context)
             plan = app.expiration.plan(run_id, topics=topics, leave_out=in_hand, dry_run=dry_run)
             if dry_run and (objection := app.guards.objection()) is not None:
@@ -85,9 +84,9 @@ class PlanExpirationOperator(BaseOperator):
 
 
 class SafetyLimitOperator(BaseBranchOperator):
-    """Shows what would go, of which topic and why, and decides who has the next word.
+    """Logs what the plan deletes, of which topics and why, and chooses the next task by the deletion limits.
 
-    Nothing planned, or a dry run: the run ends here. Within the limits: `RELEASE_TASK_ID`. Else a person is asked:
+    Nothing planned, or a dry run: the run ends here. Within the limits: `RELEASE_TASK_ID`. Above a limit:
     `APPROVAL_TASK_ID`.
     """
 
@@ -98,7 +97,7 @@ class SafetyLimitOperator(BaseBranchOperator):
         self.planned_run_id = planned_run_id
 
     def choose_branch(self, context: "Context") -> str | None:
-        """Raises TieringError."""
+        """Raise TieringError."""
         if not self.planned_run_id:
             self.log.info("Nothing expires")
             return None
@@ -129,16 +128,16 @@ class SafetyLimitOperator(BaseBranchOperator):
             return None
         if not asks:
             return RELEASE_TASK_ID
-        # For other runs of the DAG, that leave these alone; what a person is asked is in the database.
+        # Other runs of the DAG leave out these topics. The question itself is in the database.
         context["ti"].xcom_push(key=QUESTION_KEY, value={"topic_ids": sorted(map(str, limit_report.topic_ids))})
         return APPROVAL_TASK_ID
 
 
 class ReleaseOperator(BaseOperator):
-    """Records who approved which plan, if somebody had to, and returns the batches to start.
+    """Records who approved which plan, if an approval was needed, and returns the batches to start.
 
-    An approval counts for the plan that was shown, if who gave it may approve now too, and only if all of the plan
-    would still be planned.
+    An approval counts only for the plan that was shown, only if its author is still allowed to approve, and only if the
+    whole plan would still be planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -148,8 +147,11 @@ class ReleaseOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> list[dict[str, int]]:
-        """Raises RunWithdrawnError, DatabaseSetBackError, PlanWithdrawnError, ApprovalRequiredError,
-        AnswerRefusedError."""
+        """Check and release the plan.
+
+        Raises:
+            RunWithdrawnError, DatabaseSetBackError, PlanWithdrawnError, ApprovalRequiredError, AnswerRefusedError
+        """
         with TieringHook().open() as app:
             run = app.adapters.stores.deletions.run(self.planned_run_id)
             run.require_not_withdrawn()
@@ -173,18 +175,18 @@ class ReleaseOperator(BaseOperator):
 
 
 class DeleteBatchOperator(SparkJobOperator):
-    """One batch: a Spark job that pulls partitions of the released run and deletes what is planned of them.
+    """One batch: a Spark job that claims partitions of the released run and deletes their planned segments.
 
-    Batches that get their slot when the others have done all the work end without starting Spark.
+    A batch that gets its slot after all work is done ends without starting Spark.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        # It comes by XCom, which others may write, and becomes part of what Airflow renders.
+        # It comes from XCom, which other users may write, and becomes part of a template that Airflow renders.
         if type(batch) is not int:
             raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
-        # The same id in every try: a batch that is started again takes over the lease of its dead self at once.
+        # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
         arguments = ["--run-id", planned_run_id, "--batch-id", f"{planned_run_id}/{batch}", "--pool", EXPIRATION_POOL]
         super().__init__(job="expiration.py", arguments=arguments, **kwargs)
         self.batch = batch
@@ -201,7 +203,7 @@ class DeleteBatchOperator(SparkJobOperator):
 
 
 class ExpirationSummaryOperator(BaseOperator):
-    """Prints what became of the plan and tells `outlet` about it; skipped, and the asset not told, if nothing went."""
+    """Logs the outcome of the plan and updates the asset `outlet`; skipped if nothing was deleted."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -232,9 +234,9 @@ class ExpirationSummaryOperator(BaseOperator):
 
 
 class ExpirationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails if a person did not answer, or has to look.
+    """The last task of a run, whose state is the run's: it fails without an answer, or if an operator must act.
 
-    Before that it forgets the tombstones that are old enough.
+    Before that it removes old tombstones.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -244,13 +246,14 @@ class ExpirationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalMissingError, PlanWithdrawnError, DeletionFailedError."""
+        """Raise ApprovalMissingError, PlanWithdrawnError or DeletionFailedError."""
         with TieringHook().open() as app:
             self.log.info("Tombstones forgotten: %d", app.expiration.forget_tombstones())
             unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
-                f"nobody said whether {self.planned_run_id} may delete: nothing was deleted, the next run asks again"
+                f"{self.planned_run_id} was neither approved nor rejected in time: nothing was deleted, the next run"
+                " asks again"
             )
         if not self.planned_run_id:
             return
@@ -262,8 +265,8 @@ class ExpirationOutcomeOperator(BaseOperator):
         if run.withdrawal is not None:
             gone = sum(item.outcome is DeletionOutcome.DELETED for item in items)
             raise PlanWithdrawnError(
-                f"{self.planned_run_id} was withdrawn by {run.withdrawal.author}: of {len(items)} segments {gone} had"
-                " gone already. The next run plans again"
+                f"{self.planned_run_id} was withdrawn by {run.withdrawal.author}: {gone} of {len(items)} segments were"
+                " deleted already. The next run plans again"
             )
         for (partition, why), segments in Counter(
             (item.planned.segment_id.topic_id_partition, item.message)
@@ -273,11 +276,11 @@ class ExpirationOutcomeOperator(BaseOperator):
             self.log.warning("%s: %d planned segments were kept: %s", partition, segments, why)
         left = sum(item.outcome is DeletionOutcome.PLANNED for item in items)
         if left:
-            self.log.info("%d planned segments are left; the next run plans anew", left)
+            self.log.info("%d planned segments are left; the next run plans again", left)
         unproved = ExpireRun(run, (), items).unproved
         if unproved:
             raise DeletionFailedError(
-                f"{len(unproved)} superseded segments are kept until the copy in their place is proved, such as: "
+                f"{len(unproved)} superseded segments are kept until the copy that replaces them is verified, such as: "
                 f"{unproved[0].message}"
             )
         failed = [item for item in items if item.outcome is DeletionOutcome.FAILED]
@@ -295,7 +298,7 @@ WAITS_FOR_A_PERSON: Final = "awaiting_input"
 
 
 def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, str]:
-    """Topics that this run has to leave alone, each with a sentence why. Raises TieringError."""
+    """Return topics that this run must leave out, each with a sentence why. Raises TieringError."""
     ti: Any = context["ti"]
     wait_ms = int(configuration.expiration_approval_wait().total_seconds() * 1000)
     planned = app.adapters.stores.deletions.runs_with_work(
@@ -313,7 +316,7 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
             continue
         if tasks.get(APPROVAL_TASK_ID) == WAITS_FOR_A_PERSON:
             question = ti.xcom_pull(task_ids=SAFETY_LIMIT_TASK_ID, key=QUESTION_KEY, run_id=dag_run)
-            found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} asks whether it may go")
+            found |= dict.fromkeys(map(Uuid.parse, question["topic_ids"]), f"{dag_run} waits for an approval")
         elif planned_run := ti.xcom_pull(task_ids=PLAN_TASK_ID, key=PLANNED_RUN_KEY, run_id=dag_run):
             topic_ids = {
                 deletion.topic_id_partition.topic_id for deletion in app.adapters.stores.deletions.plan(planned_run)
@@ -323,7 +326,7 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
 
 
 def _dag_runs(planned: Iterable[str]) -> Iterator[str]:
-    """DAG runs that these plans may be of: a plan of a later try has its number behind the name."""
+    """Yield DAG runs that these plans may belong to: the id of a later try's plan ends in its number."""
     for run_id in planned:
         if run_id.startswith(EXPIRATION_PREFIX):
             dag_run = run_id.removeprefix(EXPIRATION_PREFIX)

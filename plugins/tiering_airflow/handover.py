@@ -1,9 +1,9 @@
 """The tasks of `tiering_handover` and `tiering_handover_watch`.
 
-Each opens the library, carries one step on, and says the result.
+Each opens the library, runs the handover up to one step, and logs the result.
 
-XCom carries the id of the handover; the question to a person, steps, old values, checks and approvals are in the
-platform's own database, so a run that died is followed by any other run, or by `./tiering handover`.
+XCom carries the id of the handover; the question to the operator, steps, old values, checks and approvals are in the
+platform's own database, so any later run, or `./tiering handover`, can continue after a run that died.
 """
 
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ HANDOVER_ID: Final = f"{{{{ ti.xcom_pull(task_ids='{BEGIN_TASK_ID}', key='{HANDO
 
 
 class BeginHandoverOperator(BaseOperator):
-    """Begins the handover that the form asks for, or goes on with the one of this topic that has not ended."""
+    """Begins the handover of the topic in the form, or continues one of this topic that has not ended."""
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raises UnknownTopicError, SettingError, LeaseLostError: somebody drives it now."""
+        """Raise UnknownTopicError, SettingError, or LeaseLostError if another process drives the handover now."""
         params = context["params"]
         topic = params["topic"]
         if topic is None:
-            raise SettingError("say which topic is to be handed over")
+            raise SettingError("name the topic to hand over")
         wanted = LocalRetention(params["local_retention_ms"], params["local_retention_bytes"])
         with TieringHook().open() as app:
             found = app.handover.latest_of(topic)
             if found is None or found.state.has_ended:
                 found = app.handover.begin(topic, wanted, author=author(context["dag_run"]))
             else:
-                self.log.info("A handover is %s at %s: going on", found.state, found.step)
+                self.log.info("A handover is %s at %s: it is continued", found.state, found.step)
                 found = app.handover.carry_on(
                     found.handover_id, until=HandoverStep.PRECONDITIONS, resume=True, driver=driver(context)
                 )
@@ -59,7 +59,7 @@ class BeginHandoverOperator(BaseOperator):
 
 
 class HandoverStepOperator(BaseOperator):
-    """Carries the handover on up to one step, and shows the checklist. A step that is done already costs a look."""
+    """Runs the handover up to one step, and logs the checklist. A step that is done already is not repeated."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -69,7 +69,7 @@ class HandoverStepOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raises HandoverRefusedError, HandoverWaitsError (retriable), LeaseLostError (retriable)."""
+        """Raise HandoverRefusedError, HandoverWaitsError (retriable), or LeaseLostError (retriable)."""
         with TieringHook().open() as app:
             done = app.handover.carry_on(
                 Uuid.parse(self.handover_id),
@@ -86,7 +86,7 @@ class HandoverStepOperator(BaseOperator):
 
 
 class AskApprovalOperator(BaseBranchOperator):
-    """Puts the plan before a person: `APPROVAL_TASK_ID`. One that was approved, or is past it, goes on at once."""
+    """Branches to `APPROVAL_TASK_ID`, where an operator decides about the plan, unless it was approved before."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -95,7 +95,7 @@ class AskApprovalOperator(BaseBranchOperator):
         self.handover_id = handover_id
 
     def choose_branch(self, context: "Context") -> str:
-        """Raises HandoverRefusedError, HandoverWaitsError."""
+        """Raise HandoverRefusedError or HandoverWaitsError."""
         with TieringHook().open() as app:
             handover_id = Uuid.parse(self.handover_id)
             found = app.handover.carry_on(handover_id, until=HandoverStep.APPROVAL, driver=driver(context))
@@ -109,8 +109,10 @@ class AskApprovalOperator(BaseBranchOperator):
 
 
 class HandoverAgreedOperator(BaseOperator):
-    """Records who approved which plan, unless it was approved before: an approval counts for the plan that was shown,
-    if who gave it may approve now too."""
+    """Records who approved which plan, unless it was approved before.
+
+    An approval counts only for the plan that was shown, and only if its author is still allowed to approve.
+    """
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -119,7 +121,7 @@ class HandoverAgreedOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> None:
-        """Raises ApprovalRequiredError, AnswerRefusedError."""
+        """Raise ApprovalRequiredError or AnswerRefusedError."""
         handover_id = Uuid.parse(self.handover_id)
         with TieringHook().open() as app:
             found = app.adapters.stores.handovers.handover(handover_id)
@@ -132,7 +134,7 @@ class HandoverAgreedOperator(BaseOperator):
 
 
 class HandoverOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails if nobody answered, or the topic is not handed over."""
+    """The last task, whose state is the run's: it fails without an answer, or if the topic is not handed over."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -141,7 +143,7 @@ class HandoverOutcomeOperator(BaseOperator):
         self.handover_id = handover_id
 
     def execute(self, context: "Context") -> dict[str, str]:
-        """Raises ApprovalMissingError, HandoverRefusedError."""
+        """Raise ApprovalMissingError or HandoverRefusedError."""
         with TieringHook().open() as app:
             found = app.adapters.stores.handovers.handover(Uuid.parse(self.handover_id))
             unanswered = is_unanswered(app, context)
@@ -150,20 +152,20 @@ class HandoverOutcomeOperator(BaseOperator):
             return {"topic": found.topic, "state": found.state.value}
         if unanswered:
             raise ApprovalMissingError(
-                f"nobody said whether {found.topic} is handed over: its overrides hold. Another run asks again, "
-                f"./tiering handover {found.topic} --undo puts its configs back"
+                f"the handover of {found.topic} was neither approved nor rejected in time: its retention overrides "
+                f"stay. Another run asks again, ./tiering handover {found.topic} --undo restores its configs"
             )
         raise HandoverRefusedError(
             f"{found.topic} is not handed over: {found.state} at {found.step}: {found.detail or 'rejected'}. "
-            f"Its retention overrides hold until another run goes on, or ./tiering handover {found.topic} --undo"
+            f"Its retention overrides stay until another run continues, or ./tiering handover {found.topic} --undo"
         )
 
 
 class ForgottenHandoversOperator(BaseOperator):
-    """Fails if a handover holds a topic's retention back and nobody carries it on; publishes how many there are."""
+    """Fails if an unfinished handover overrides a topic's retention and is not continued; publishes their number."""
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises HandoverForgottenError with one line for each."""
+        """Raise HandoverForgottenError with one line for each handover."""
         with TieringHook().open() as app:
             under_way = app.adapters.stores.handovers.open_handovers()
             forgotten = app.handover.forgotten()
@@ -173,12 +175,12 @@ class ForgottenHandoversOperator(BaseOperator):
 
 
 def driver(context: "Context") -> str:
-    """The same in every try: one that is started again takes over the lease of its dead self at once."""
+    """Return the owner of the lease, which is the same in every try: a retry takes over the lease of a dead try."""
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 
 def view_of(app: "App", handover: Handover) -> HandoverView:
-    """With all that was stored about it."""
+    """Return a handover with its checks, overrides and seed."""
     store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
     return HandoverView(handover, checks, store.overrides(handover_id), store.seed(handover_id))
@@ -191,5 +193,5 @@ def _require_done(handover: Handover, step: HandoverStep) -> None:
         raise HandoverWaitsError(f"{handover.topic} waits at {handover.step}: {handover.detail}")
     raise HandoverRefusedError(
         f"{handover.topic} is {handover.state} at {handover.step}: {handover.detail}. "
-        f"Mend it and trigger a run again, or ./tiering handover {handover.topic} --undo"
+        f"Fix the cause and trigger a run again, or ./tiering handover {handover.topic} --undo"
     )

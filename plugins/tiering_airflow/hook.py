@@ -1,4 +1,4 @@
-"""The one place where Airflow meets the library."""
+"""The hook through which all Airflow code opens the library."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ _NOT_FOR_JOBS: Final = ("TIERING_AIRFLOW__", "TIERING_METADATA_TOPIC__")
 
 
 class TieringHook(BaseHook):
-    """Settings from Airflow connections below the `TIERING_...` environment, and the library opened with them.
+    """Opens the library with settings from the `TIERING_...` environment, which come first, and Airflow connections.
 
     | connection | field | setting |
     |---|---|---|
@@ -27,27 +27,27 @@ class TieringHook(BaseHook):
     | | login, password | `remote_storage.access_key_id`, `remote_storage.secret_access_key` |
     | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
 
-    Both connections are optional. Other extras, those of Airflow's own providers, are left alone. Where no login for
-    Airflow's API is set, it is that of airflow.cfg. The library is imported when it is first needed: DAG files stay
-    cheap to parse.
+    Both connections are optional. Other extras, those of Airflow's own providers, are ignored. If no login for
+    Airflow's API is set, that of airflow.cfg is used. The library is imported when it is first needed, so that DAG
+    files are parsed fast.
     """
 
     def settings(self) -> "TieringSettings":
-        """Raises SettingError."""
+        """Load the settings. Raises SettingError."""
         from include.tiering.settings import load_settings
 
         return _with_airflow(load_settings(overrides=connection_settings()))
 
     def open(self) -> "AbstractContextManager[App]":
-        """All parts of the library, wired; closed when the context ends. Raises TieringError."""
+        """Open the library; it is closed when the context ends. Raises TieringError."""
         from include.tiering.app import open_app
 
         return open_app(self.settings())
 
     def job_environment(self) -> dict[str, str]:
-        """`TIERING_...` variables with which a job on another machine has the same settings. Holds secrets.
+        """Return `TIERING_...` variables that give a job on another host the same settings. They contain secrets.
 
-        Neither what leads to Airflow is among them, nor the principal that publishes: no job does either.
+        The settings of Airflow's API and of the principal that publishes are left out, as no job needs them.
         """
         from include.tiering.settings import to_environment
 
@@ -56,12 +56,12 @@ class TieringHook(BaseHook):
 
 
 def connection_settings() -> dict[str, Any]:
-    """Settings that Airflow's connections hold, by dotted name; empty without connections."""
+    """Return the settings in Airflow's connections, by dotted name; empty without connections."""
     return {**_remote_storage(_connection(REMOTE_STORAGE_CONNECTION)), **_metadata(_connection(METADATA_CONNECTION))}
 
 
 def _with_airflow(settings: "TieringSettings") -> "TieringSettings":
-    """With this Airflow's own address and the login in its configuration, if the settings hold no login."""
+    """Add this Airflow's own URL and the login in its configuration, if the settings have no login."""
     airflow = settings.airflow
     if airflow.token is not None or airflow.login_file is not None:
         return settings
@@ -89,7 +89,7 @@ def _metadata(connection: Connection | None) -> dict[str, Any]:
 
 
 def _sqlalchemy_url(connection: Connection) -> str:
-    """Airflow calls PostgreSQL's scheme `postgres`; SQLAlchemy wants the driver named."""
+    """Return the connection as a URL for SQLAlchemy, which needs the driver's name; Airflow's scheme is `postgres`."""
     _, separator, rest = connection.get_uri().partition("://")
     return f"postgresql+psycopg{separator}{rest}"
 

@@ -1,6 +1,6 @@
-"""The tasks of `tiering_ingest`. Each opens the library, asks it one thing, says the result.
+"""The tasks of `tiering_ingest`. Each opens the library, calls one service, and logs the result.
 
-XCom carries counts and findings; positions and what was read are in the platform's own database.
+XCom carries counts and findings; positions and ingested metadata are in the platform's own database.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ def _pulled(key: str) -> str:
 
 
 class IngestOperator(BaseOperator):
-    """Reads the brokers' metadata topic to the ends that it has now; pushes how many records came, and the findings.
+    """Reads the brokers' metadata topic up to its current end; pushes the number of new records, and the findings.
 
-    Without brokers in the settings there is nothing to read: skipped.
+    Skipped if the settings name no brokers.
     """
 
     def execute(self, context: "Context") -> None:
-        """Raises TieringError; IngestIncompleteError where a partition has to be tried again."""
+        """Raise TieringError; IngestIncompleteError if a partition must be read again."""
         author = f"{self.dag_id} {context['run_id']}"
         with TieringHook().open() as app:
             if not app.adapters.has_brokers:
@@ -46,7 +46,7 @@ class IngestOperator(BaseOperator):
             self.log.info("%s", line)
         for finding in report.findings:
             self.log.warning("%s", finding)
-        # A try after this one reads what this one left: what came before is to be told of all the same.
+        # A retry reads only the rest, so the count of the previous tries is added.
         known = context["ti"].xcom_pull(task_ids=self.task_id, key=RECORDS_KEY) or 0
         context["ti"].xcom_push(key=RECORDS_KEY, value=known + report.records + len(report.changes))
         context["ti"].xcom_push(key=FINDINGS_KEY, value=list(report.findings))
@@ -55,7 +55,7 @@ class IngestOperator(BaseOperator):
 
 
 class IngestedOperator(BaseOperator):
-    """Tells `outlet` that the remote log changed; skipped, and the asset not told, if nothing came."""
+    """Updates the asset `outlet`, as the remote log changed; skipped, without an asset event, without new records."""
 
     template_fields: Sequence[str] = ("records",)
 
@@ -66,15 +66,15 @@ class IngestedOperator(BaseOperator):
 
     def execute(self, context: "Context") -> None:
         if not int(self.records or 0):
-            raise AirflowSkipException("no record came")
+            raise AirflowSkipException("there are no new records")
         context["outlet_events"][self.outlet].extra = {"records": int(self.records)}
 
 
 class IngestOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails if a person has to look at something."""
+    """The last task, whose state is the run's: it fails if there are findings for an operator."""
 
     def execute(self, context: "Context") -> None:
-        """Raises IngestFindingsError."""
+        """Raise IngestFindingsError."""
         findings = context["ti"].xcom_pull(task_ids=INGEST_TASK_ID, key=FINDINGS_KEY) or []
         if findings:
             raise IngestFindingsError("\n".join(findings))

@@ -1,8 +1,8 @@
-"""The pools that bound each kind of work. Airflow is the truth of their sizes; set-up creates them, people change them.
+"""The pools that limit each kind of work. Set-up creates them, and operators change their sizes in Airflow.
 
     python -m plugins.tiering_airflow.pools        create what is missing, change nothing that exists
 
-Running batches cannot ask Airflow's database, so their tasks mirror the sizes into the platform's own.
+Running batches cannot read Airflow's database, so their tasks copy the sizes into the platform's own.
 """
 
 import logging
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def suitable_slots(cpus: int) -> int:
-    """One slot per core: each is a Spark driver. Never more than Kafka's own default of ten."""
+    """Return one slot per core, as each runs a Spark driver, up to ten, which is Kafka's default."""
     return max(1, min(cpus, _KAFKA_POOL_SIZE))
 
 
 def create_missing_pools(slots: int) -> list[str]:
-    """Names of the pools created. Talks to Airflow's database: for set-up, never for tasks."""
+    """Create missing pools, and return their names. It uses Airflow's database, so it is for set-up, not for tasks."""
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session
 
@@ -54,8 +54,8 @@ def create_missing_pools(slots: int) -> list[str]:
 class PoolMirroring:
     """Calls `mirror` at once and then in the background.
 
-    Airflow away or refusing is a warning, not a failure, and so is a database of ours that is away: the sizes mirrored
-    last stay in force.
+    If Airflow or the platform's database is unavailable, or Airflow refuses, a warning is logged, and the last mirrored
+    sizes stay in force.
     """
 
     def __init__(self, mirror: Callable[[], None], *, period_seconds: float = MIRROR_PERIOD_SECONDS) -> None:
@@ -64,11 +64,11 @@ class PoolMirroring:
         self._last_warning = ""
 
     def refresh(self) -> None:
-        """Mirror the sizes as they are now."""
+        """Mirror the current sizes."""
         try:
             self._mirror()
         except TieringError as error:
-            # Once for each error, however often it comes again.
+            # A repeated error is logged once.
             if str(error) != self._last_warning:
                 _log.warning("Sizes of the pools are not mirrored: %s", error)
             self._last_warning = str(error)
@@ -93,7 +93,7 @@ class PoolMirroring:
 
 @contextmanager
 def mirrored_pools() -> Iterator[None]:
-    """While the context lasts, the work of this task goes by the pools' sizes of now. Raises TieringError."""
+    """Keep the mirrored pool sizes up to date while the context lasts. Raises TieringError."""
     with TieringHook().open() as app, PoolMirroring(app.configs.mirror_pools).running():
         yield
 

@@ -1,6 +1,6 @@
-"""Waiting until a run may start: the sensor of the DAGs, and the trigger that waits for it.
+"""The sensor that waits until a run may start, and its trigger.
 
-The trigger runs in the triggerer: a wait holds no worker and no pool slot.
+The trigger runs in the triggerer, so a waiting run uses no worker and no pool slot.
 """
 
 import asyncio
@@ -25,19 +25,24 @@ if TYPE_CHECKING:
 
 
 MISSING_KEY: Final = "tiering_missing"
-"""XCom of a task that waits: what is missing now, as one text, since Airflow's page folds lists."""
+"""XCom of a waiting task: what is missing now, as one text, because Airflow's page folds lists."""
 WAITS: Final = "Waiting, not ready: %s"
-"""One line for each thing that is missing: Airflow's page does not wrap them."""
+"""One log line for each missing item: Airflow's page does not wrap long lines."""
 _WITH_DIGITS: Final = re.compile(r"\w*\d\w*")
 
 
 class ReadinessTrigger(BaseTrigger):
-    """Fires when a run may start, when something is missing that waiting cannot mend, or at the deadline.
+    """Fires when a run may start, when something is missing that waiting cannot resolve, or at the deadline.
 
-    The event is as `what_is_missing` gives it. Until then each new picture of what is missing is one line of the task's
-    log, and its XCom `MISSING_KEY`; `said` is the picture that the task has shown itself. `deadline_ms` is UTC
-    milliseconds, so a trigger that moves to another triggerer keeps it. `topics` are patterns; None: those of the
-    settings. The checks are synchronous and run in a thread.
+    The event is that of `what_is_missing`. Until then each change of the missing items is written to the task's log and
+    to its XCom `MISSING_KEY`. The checks are synchronous and run in a thread.
+
+    Args:
+        poll_seconds: time between two checks.
+        deadline_ms: UTC milliseconds, so that a trigger that moves to another triggerer keeps it.
+        slot_pool: the pool whose slots are checked.
+        topics: patterns; None: those of the settings.
+        said: the missing items that the task has logged already.
     """
 
     def __init__(
@@ -66,8 +71,8 @@ class ReadinessTrigger(BaseTrigger):
             if event["ready"] or not waitable or time.time_ns() // 1_000_000 >= self.deadline_ms:
                 yield TriggerEvent(event)
                 return
-            # Once for each picture, however long it lasts.
-            if _picture(event["messages"]) != _picture(self.said):
+            # Logged only when the missing items change.
+            if _comparable(event["messages"]) != _comparable(self.said):
                 self.said = event["messages"]
                 for line in self.said:
                     self.log.info(WAITS, line)
@@ -75,7 +80,7 @@ class ReadinessTrigger(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     async def _show(self, missing: str) -> None:
-        """An Airflow that cannot take it now is no reason to end the wait: the log has it, too."""
+        """Write the XCom. An error of Airflow does not end the wait, as the log has the same lines."""
         if self.task_instance is None:
             return
         from airflow.sdk.execution_time.xcom import XCom
@@ -90,26 +95,26 @@ class ReadinessTrigger(BaseTrigger):
 
 
 def shown(missing: Sequence[str]) -> str:
-    """The value of `MISSING_KEY`."""
+    """Return the value of `MISSING_KEY`."""
     return "; ".join(missing) or "nothing"
 
 
-def _picture(missing: list[str]) -> list[str]:
-    """Without free bytes, names of probes and whatever else differs from look to look."""
+def _comparable(missing: list[str]) -> list[str]:
+    """Drop words with digits, such as free bytes and names of probes, which differ between checks."""
     return [_WITH_DIGITS.sub("", line) for line in missing]
 
 
 def what_is_missing(slot_pool: str, topics: list[str] | None) -> tuple[dict[str, Any], bool]:
-    """What holds a run of the work behind `slot_pool` up now, and whether waiting can mend all of it.
+    """Check what prevents a run of the work of `slot_pool` now; return it, and whether waiting can resolve all of it.
 
-    `{"ready": bool, "messages": [one line per thing that is missing], "summary": str, "waiting": [one line per
-    partition that is not ready], "remarks": [one line per thing that is missing and that this work does without]}`.
+    `{"ready": bool, "messages": [one line per missing item], "summary": str, "waiting": [one line per partition that is
+    not ready], "remarks": [one line per missing item that this work does not need]}`.
     """
     from include.tiering.operations.readiness import summary_of, waiting_lines
 
     try:
         with TieringHook().open() as app:
-            # Airflow away: the sizes seen last count. A database that is away is what the checks below speak about.
+            # If Airflow is unavailable, the last sizes apply. The checks below report an unavailable database.
             with contextlib.suppress(AirflowApiError, MetadataUnavailableError):
                 app.configs.mirror_pools()
             readiness = app.operations.ready(pool=slot_pool, topics=topics)
@@ -132,17 +137,17 @@ _MOST_IN_TITLE: Final = 3
 
 
 class TieringReadySensor(BaseSensorOperator):
-    """Looks whether a run may start; if not, waits in the triggerer until it may.
+    """Checks whether a run may start; if not, waits in the triggerer until it may.
 
-    Ready means: the schema is at head, the store can be reached and written, has space and carries our marker, a log
-    dir can be read, cluster metadata is there, nothing is paused, the pool has a slot, and a partition is ready. What
-    waiting cannot mend, such as a foreign marker, fails at once. Single partitions that are not ready hold nobody up:
-    the log names them and says why.
+    Ready means: the schema is at head, the store can be reached and written, has space and this database's marker, a
+    log dir can be read, cluster metadata are available, nothing is paused, the pool has a slot, and a partition is
+    ready. It fails at once for a problem that waiting cannot resolve, such as another database's marker. Single
+    partitions that are not ready do not delay the run: the log names them with the reason.
 
-    `slot_pool` is the pool whose size is looked at, that of the work behind the sensor; it takes no slot of it. Work
-    that does without some of it (see `OperationsService.ready`) is not held up by that: the log says so.
+    `slot_pool` is the pool of the work after the sensor; its size is checked, and the sensor takes no slot of it. Items
+    that this work does not need (see `OperationsService.ready`) do not delay the run, and are logged.
 
-    What is missing now is in the first lines of the log, and the XCom `MISSING_KEY`.
+    Missing items are in the first lines of the log, and in the XCom `MISSING_KEY`.
     """
 
     def __init__(
@@ -159,14 +164,14 @@ class TieringReadySensor(BaseSensorOperator):
         self.wait_seconds = wait_seconds
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        """As `on_answer`, unless something has to be waited for. Skipped if an earlier run does that."""
+        """Return or raise as `on_answer` does, or wait. Skipped if an earlier run waits already."""
         event, waitable = what_is_missing(self.slot_pool, topics_of(context))
         if waitable and not event["ready"]:
             self._wait(context, event["messages"])
         return self.on_answer(context, event)
 
     def _wait(self, context: "Context", missing: list[str]) -> NoReturn:
-        # Where runs go side by side, one that waits is enough: the schedule would add another one every time.
+        # If runs overlap, one waiting run is enough: the schedule would add another one every time.
         if context["dag_run"].run_type == "scheduled" and context["ti"].get_ti_count(
             dag_id=self.dag_id, task_ids=[self.task_id], states=["deferred"]
         ):
@@ -183,14 +188,15 @@ class TieringReadySensor(BaseSensorOperator):
                 said=missing,
             ),
             method_name="on_answer",
-            # The trigger keeps the deadline itself, and says what is missing; this is for a triggerer that is away.
+            # The trigger itself ends at the deadline and reports what is missing; this is for a lost triggerer.
             timeout=timedelta(seconds=self.wait_seconds) + _MARGIN,
         )
 
     def on_answer(self, context: "Context", event: dict[str, Any]) -> dict[str, Any]:
-        """What goes, what waits and what is done without, for XCom.
+        """Log and return for XCom what is ready, what waits and what is missing but not needed.
 
-        Raises NotReadyError with one line per thing that is missing.
+        Raises:
+            NotReadyError: with one line per missing item.
         """
         context["ti"].xcom_push(key=MISSING_KEY, value=shown(event["messages"]))
         if not event["ready"]:
@@ -206,5 +212,5 @@ class TieringReadySensor(BaseSensorOperator):
 
 
 def topics_of(context: "Context") -> list[str] | None:
-    """Those that the form of the run asks for, if it has such a field."""
+    """Return the topics in the form of the run; None if the field is empty or absent."""
     return list((context.get("params") or {}).get("topics") or ()) or None

@@ -1,8 +1,8 @@
-"""What the DAGs share: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
+"""Shared by the DAGs: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
 
-When a failed task is tried again, each error of the library says so itself, and nothing else is retried. A task whose
-process was killed (host gone, out of memory) never gets to ask: it is tried again too. The delay gives the lease of a
-dead batch time to run out.
+The error classes of the library say whether a failed task is retried; other exceptions are not retried. A task whose
+process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. During the
+delay the lease of a dead batch expires.
 """
 
 from datetime import timedelta
@@ -24,7 +24,7 @@ PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNE
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:
-    """A plan of its own for each try: a plan that was stored is never replaced by another."""
+    """Return an id for the plan of this try: each try has its own, because a stored plan is never replaced."""
     return id_of_try(dag_run_id, try_number)
 
 
@@ -47,7 +47,7 @@ UNKNOWN_AUTHOR: Final = "Airflow"
 
 
 def author(dag_run: Any) -> str:
-    """Who triggered the run, as Airflow knows them, and which run it was."""
+    """Return who triggered the run, as recorded by Airflow, with the ids of DAG and run."""
     return f"{getattr(dag_run, 'triggering_user_name', None) or UNKNOWN_AUTHOR} ({dag_run.dag_id} {dag_run.run_id})"
 
 
@@ -67,7 +67,7 @@ class RetryRetriableErrors(RetryPolicy):
         name = type(exception).__name__
         if isinstance(exception, TieringError) and exception.retriable:
             return RetryDecision.retry(RETRY_DELAY, reason=f"{name} is worth retrying")
-        return RetryDecision.fail(reason=f"{name} does not go away by retrying")
+        return RetryDecision.fail(reason=f"{name} is not worth retrying")
 
 
 RETRY_ARGUMENTS: Final[dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """The tasks of `tiering_remote_log_sizes`.
 
-What a run found goes to the log of the task that found it, and as a number to the last task, which fails for it.
+Findings are logged by the task that found them; the last task gets their number, and fails if there are any.
 """
 
 import json
@@ -26,9 +26,9 @@ FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{SIZES_TASK_ID}', key='{COUNTED_
 
 
 class RemoteLogSizesOperator(SparkJobOperator):
-    """Recounts the remote log size in Spark and compares it with the counters, and with the store if the form says so.
+    """Recounts remote log sizes in Spark and compares them with the counters, and with the store if the form says so.
 
-    Pushes numbers for the next tasks: findings, what the recount took, duplicate bytes by topic.
+    Pushes numbers for the next tasks: findings, duration of the recount, duplicate bytes by topic.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
         return configuration.sizes_dir()
 
     def execute(self, context: "Context") -> None:
-        """Raises SparkJobError, SparkJobRetriableError; findings are no error yet."""
+        """Raise SparkJobError or SparkJobRetriableError; findings do not fail this task."""
         summary = self.output_dir / "summary.json"
         summary.unlink(missing_ok=True)
         from_storage = context["params"][FROM_STORAGE]
@@ -65,7 +65,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
 
 
 class SizeSummaryOperator(BaseOperator):
-    """Logs sizes, what waits and what it costs as tables, and publishes the metrics of a size run."""
+    """Logs sizes, waiting segments and costs as tables, and publishes the metrics of a size run."""
 
     def execute(self, context: "Context") -> None:
         from include.tiering.sizes.report import present_sizes
@@ -98,13 +98,13 @@ class SizeOutcomeOperator(BaseOperator):
         self.findings = findings
 
     def execute(self, context: "Context") -> None:
-        """Raises SizeDifferenceError."""
+        """Raise SizeDifferenceError."""
         if int(self.findings):
             raise SizeDifferenceError(f"{self.findings} findings: see the warnings of the task {SIZES_TASK_ID}")
 
 
 def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """One line per difference in the job's summary."""
+    """Yield one line per difference in the job's summary."""
     for item in summary["differences"]:
         counters, recounted = item["counters"], item["recounted"]
         yield (
@@ -119,11 +119,11 @@ def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         segments = ", ".join(f"{segment['segment_id']} {segment['kind']}" for segment in item["segments"])
         yield f"{item['topic']}-{item['partition']}: the store and the rows differ ({_rules(item)}): {segments}"
     if stored["unsettled"]:
-        yield f"more segments than were asked about again look unlike their rows in the store: {stored['unsettled']}"
+        yield f"further segments differ between store and rows, and were not checked again: {stored['unsettled']}"
 
 
 def duplicate_bytes(overlaps: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By topic."""
+    """Add up duplicate bytes by topic."""
     by_topic: dict[str, int] = {}
     for item in overlaps:
         by_topic[item["topic"]] = by_topic.get(item["topic"], 0) + item["bytes"]

@@ -1,9 +1,9 @@
 """A Spark job of this platform as an Airflow task.
 
-What is fixed for every job: its one action runs once (no speculation, one task failure is the job's failure), retries
-belong to Airflow alone; the library travels as a zip; the environment is a whitelist, so no Airflow secret reaches the
-job; temporary files live in a directory of the job's own. The exit code says what to do: 0 done, 1 findings,
-2 setting, 3 worth retrying; a job that was killed is worth retrying too.
+The same for every job: its action runs once (no speculation, one task failure fails the job), and only Airflow retries;
+the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the job;
+temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry. A
+killed job is retried, too.
 """
 
 import os
@@ -38,7 +38,7 @@ FIXED_CONF: Final[Mapping[str, str]] = {
 }
 _LOCAL_CONF: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-# C1 alone is enough: the work is done in Python, the JVM lives for seconds.
+# The C1 compiler is enough: the work is done in Python, and the JVM lives for seconds.
 _JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _PASSED_ON: Final = frozenset(
     {
@@ -60,7 +60,7 @@ _SETTING, _RETRIABLE, _KILLED = 2, 3, 128
 
 
 def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """The environment of a job: what is on the whitelist, the platform's settings, and a temporary directory."""
+    """Return the environment of a job: whitelisted variables, the platform's settings, and a temporary directory."""
     kept = {
         name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
@@ -70,10 +70,10 @@ def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scr
 def job_conf(
     master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
 ) -> dict[str, str]:
-    """Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time.
+    """Return Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time.
 
-    The one task of a job needs one `spark_resource`, so it runs on an executor that has it. A local master has no
-    executors, and a task that asks it for a resource would wait for ever: there the job runs where it was started.
+    The task of a job requires one `spark_resource`, so it runs on an executor that has it. A local master has no
+    executors, and a task that requires a resource would wait for ever: there the option is left out.
     """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
@@ -87,11 +87,7 @@ def job_conf(
 
 
 def require_shared_database(master: str, metadata_url: str) -> None:
-    """SQLite is for one host: refuse it where Spark runs the job on another.
-
-    Raises:
-        SettingError
-    """
+    """Raise SettingError if Spark may run the job on another host and the database is SQLite, which serves one host."""
     if metadata_url.startswith("sqlite") and not master.startswith("local"):
         raise SettingError(
             f"metadata.url is SQLite, which serves one host, and the Spark master is {master}:"
@@ -110,8 +106,8 @@ class SparkJobHook(SparkSubmitHook):
         """Run the job to its end.
 
         Raises:
-            SparkJobError: it ended with findings, or with a setting that it cannot use.
-            SparkJobRetriableError: it says that trying again can help, or it was killed.
+            SparkJobError: it ended with findings, or with a wrong setting.
+            SparkJobRetriableError: it ended with the exit code for a retry, or was killed.
         """
         try:
             driver_id: str | None = super().submit(application, env=self._environment, **kwargs)
@@ -120,13 +116,13 @@ class SparkJobHook(SparkSubmitHook):
                 raise
             raise job_error(Path(application).name, self._submit_sp.returncode) from error
         finally:
-            # The provider leaves the pipe that it read the job's output from to the garbage collector.
+            # The provider does not close the pipe from which it reads the job's output.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
         return driver_id
 
     def on_kill(self) -> None:
-        """End the job's Python driver too: it would outlive the JVM that started it."""
+        """Kill the job's Python driver, too: it would outlive the JVM that started it."""
         started = self._submit_sp
         family = psutil.Process(started.pid).children(recursive=True) if started and started.poll() is None else []
         super().on_kill()
@@ -136,14 +132,14 @@ class SparkJobHook(SparkSubmitHook):
 
 
 def job_error(job: str, exit_code: int) -> SparkJobError:
-    """The error that an exit code stands for; a negative one, or one above 128, names a signal."""
+    """Return the error for an exit code; a negative code, or one above 128, stands for a signal."""
     if exit_code == _RETRIABLE:
-        return SparkJobRetriableError(f"{job} could not finish and says that another try can help: see its log above")
+        return SparkJobRetriableError(f"{job} could not finish, and a retry can help: see its log above")
     if exit_code < 0 or exit_code > _KILLED:
         signal = -exit_code if exit_code < 0 else exit_code - _KILLED
         return SparkJobRetriableError(f"{job} was killed by signal {signal}")
     if exit_code == _SETTING:
-        return SparkJobError(f"{job} cannot work with its settings: see its log above")
+        return SparkJobError(f"{job} cannot run with its settings: see its log above")
     return SparkJobError(f"{job} ended with findings (exit code {exit_code}): see its log above")
 
 
@@ -164,7 +160,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self.spark_resource = spark_resource
 
     def execute(self, context: "Context") -> None:
-        """Raises SparkJobError, SparkJobRetriableError, SettingError."""
+        """Raise SparkJobError, SparkJobRetriableError or SettingError."""
         with scratch_directory(configuration.work_dir()) as scratch:
             self.run_job(context, scratch)
 
@@ -174,7 +170,7 @@ class SparkJobOperator(SparkSubmitOperator):
         super().execute(context)
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
-        # Asked for by name because the provider silently takes `yarn` for a connection that does not exist.
+        # Read here because the provider silently uses `yarn` if the connection does not exist.
         master = str(Connection.get(SPARK_CONNECTION).host)
         settings = TieringHook().job_environment()
         require_shared_database(master, settings["TIERING_METADATA__URL"])

@@ -1,7 +1,7 @@
-"""What a Spark job gets on disk: the library as one zip file for `--py-files`, and a directory of its own.
+"""Files of a Spark job: the library as one zip file for `--py-files`, and a directory of its own.
 
 The zip has the same bytes for the same sources. Each module is packed as source and as bytecode that is never compared
-with it (a zip has no honest times), so a job does not compile the library at every start. An interpreter of another
+with it (times in the zip are fixed), so a job does not compile the library at every start. An interpreter of another
 version falls back to the source.
 
 The directory is the job's java.io.tmpdir, spark.local.dir and TMPDIR.
@@ -11,7 +11,7 @@ The directory is the job's java.io.tmpdir, spark.local.dir and TMPDIR.
 | the job's JVM is killed | spark-*, blockmgr-*, liblz4-* in the job's directory | `scratch_directory`, as it ends |
 | the Airflow task is killed | the job's directory with its lock file, unlocked | `sweep`, when the next job starts |
 
-The lock is held by an open file of the task, so it is gone exactly when the task is.
+An open file of the task holds the lock, so the lock ends with the task.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ _PACKED_SUFFIXES: Final = frozenset({".py", ".toml", ".sql", ".mako", ".ini"})
 
 
 def packed_library(root: Path, packages: Iterable[str], into: Path) -> Path:
-    """Path of a zip in `into` with the `packages` below `root`; made once per content, safe to race for."""
+    """Return a zip in `into` with the `packages` below `root`; made once per content, safe in concurrent tasks."""
     files = sorted(path for package in packages for path in (root / package).rglob("*") if _is_packed(path))
     contents = [(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
     target = into / f"tiering-library-{_digest(contents)}.zip"
@@ -67,7 +67,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 def _bytecode(name: str, source: bytes) -> bytes:
-    """A .pyc whose hash is not checked. Marshal version 2 has no back references: equal code gives equal bytes."""
+    """Return a .pyc with unchecked hash. Marshal version 2 has no back references: equal code gives equal bytes."""
     code = compile(source, name, "exec", dont_inherit=True)
     header = importlib.util.MAGIC_NUMBER + _UNCHECKED_HASH + importlib.util.source_hash(source)
     return header + marshal.dumps(code, 2)
@@ -79,7 +79,7 @@ _LOCK: Final = "owner.lock"
 
 @contextmanager
 def scratch_directory(parent: Path) -> Iterator[Path]:
-    """A new directory below `parent`, removed with all it holds at the end; what dead owners left is removed first."""
+    """Create a directory below `parent`, and remove it at the end; first remove directories of dead tasks."""
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -92,7 +92,7 @@ def scratch_directory(parent: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Remove directories whose owner is gone. One without a lock file is being made just now, and is left alone."""
+    """Remove directories whose task is dead. A directory without a lock file is just being created, and is kept."""
     for directory in parent.glob(f"{_PREFIX}*"):
         try:
             with (directory / _LOCK).open("rb") as lock:

@@ -1,7 +1,7 @@
-"""The tasks of `tiering_quality`. Each opens the library, asks it one thing, says the result.
+"""The tasks of `tiering_quality`. Each opens the library, calls one service, and logs the result.
 
-XCom carries ids, counts and the lines of segments that failed; plans, outcomes, verdicts and broken rules are in the
-platform's own database, what Great Expectations said in the data docs.
+XCom carries ids, counts and the lines of failed segments; plans, outcomes, verdicts and failed rules are in the
+platform's own database, results of Great Expectations in the data docs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ def _planned(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """What the form of `tiering_quality` asks for. None: as the settings say."""
+    """Fields of the form of `tiering_quality`. None: the value of the settings."""
 
     topics: tuple[str, ...]
     depth: Depth
@@ -92,14 +92,14 @@ DUE, FAILED, ALL = "due", "failed", "all"
 
 
 class PlanVerificationOperator(BaseOperator):
-    """Lets verdicts expire, chooses what is verified, and says what that costs before anything is read.
+    """Expires verdicts, chooses the segments to verify, and logs the cost before anything is read.
 
-    With nothing to verify, or in a dry run, there is no planned run.
+    If there is nothing to verify, or in a dry run, there is no planned run.
     """
 
     def execute(self, context: "Context") -> dict[str, Any]:
-        """Raises TieringError."""
-        # Runs of all DAGs share one table, and two DAGs may start at the same second.
+        """Raise TieringError."""
+        # Runs of all DAGs share a table, and two DAGs may start in the same second.
         from include.tiering.verification.report import present_plan
 
         run_id = f"{PREFIX}{planned_run_id(context['run_id'], context['ti'].try_number)}"
@@ -134,9 +134,9 @@ class PlanVerificationOperator(BaseOperator):
 
 
 class VerifySegmentsOperator(SparkJobOperator):
-    """One Spark job that verifies all that is left of the planned run; skipped if nothing was planned.
+    """A Spark job that verifies the rest of the planned run; skipped if nothing was planned.
 
-    A try goes on where the one before it ended. Segments that fail are for the summary: they are no error here.
+    A retry continues where the previous try ended. Failed segments do not fail this task; the summary reports them.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
@@ -147,10 +147,10 @@ class VerifySegmentsOperator(SparkJobOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises SparkJobError, SparkJobRetriableError."""
+        """Raise SparkJobError or SparkJobRetriableError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
-        tasks = self._tasks_of_what_is_left()
+        tasks = self._tasks_for_the_rest()
         if tasks is None:
             self.log.info("All of the plan has been verified")
             return
@@ -158,20 +158,20 @@ class VerifySegmentsOperator(SparkJobOperator):
         try:
             super().execute(context)
         except SparkJobError as error:
-            if error.retriable or self._tasks_of_what_is_left() is not None:
+            if error.retriable or self._tasks_for_the_rest() is not None:
                 raise
 
-    def _tasks_of_what_is_left(self) -> int | None:
-        """Among how many tasks the job spreads it; None if nothing is left."""
+    def _tasks_for_the_rest(self) -> int | None:
+        """Return the number of Spark tasks for the rest of the run; None if nothing is left."""
         with TieringHook().open() as app:
             pending = app.adapters.stores.verifications.pending(self.planned_run_id, at_most=1)
             return app.effective_configs.settings().verify.tasks if pending else None
 
 
 class VerificationSummaryOperator(BaseOperator):
-    """Verifies the partitions of the run as a whole, builds its page, and says what failed: one line per segment.
+    """Verifies the partitions of the run as a whole, builds its page, and logs failures: one line per segment.
 
-    Returns what `FailedSegmentOperator` is mapped over. Skipped if nothing was planned.
+    Returns the arguments of `FailedSegmentOperator`. Skipped if nothing was planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id", "results_dir", "began_at_ms", "depth")
@@ -193,7 +193,7 @@ class VerificationSummaryOperator(BaseOperator):
         self.depth = depth
 
     def execute(self, context: "Context") -> list[FailedSegment]:
-        """Raises TieringError."""
+        """Raise TieringError."""
         if not self.planned_run_id:
             raise AirflowSkipException("nothing to verify")
         with TieringHook().open() as app:
@@ -206,7 +206,7 @@ class VerificationSummaryOperator(BaseOperator):
             self.log.info("%s", line)
         self.log.info("Read %s. Report: %s", format_bytes(run.bytes_read), report_url(run.origin, run.run_id))
         if left:
-            self.log.warning("%d segments of the plan are left; the next run takes up what is due", left)
+            self.log.warning("%d segments of the plan are left; the next run verifies those that are due", left)
         return failed_segments(summary)
 
     def _partitions(self, app: "App") -> list["TopicIdPartition"]:
@@ -241,7 +241,7 @@ class VerificationSummaryOperator(BaseOperator):
 
 
 class VerificationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails if a segment did, with the lines of the summary."""
+    """The last task of a run, whose state is the run's: it fails with the lines of the summary if a segment failed."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
     operator_extra_links = (QualityReportLink(),)
@@ -251,7 +251,7 @@ class VerificationOutcomeOperator(BaseOperator):
         self.planned_run_id = planned_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raises QualityGateError."""
+        """Raise QualityGateError."""
         if not self.planned_run_id:
             return
         summary = data_docs(TieringHook().settings()).summary(self.dag_id, context["run_id"])
@@ -260,13 +260,13 @@ class VerificationOutcomeOperator(BaseOperator):
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
-    """The sentence, then a line per segment that failed, with the address of its line in the report."""
+    """Return the summary's sentence, then a line per failed segment, with the URL of its line in the report."""
     lines = [f"{line} {report_url(summary.origin, summary.run_id, line.segment_id)}" for line in summary.first_lines]
     return [summary.sentence, *lines]
 
 
 def together(found: Iterable["QualityFinding"], of_partitions: Iterable["QualityFinding"]) -> list["QualityFinding"]:
-    """Each rule of each segment once; findings of partitions are stored with their segments too."""
+    """Merge findings, each rule of each segment once; findings of partitions are stored with their segments, too."""
     by_rule = {
         (finding.topic_id, finding.partition, finding.segment_id, finding.rule): finding
         for finding in (*of_partitions, *found)

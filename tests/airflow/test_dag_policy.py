@@ -271,7 +271,7 @@ def test_all_others_fail_at_once(error: Exception) -> None:
     [
         (1, False, "findings"),
         (2, False, "settings"),
-        (3, True, "another try"),
+        (3, True, "a retry can help"),
         (137, True, "signal 9"),
         (-15, True, "signal 15"),
         (70, False, "exit code 70"),

@@ -142,7 +142,7 @@ def test_a_run_that_was_withdrawn_fails_with_what_had_gone(deployed: Deployment)
         app.expiration.withdraw(RUN_ID, author="olga")
     with pytest.raises(RunWithdrawnError):
         _release(instance)
-    with pytest.raises(PlanWithdrawnError, match=r"withdrawn by olga: of \d+ segments 0 had gone already"):
+    with pytest.raises(PlanWithdrawnError, match=r"withdrawn by olga: 0 of \d+ segments were deleted already"):
         _outcome(instance)
 
 
@@ -343,9 +343,9 @@ def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(
 ) -> None:
     _answers("olga", "Reject")
     _outcome(asked)
-    assert "4 planned segments are left; the next run plans anew" in capfd.readouterr().out
+    assert "4 planned segments are left; the next run plans again" in capfd.readouterr().out
     _answers(None, "Reject")
-    with pytest.raises(ApprovalMissingError, match="nobody said"):
+    with pytest.raises(ApprovalMissingError, match="neither approved nor rejected in time"):
         _outcome(asked)
 
 

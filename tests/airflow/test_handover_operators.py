@@ -123,7 +123,7 @@ def test_what_was_written_into_airflow_and_who_may_approve_no_more_agree_to_noth
 
 
 def test_a_form_without_a_topic_is_refused(world):
-    with pytest.raises(SettingError, match="which topic"):
+    with pytest.raises(SettingError, match="name the topic"):
         _Run(topic=None).begin()
 
 
@@ -187,7 +187,7 @@ def test_a_reject_and_no_answer_leave_the_overrides_and_fail_the_run(world):
     run.begin()
     run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
-    with pytest.raises(HandoverRefusedError, match="overrides hold"):
+    with pytest.raises(HandoverRefusedError, match="overrides stay"):
         run.outcome()
     run.answer(user=None)
     with pytest.raises(ApprovalMissingError, match="--undo"):

@@ -152,7 +152,7 @@ def test_what_is_below_the_deletion_limit_goes_while_the_rest_waits_for_its_answ
 
     later = _Run(airflow, "scheduled__2")
     assert later.plan()["topics_left_out"] == 1
-    assert "is left out: scheduled__1 asks whether it may go" in capfd.readouterr().out
+    assert "is left out: scheduled__1 waits for an approval" in capfd.readouterr().out
     assert _planned(deployed, later) == {SMALL}
     assert later.apply_limits() == RELEASE_TASK_ID
     later.release_and_delete(deployed)

@@ -1,6 +1,6 @@
-"""What the web applications of the plugins share: what Airflow mounts, and the headers of every answer.
+"""Shared by the web applications of the plugins: the mounted ASGI application, and the headers of every response.
 
-Airflow loads the plugins' files in every process, so an application is made with its first request.
+Airflow loads the plugins' files in every process, so an application is created at its first request.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,7 +16,7 @@ _Application = Callable[
 
 
 def mounted(make: "Callable[[], FastAPI]") -> _Application:
-    """The ASGI application that Airflow mounts. `make` is called with each request."""
+    """Return the ASGI application that Airflow mounts. It calls `make` for each request."""
 
     async def application(
         scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
@@ -27,7 +27,7 @@ def mounted(make: "Callable[[], FastAPI]") -> _Application:
 
 
 def answer_headers(cache_control: str) -> dict[str, str]:
-    """Of every answer, whatever it is."""
+    """Return the headers of every response."""
     return {
         "Cache-Control": cache_control,
         "Referrer-Policy": "no-referrer",

@@ -1,11 +1,11 @@
-"""Airflow's plugin that shows the deletion plan of a run of `tiering_expiration`, and withdraws it.
+"""An Airflow plugin that shows the deletion plan of a run of `tiering_expiration`, and withdraws it.
 
     GET  /tiering/expiration/dags/{dag_id}/runs/{run_id}   the plan; changes nothing
     POST /tiering/expiration/dags/{dag_id}/withdraw        JSON: {"dag_run_id": ..., "run_id": ...}
 
-Who may read the logs of that DAG's tasks sees the page; who may change its runs withdraws. Airflow's session is a
-cookie that browsers also send along with requests of other sites, so a withdrawal has to be JSON and to come from a
-page of this server. As Airflow loads this file in every process, the web application is made with the first request.
+Users who may read the logs of that DAG's tasks see the page; users who may change its runs can withdraw. Airflow's
+session is a cookie that browsers also send with requests of other sites, so a withdrawal must be JSON and come from a
+page of this server. Airflow loads this file in every process, so the web application is created at the first request.
 """
 
 import json
@@ -71,18 +71,18 @@ def make_application() -> "FastAPI":
             return JSONResponse({"detail": refusal}, HTTPStatus.FORBIDDEN, _HEADERS)
         wanted = _wanted(await _body(request))
         if wanted is None or dag_id != DAG_ID:
-            return JSONResponse({"detail": "say which planned run of which DAG run"}, HTTPStatus.BAD_REQUEST, _HEADERS)
-        status, said = await run_in_threadpool(_withdraw, *wanted, user.get_name())
-        return JSONResponse({"detail": said}, status, _HEADERS)
+            return JSONResponse({"detail": "name the DAG run and its planned run"}, HTTPStatus.BAD_REQUEST, _HEADERS)
+        status, detail = await run_in_threadpool(_withdraw, *wanted, user.get_name())
+        return JSONResponse({"detail": detail}, status, _HEADERS)
 
     return app
 
 
 def refused(headers: "Mapping[str, str]") -> str | None:
-    """Why a request that changes something is not taken; None if it is.
+    """Return why a request that changes something is refused; None if it is accepted.
 
-    A browser says from which site a request comes, and another site cannot make it say otherwise; what is no browser
-    has to bring its token by itself.
+    Browsers send the site from which a request comes, and another site cannot change that; other clients must send
+    their token.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return "send application/json"
@@ -92,7 +92,7 @@ def refused(headers: "Mapping[str, str]") -> str | None:
     if origin is not None and not _is_same_origin(origin, headers.get("host", "")):
         return "the request comes from another origin: open the page in Airflow"
     if site is None and origin is None and "authorization" not in headers:
-        return "the request says neither where it comes from nor brings a token"
+        return "the request has neither an origin nor a token"
     return None
 
 
@@ -106,7 +106,7 @@ def _is_same_origin(origin: str, host: str) -> bool:
 
 
 async def _body(request: Any) -> Any:
-    """JSON of at most a few thousand bytes; None if it is not."""
+    """Parse JSON of at most 4,096 bytes; None if it is longer or invalid."""
     content = b""
     async for chunk in request.stream():
         content += chunk
@@ -119,7 +119,7 @@ async def _body(request: Any) -> Any:
 
 
 def _wanted(body: Any) -> tuple[str, str] | None:
-    """Id of the DAG run, and of its planned run."""
+    """Return the ids of the DAG run and of its planned run; None if they are missing."""
     if not isinstance(body, dict):
         return None
     dag_run_id, run_id = body.get("dag_run_id"), body.get("run_id")
@@ -166,7 +166,7 @@ def _planned(dag_run_id: str) -> str:
 
 
 def _address(dag_id: str) -> str:
-    """Of the button, without the server: for a page that was reached by any of its names."""
+    """Return the URL of the button without the server, as the page may be opened by any host name."""
     prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
     return f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/withdraw"
 

@@ -1,12 +1,12 @@
-"""Airflow's plugin that serves the data docs.
+"""An Airflow plugin that serves the data docs.
 
     GET /tiering/quality/dags/{dag_id}/index.html          runs of a DAG
     GET /tiering/quality/dags/{dag_id}/{page}/index.html   one run, by the name of its page
     GET /tiering/quality/dags/{dag_id}/runs/{run_id}       one run, by its id
 
-Every route asks Airflow whether this user may read the logs of that DAG's tasks. Nothing is served but pages that the
-data docs know: neither a DAG's id nor a run's is ever part of a path. Airflow loads this file in every process: the web
-application is made when the API server has its first request.
+Every route checks with Airflow that the user may read the logs of that DAG's tasks. Only pages in the index of the data
+docs are served: ids of DAGs and runs never become part of a path. Airflow loads this file in every process, so the web
+application is created at the first request.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def make_application() -> "FastAPI":
 
 
 def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
-    """A page, or one that says that there is none."""
+    """Return a page, or a page that says that there is none."""
     from fastapi.responses import Response
 
     from include.tiering.html_markup import CONTENT_SECURITY_POLICY

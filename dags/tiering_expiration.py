@@ -15,19 +15,20 @@ all its segments.
 * **safety_limit** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics
   with bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
 * **approval** asks a person (*Required actions*) if a limit is exceeded: if more of a topic would be deleted within 24
-  hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`,
-  or everything of more topics than `tiering.expiration.max.whole.topics`. It also asks if the totals differ, or if a
-  topic goes because it was deleted in the cluster. *Reject*, or no answer in time, deletes nothing. Other topics do not
-  wait for the answer: the next run starts on time and leaves out only the topics that the question is about.
+  hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`, or
+  everything of more topics than `tiering.expiration.max.whole.topics`. It also asks if the totals differ, or if
+  segments are deleted because their topic was deleted in the cluster. *Reject*, or no answer in time, deletes nothing.
+  Other topics do not wait for the answer: the next run starts on time and leaves out only the topics that the question
+  is about.
 * **release** records who approved which plan. It refuses if part of an approved plan would not be planned any more.
 * **delete** is mapped over the batches. Each batch takes one slot of the pool `remote_log_expiration` and deletes from
-  one partition after the other until none is left. At each partition, and after each pause, it checks its plan again
+  one partition after another until none is left. At each partition, and after each pause, it checks its plan again
   and keeps segments that would not be planned now. It does not share the copy quota: its own limit is
   `tiering.delete.max.requests.per.second`.
 * **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
   if no segment was deleted.
 * **outcome** removes old tombstones (rows of deleted segments). It fails the run if a segment could not be deleted, if
-  a superseded segment is kept because its replacement is not proved, if the question was not answered in time, or if
+  a superseded segment is kept because its replacement is not verified, if the question was not answered in time, or if
   the plan was withdrawn.
 
 A batch that died is resumed by its next try, or by the next run. See the crash table of
@@ -82,7 +83,7 @@ with DAG(
     schedule=configuration.expiration_schedule(),
     start_date=datetime(2025, 1, 1, tzinfo=UTC),
     catchup=False,
-    # Runs that wait for a person, each about other topics, must not block runs that have something to delete.
+    # Runs that wait for an approval, each about other topics, must not block runs that delete.
     max_active_runs=16,
     max_active_tasks=64,
     params={"topics": TOPICS, "dry_run": DRY_RUN},
@@ -90,7 +91,7 @@ with DAG(
     tags=["tiering", "expiration"],
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=EXPIRATION_POOL)
-    # One at a time: each plan leaves out what the plans before it took.
+    # One at a time, as each plan leaves out the topics of earlier plans.
     plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
     safety_limit = SafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
@@ -99,7 +100,7 @@ with DAG(
     delete = DeleteBatchOperator.partial(
         task_id="delete", pool=EXPIRATION_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"
     ).expand_kwargs(release.output)
-    # Also runs after batches that failed: what was deleted is reported all the same.
+    # Also runs after failed batches, to report what was deleted.
     summary = ExpirationSummaryOperator(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
     )

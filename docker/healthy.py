@@ -1,4 +1,4 @@
-"""Health check of a container: `healthy.py HOST PORT PATH` ends with 0 if the answer is 200."""
+"""Health check of a container: `healthy.py HOST PORT PATH` exits with 0 if the response has status 200."""
 
 import http.client
 import sys

@@ -1,6 +1,6 @@
-"""What runs once before Airflow's containers: login files from the secrets given, then databases and pools.
+"""Set-up that runs once before Airflow's containers: write login files from secrets, then create databases and pools.
 
-Repeating it keeps the databases and writes the login files anew, so a changed password takes effect.
+A second run keeps the databases and writes the login files again, so that a changed password takes effect.
 """
 
 import json
@@ -14,7 +14,7 @@ from local.secrets_store import ADMIN, OPERATOR, READER, write_private
 
 
 def write_logins(airflow_home: Path, admin_password: str) -> None:
-    """Passwords of Airflow's users, and the logins by which sizes of pools are read and changed; 0600 all."""
+    """Write passwords of Airflow's users, and the logins that read and change pool sizes; all with mode 0600."""
     passwords = {ADMIN: admin_password, READER: secrets.token_urlsafe(24), OPERATOR: secrets.token_urlsafe(24)}
     write_private(airflow_home / "passwords.json", json.dumps(passwords))
     for name, user in (("tiering-api-login.json", READER), ("tiering-operator-login.json", OPERATOR)):

@@ -1,4 +1,4 @@
-# Airflow, Spark and the library in one image, from the lock: the driver and its executors run the same packages.
+# Airflow, Spark and the library in one image, from the lock file: the driver and its executors run the same packages.
 FROM python:3.11-slim-bookworm
 
 RUN apt-get update \

@@ -1,4 +1,4 @@
-# The S3 server of the tests, so that tests and deployment agree. A bucket is a folder: one is there from the start.
+# The S3 server of the tests, so that tests and deployment agree. A bucket is a folder: the image contains one.
 FROM golang:1.26-alpine AS build
 RUN CGO_ENABLED=0 go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 

@@ -1,6 +1,6 @@
-"""airflow.cfg of a local platform, and the environment that its processes get.
+"""airflow.cfg of a local platform, and the environment of its processes.
 
-Secrets stand in the file (0600), not in the environment, where every task could see them.
+Secrets are in the file (0600), not in the environment, which every task could read.
 """
 
 import configparser
@@ -17,11 +17,11 @@ from local.secrets_store import ADMIN, OPERATOR, READER, AirflowSecrets, ensure_
 
 _NOT_INHERITED: Final = ("AIRFLOW", "SPARK_", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "TMPDIR")
 _PARSE_SECONDS: Final = "300"
-"""A file takes one second of a core; cores may be busy."""
+"""To parse a DAG file takes one second of a core; cores may be busy."""
 
 
 def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_archive: Path | None) -> None:
-    """All that Airflow reads before its first start. Repeating it keeps secrets and passwords."""
+    """Write the files that Airflow needs before its first start. A second call keeps secrets and passwords."""
     layout.airflow_home.mkdir(parents=True, exist_ok=True)
     layout.airflow_home.chmod(0o700)
     ensure_passwords(layout)
@@ -42,7 +42,7 @@ def write_airflow_home(layout: Layout, *, port: int, copy_schedule: str, class_a
 
 
 def configured_base_url(layout: Layout) -> str:
-    """Address of the platform whose airflow.cfg was written last."""
+    """Return the URL in the platform's airflow.cfg."""
     parser = configparser.RawConfigParser()
     parser.read(layout.airflow_cfg)
     return parser["api"]["base_url"]
@@ -74,7 +74,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "base_url": f"http://127.0.0.1:{port}",
             "workers": "1",
             "secret_key": secrets.api_secret_key,
-            # Sensitive values stay masked; parallelism is what sizes of pools are compared with.
+            # Sensitive values stay masked. The readiness check compares parallelism with the pools' sizes.
             "expose_config": "True",
         },
         "api_auth": {"jwt_secret": secrets.jwt_secret},
@@ -85,7 +85,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
             "min_file_process_interval": "30",
             "print_stats_interval": "0",
         },
-        # Busy cores must not look like a lost API server: tasks would be killed for it.
+        # If cores are busy, tasks must not take the API server for lost, as they would be killed.
         "workers": {"max_failed_heartbeats": "20", "execution_api_timeout": "60"},
         "logging": {"base_log_folder": str(layout.airflow_home / "logs")},
         "usage_data_collection": {"enabled": "False"},
@@ -93,7 +93,7 @@ def _sections(layout: Layout, port: int) -> dict[str, dict[str, str]]:
 
 
 def platform_environment(layout: Layout, java: Mapping[str, str], app: Mapping[str, str]) -> dict[str, str]:
-    """What every process of the platform gets; `tiering` are the `TIERING_...` variables of the library."""
+    """Return the environment of the platform's processes; `tiering` are the `TIERING_...` variables of the library."""
     inherited = {
         name: value
         for name, value in os.environ.items()

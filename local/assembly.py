@@ -18,7 +18,7 @@ def assemble(
     say: Callable[[str], None],
     copy_schedule: str = "",
 ) -> Platform:
-    """A platform ready to be set up. `copy_schedule` is a cron expression; empty: `tiering_copy` runs when asked.
+    """Return a platform ready for set-up. `copy_schedule` is a cron expression; empty: only triggered runs.
 
     Raises:
         RuntimeError: no usable Java.

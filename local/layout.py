@@ -1,4 +1,4 @@
-"""Where everything of one local platform lies on disk."""
+"""Paths of the files of one local platform."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +11,19 @@ VIRTUAL_ENVIRONMENT: Final = ROOT / ".venv"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`airflow_home` holds all of Airflow's files, `state` what the platform itself keeps."""
+    """Directories of one platform: `airflow_home` has all files of Airflow, `state` those of the platform itself."""
 
     airflow_home: Path
     state: Path
 
     @classmethod
     def of_checkout(cls) -> Self:
-        """The platform that `make up` starts."""
+        """Return the layout of the platform that `make up` starts."""
         return cls(ROOT / ".airflow", ROOT / ".run")
 
     @classmethod
     def below(cls, directory: Path) -> Self:
-        """A platform of its own, all of it below one directory."""
+        """Return the layout of a separate platform, all of it below one directory."""
         return cls(directory / "airflow", directory / "state")
 
     @property
@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def passwords(self) -> Path:
-        """JSON, user name to password, 0600."""
+        """JSON file (0600) from user name to password."""
         return self.airflow_home / "passwords.json"
 
     @property
@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def components(self) -> Path:
-        """One JSON file per running component: its pid and when that process was born."""
+        """Directory with one JSON file per running component: pid and start time of its process."""
         return self.airflow_home / "run"
 
     @property

@@ -1,4 +1,4 @@
-"""What became of the copy, seen from outside: the library's answers beside the brokers' own files."""
+"""Compare the result of a copy, as the library returns it, with the brokers' own files."""
 
 import filecmp
 from collections import Counter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """One partition: what its leader's replica has, what is remote, and whether the two are the same bytes."""
+    """One partition: segments of its leader's replica, remote segments, and whether both have the same bytes."""
 
     partition: TopicIdPartition
     replica: Replica
@@ -46,12 +46,12 @@ class PartitionOutcome:
 
     @property
     def held(self) -> bool:
-        """Every eligible segment was copied, passed the gate, and reads back as the broker wrote it."""
+        """Whether every eligible segment was copied, passed the quality check, and reads back unchanged."""
         return self.eligible == len(self.rows) == self.verdicts[Verdict.PASSED] and not self.differences
 
 
 def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[PartitionOutcome]:
-    """One outcome per partition with a replica to copy from, segments read back into `into`. Raises TieringError."""
+    """Return one outcome per partition with a replica; segments are read back into `into`. Raises TieringError."""
     sizes = {size.topic_id_partition: size for size in app.sizes.partition_sizes()}
     found = []
     for replica in app.log_dirs.scan_all().replicas:
@@ -68,7 +68,7 @@ def outcomes(app: "App", log_dirs: Mapping[int, Path], into: Path) -> list[Parti
 
 
 def _differences(app: "App", partition: TopicIdPartition, source: Path, into: Path) -> Iterable[str]:
-    """One line for each segment that does not read back as the broker's file."""
+    """Return one line for each segment that does not read back as the broker's file."""
     for item in app.reading.fetch_partition(partition, into):
         metadata = item.row.metadata
         where = f"{partition} from offset {metadata.start_offset}"
@@ -80,7 +80,7 @@ def _differences(app: "App", partition: TopicIdPartition, source: Path, into: Pa
 
 
 def table(found: Sequence[PartitionOutcome]) -> Table:
-    """Per topic and partition: found, eligible, copied, bytes, verdicts, size by epoch, read back."""
+    """Show per partition: segments found, eligible and copied, bytes, verdicts, size by epoch, read back."""
     shown = Table(title="tiering_copy on the bundled log dirs", title_justify="left")
     shown.add_column("partition")
     for numbers in ("segments\nfound", "eligible", "copied", "bytes"):

@@ -28,12 +28,12 @@ _POLL_SECONDS: Final = 0.5
 
 
 class PlatformError(RuntimeError):
-    """The platform did not start or stop as it should; the text says what to look at."""
+    """The platform did not start or stop; the message names the log to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A platform whose airflow.cfg is written. `say` gets one line before each wait."""
+    """A platform whose airflow.cfg is written. `say` is called with one line before each wait."""
 
     layout: Layout
     environment: Mapping[str, str]
@@ -41,7 +41,7 @@ class Platform:
     say: Callable[[str], None]
 
     def set_up(self) -> None:
-        """Raises PlatformError."""
+        """Create or migrate the databases. Raises PlatformError."""
         self.say("waiting for the databases to be created or brought up to date (about 15 s the first time)")
         log = self.layout.component_logs / "set-up.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Platform:
             raise PlatformError(f"set-up failed, its last lines ({log}):\n{last_lines(log)}")
 
     def start(self) -> None:
-        """Start what does not run yet and wait until all of it is healthy. Raises PlatformError."""
+        """Start components that do not run yet, and wait until all are healthy. Raises PlatformError."""
         running = processes.recorded(self.layout.components)
         for name, arguments in COMPONENTS.items():
             if name not in running:
@@ -88,7 +88,7 @@ class Platform:
 
 
 def unhealthy_parts(base_url: str) -> list[str]:
-    """Parts of Airflow that do not report themselves healthy; all of them while the API server is silent."""
+    """Return components of Airflow that do not report healthy; all of them while the API server does not respond."""
     try:
         answer = httpx.get(f"{base_url}/api/v2/monitor/health", timeout=30.0).json()
     except (httpx.HTTPError, ValueError):
@@ -97,9 +97,9 @@ def unhealthy_parts(base_url: str) -> list[str]:
 
 
 def stop(layout: Layout, say: Callable[[str], None]) -> int:
-    """End every process of the platform at `layout`, running tasks and Spark jobs included. Returns how many.
+    """End every process of the platform at `layout`, running tasks and Spark jobs included; return their number.
 
-    A copy that is cut off here is cleaned up and continued by the next run.
+    The next run cleans up and continues a copy that is interrupted here.
     """
     mark = str(layout.airflow_home)
     components = processes.recorded(layout.components)
@@ -107,17 +107,17 @@ def stop(layout: Layout, say: Callable[[str], None]) -> int:
     if not components and not kin:
         return 0
     say(f"waiting for {len(components)} components and {len(kin)} processes of theirs to end")
-    # The API server goes last: a task that is cut off tells it so, and is tried again after the next start.
+    # The API server is stopped last: an interrupted task reports to it, and is retried after the next start.
     for name, process in components.items():
         if name != "api-server":
             processes.ask_to_end(process)
-    # The scheduler waits for its running tasks: they get a moment, then they are ended as well.
+    # The scheduler waits for its running tasks: they get a moment, then they are ended, too.
     scheduler = components.get("scheduler")
     psutil.wait_procs([scheduler] if scheduler else [], timeout=_TASKS_END_SECONDS)
     without_tasks = [process for process in components.values() if process != scheduler]
     tasks = processes.family(components.values(), mark) - processes.family(without_tasks, "")
     processes.end(tasks, patience_seconds=_TASKS_END_SECONDS)
-    # A triggerer that is asked once takes ten seconds to see that its child has ended; asked twice, five.
+    # After one SIGTERM a triggerer takes ten seconds to see that its child has ended; after two, five.
     processes.end(components.values(), patience_seconds=_COMPONENTS_END_SECONDS)
     late = processes.family(components.values(), mark)
     processes.end(late, patience_seconds=_TASKS_END_SECONDS)

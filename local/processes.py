@@ -1,7 +1,7 @@
-"""Start detached processes and end them again by their own pid, with everything that they started.
+"""Start detached processes, and end them by their pid, with all processes that they started.
 
-A pid file holds pid and birth time of a process, so a pid that the system has given to somebody else is never
-signalled. Processes whose parent died are found by a mark in their environment, which only ours carry.
+A pid file has pid and start time of a process, so a pid that the system has reused is never signalled. Processes whose
+parent died are found by a mark in their environment, which only processes of this platform have.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def start(
 
 
 def recorded(pid_files: Path) -> dict[str, psutil.Process]:
-    """Processes of the pid files that still live, by name; files of dead ones are removed."""
+    """Return the live processes of the pid files, by name; remove the files of dead processes."""
     living = {}
     for file in sorted(pid_files.glob("*.json")):
         process = _alive(**json.loads(file.read_text()))
@@ -62,9 +62,9 @@ def _alive(pid: int, born: float) -> psutil.Process | None:
 
 
 def family(processes: Iterable[psutil.Process], mark: str) -> set[psutil.Process]:
-    """All descendants of `processes`, and every process that carries `mark` (none if it is empty).
+    """Return all descendants of `processes`, and every process with `mark` (none if it is empty).
 
-    Without `processes` themselves, and without this process.
+    `processes` themselves and this process are left out.
     """
     own = set(processes)
     found: set[psutil.Process] = set()
@@ -86,7 +86,7 @@ def _carries(process: psutil.Process, mark: str) -> bool:
 
 
 def end(processes: Iterable[psutil.Process], *, patience_seconds: float) -> list[psutil.Process]:
-    """SIGTERM, wait, SIGKILL. Returns those that had to be killed."""
+    """Send SIGTERM, wait, and send SIGKILL; return the processes that had to be killed."""
     ours = list(processes)
     for process in ours:
         ask_to_end(process)
@@ -98,7 +98,7 @@ def end(processes: Iterable[psutil.Process], *, patience_seconds: float) -> list
 
 
 def ask_to_end(process: psutil.Process) -> None:
-    """SIGTERM; harmless if it is gone. psutil never signals a pid that was given to another process."""
+    """Send SIGTERM; do nothing if the process is gone. psutil never signals a pid that was reused."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.terminate()
 

@@ -26,23 +26,23 @@ class DagRun:
 
 
 def wait_for_dag(api: AirflowApi, dag_id: str, *, seconds: float) -> None:
-    """Until the dag-processor has parsed it. Raises PlatformError."""
+    """Wait until the dag-processor has parsed the DAG. Raises PlatformError."""
 
     for _ in _ticks(seconds):
         if _asked(api.get, f"/dags/{dag_id}") is not None:
             return
-    raise PlatformError(f"Airflow does not know the DAG {dag_id} after {seconds:.0f} s")
+    raise PlatformError(f"Airflow has not parsed the DAG {dag_id} after {seconds:.0f} s")
 
 
 def trigger(api: AirflowApi, dag_id: str, conf: dict[str, Any]) -> str:
-    """Run id."""
+    """Trigger a run; return its id."""
     return str(api.post(f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
 
 
 def wait_for_run(
     api: AirflowApi, dag_id: str, run_id: str | None, *, seconds: float, on_change: Callable[[str], None]
 ) -> DagRun:
-    """Until the run has ended (without `run_id`: the newest one). `on_change` gets each new picture of its tasks.
+    """Wait until the run has ended (without `run_id`: the newest). `on_change` gets each change of its tasks' states.
 
     Raises:
         PlatformError: there is no such run, or it has not ended in time.
@@ -62,7 +62,7 @@ def wait_for_run(
 
 
 def errors_of(logs: Path, run: DagRun) -> Iterator[str]:
-    """What the tasks of a run logged as errors, one line each, `task: exception: text`."""
+    """Return the errors that the tasks of a run logged, one line each, `task: exception: text`."""
     for file in sorted((logs / f"dag_id={run.dag_id}" / f"run_id={run.run_id}").rglob("attempt=*.log")):
         for line in file.read_text(errors="replace").splitlines():
             try:
@@ -83,7 +83,7 @@ def _run(api: AirflowApi, dag_id: str, run_id: str | None) -> dict[str, Any] | N
 
 
 def _picture(api: AirflowApi, dag_id: str, run_id: str) -> str:
-    """`ready success, copy 1 running 1 queued, ...` in the order of the tasks' start."""
+    """Return `ready success, copy 1 running 1 queued, ...` in the order of the tasks' start."""
     counts: dict[str, dict[str, int]] = {}
     instances = api.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
     for instance in instances:
@@ -99,7 +99,7 @@ def _words(states: dict[str, int]) -> str:
 
 
 def _asked(question: Callable[..., _T], *arguments: Any) -> _T | None:
-    """The answer; None if there is none now, because a thing is not there yet or the server is busy."""
+    """Return the response; None if the resource does not exist yet, or the server is busy."""
     try:
         return question(*arguments)
     except AirflowApiError:

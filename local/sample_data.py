@@ -9,12 +9,12 @@ import zstandard
 from local.layout import ROOT
 
 _ARCHIVES: Final = ROOT / "tests" / "data" / "broker_log_dirs"
-# The archives were written with this window; a decoder refuses it unless it is told.
+# The archives were written with this window size, which a decoder accepts only if it is set.
 _WINDOW_BYTES: Final = 2**27
 
 
 def unpack(name: str, target: Path) -> Path:
-    """Unpack `kafka-<name>.tar.zst` below `target`; returns the directory that holds its copies and expected.json.
+    """Unpack `kafka-<name>.tar.zst` below `target`; return the directory with its copies and expected.json.
 
     Raises:
         FileNotFoundError: no archive of that name.
@@ -33,5 +33,5 @@ def unpack(name: str, target: Path) -> Path:
 
 
 def broker_log_dirs(snapshot: Path) -> dict[int, Path]:
-    """Log dir of each broker below one copy (`stopped`), by broker id."""
+    """Return the log dir of each broker below one copy (`stopped`), by broker id."""
     return {int(path.name.removeprefix("broker-")): path for path in sorted(snapshot.glob("broker-*"))}

@@ -18,7 +18,7 @@ OPERATOR: Final = "tiering-operator"
 
 @dataclass(frozen=True, slots=True)
 class AirflowSecrets:
-    """What Airflow signs and encrypts with. The JWT secret is long enough for SHA-512."""
+    """Keys with which Airflow signs and encrypts. The JWT secret is long enough for SHA-512."""
 
     fernet_key: str = field(repr=False)
     jwt_secret: str = field(repr=False)
@@ -26,7 +26,7 @@ class AirflowSecrets:
 
     @classmethod
     def of(cls, layout: Layout) -> Self:
-        """Those of this platform; made on the first call."""
+        """Return the secrets of this platform, which are created on the first call."""
         if not layout.secrets.exists():
             made = cls(Fernet.generate_key().decode(), secrets.token_urlsafe(64), secrets.token_urlsafe(32))
             write_private(layout.secrets, json.dumps(asdict(made)))
@@ -34,7 +34,7 @@ class AirflowSecrets:
 
 
 def ensure_passwords(layout: Layout) -> None:
-    """A person's administrator, the viewer that reads pool sizes, and the operator by whom `./tiering` changes them."""
+    """Create the administrator, the viewer that reads pool sizes, and the operator with which `./tiering` sets them."""
     known: dict[str, str] = json.loads(layout.passwords.read_text()) if layout.passwords.exists() else {}
     missing = {name: secrets.token_urlsafe(12) for name in (ADMIN, READER, OPERATOR) if name not in known}
     if missing:
@@ -49,7 +49,7 @@ def password_of(layout: Layout, username: str) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` by a file with mode 0600: nobody else can read it at any moment."""
+    """Replace `path` by a file with mode 0600, which other users can read at no moment."""
     path.parent.mkdir(parents=True, exist_ok=True)
     stage = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(stage, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,6 +1,6 @@
-"""Bring the databases of a platform to what this version needs: Airflow's schema, the pools, the library's schema.
+"""Create or migrate the databases of a platform: Airflow's schema, the pools, the library's schema.
 
-Runs as a process of its own, in the platform's environment; repeating it changes nothing.
+It runs as a process of its own, in the platform's environment; a second run changes nothing.
 """
 
 import os

@@ -13,14 +13,14 @@ CONFIG_VARIABLE: Final = "TIERING_CONFIG"
 
 
 def sample_settings(layout: Layout, *, airflow_port: int) -> dict[str, str]:
-    """Unpack the log dirs of two brokers and write settings that copy from them; the variable that names the file."""
+    """Unpack the log dirs of two brokers, and write settings that copy from them; return the variable that names it."""
     layout.remote_storage.mkdir(parents=True, exist_ok=True)
     layout.tiering_toml.write_text(_toml(layout, sample_log_dirs(layout), f"http://{LOOPBACK}:{airflow_port}"))
     return {CONFIG_VARIABLE: str(layout.tiering_toml)}
 
 
 def sample_log_dirs(layout: Layout) -> dict[int, Path]:
-    """The bundled log dirs of two brokers as they were after a clean stop, by broker id; unpacked on the first call."""
+    """Return the log dirs of two brokers after a clean stop, by broker id; they are unpacked on the first call."""
     return broker_log_dirs(unpack("public", layout.sample_log_dirs) / "stopped")
 
 
@@ -38,5 +38,5 @@ def _toml(layout: Layout, log_dirs: Mapping[int, Path], airflow_url: str) -> str
 
 
 def _text(value: object) -> str:
-    """A TOML basic string: JSON's escapes are a subset of its."""
+    """Return a TOML basic string; JSON's escapes are a subset of TOML's."""
     return json.dumps(str(value))

@@ -1,7 +1,7 @@
-"""Start the platform on this machine and say where it is.
+"""Start the platform on this machine and print its addresses.
 
-Without settings of your own (TIERING_CONFIG or TIERING_LOG_DIRS) it works on the bundled log dirs of two brokers.
-Nothing is copied or deleted before somebody asks for it; copies may be given a schedule.
+Without settings of your own (TIERING_CONFIG or TIERING_LOG_DIRS) it uses the bundled log dirs of two brokers. Nothing
+is copied or deleted before you trigger it; copies may be scheduled.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port on 127.0.0.1 (another one if it is taken)")
     parser.add_argument("--home", type=Path, help="keep everything below this directory instead of the checkout")
     parser.add_argument(
-        "--copy-schedule", default="", help="cron expression of tiering_copy (default: only when asked)"
+        "--copy-schedule", default="", help="cron expression of tiering_copy (default: only when triggered)"
     )
     arguments = parser.parse_args()
     console = Console(highlight=False)

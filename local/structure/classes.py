@@ -17,7 +17,7 @@ _BUILTINS: Final = frozenset(dir(builtins))
 
 @dataclass(frozen=True)
 class Class:
-    """One class at the top level of a module."""
+    """A class at the top level of a module."""
 
     module: str
     node: ast.ClassDef
@@ -104,11 +104,11 @@ class Classes:
 def only_forwards(method: _Method) -> bool:
     """Tell whether a method does nothing but call one other function with what it got.
 
-    That is a body of one statement, its docstring and the `with` blocks around it apart, that calls a function and
+    That is a body of one statement, apart from its docstring and `with` blocks around it, that calls a function and
     returns, yields or ignores its result. Its arguments are names, attributes, or calls of the same kind
-    (``self._now_ms(connection)``). The call of a class or of a built-in function is a computation, not a forward; so is
-    a call that is given a constant, which the method is a name of, and a method without parameters of its own that
-    returns an attribute.
+    (``self._now_ms(connection)``). A call of a class or of a built-in function is a computation, not a forward. Neither
+    is a call with a constant, for which the method is a name, nor a method without parameters of its own that returns
+    an attribute.
     """
     body = [statement for statement in method.body if not is_docstring(statement)]
     while len(body) == 1 and isinstance(body[0], ast.With | ast.AsyncWith):

@@ -20,7 +20,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One Python file. `path` is relative to the checkout."""
+    """A Python file. `path` is relative to the checkout."""
 
     path: PurePosixPath
     text: str
@@ -50,7 +50,7 @@ class SourceFile:
 
     @cached_property
     def statements(self) -> list[ast.AST]:
-        """The module and every statement in it, however deep; expressions hold none."""
+        """The module and every statement in it at any depth; expressions hold none."""
         found: list[ast.AST] = [self.tree]
         for node in found:
             for block in _BLOCKS:
@@ -62,7 +62,7 @@ class SourceFile:
         """Lines that hold code: neither blank, nor only a comment, nor part of a docstring."""
         lines = self.text.splitlines()
         filled = {number for number, line in enumerate(lines, start=1) if line.strip()}
-        # What looks like a comment may stand in a string. Only tokens tell, and they are slow.
+        # What looks like a comment may be in a string. Only the tokenizer can tell, and it is slow.
         hashes = {number for number in filled if lines[number - 1].lstrip().startswith("#")}
         return len(filled - set(self._docstring_lines()) - (self._comment_lines() & hashes if hashes else set()))
 
@@ -117,7 +117,7 @@ def read_project(root: Path, *, with_tests: bool = True) -> Project:
 
 
 def is_docstring(statement: ast.stmt) -> bool:
-    """Tell whether a statement is nothing but a string."""
+    """Tell whether a statement is a string only."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)

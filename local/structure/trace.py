@@ -7,7 +7,7 @@ library's root:
   quota shares, metrics) run when their time comes, and a segment does not pass through them.
 - **packages**: those that hold these modules.
 - **moves**: each thread's modules are put in the order in which the thread entered them for the first time; a move is
-  a module of another package than the one before it. Threads are counted one by one and summed.
+  a module of another package than the module before it. Threads are counted separately and summed.
 - **returns**: moves into a package from which the same thread moved away before.
 - **calls between packages**: pairs of packages of which the first calls a function of the second, whether directly or
   through code outside include/.

@@ -2,8 +2,8 @@
 
     PYTHONPATH=CHECKOUT python -P CHECKOUT/local/structure/traced_segment.py CHECKOUT
 
-It is run by its path and imports nothing beside it, so that it can trace a checkout that does not hold it.
-`one_segment` alone knows names of the library.
+It is run by its path and imports no module next to it, so that it can trace a checkout that does not contain it. Only
+`one_segment` uses names of the library.
 """
 
 import importlib
@@ -48,7 +48,7 @@ include = ["orders"]
 
     def scan_to_verdict() -> None:
         with open_app(settings) as app:
-            # A plan takes its first segment whatever the limit is.
+            # A plan takes its first segment even if it exceeds the limit.
             app.copying.plan("run", limit_bytes=1)
             copied = app.copying.run_batch("run", "run/0")
             report = app.verification.verify_run("run")
@@ -116,7 +116,7 @@ class Recorder:
         found: _Thread | None = getattr(self._local, "thread", None)
         if found is None:
             found = self._local.thread = _Thread()
-            # A daemon thread renews leases and shares or publishes metrics, when its time comes: no part of the path.
+            # Daemon threads renew leases and shares or publish metrics on a timer: they are no part of the path.
             if not threading.current_thread().daemon:
                 self._threads.append(found)
         return found

@@ -1,10 +1,10 @@
-"""Time as an argument: every task takes a `Clock`, so no test sleeps and none patches."""
+"""Clocks, which are passed as arguments so that tests neither sleep nor patch the time."""
 
 import time
 from typing import Final, Protocol
 
 _ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Leases end while a host is suspended: Linux's CLOCK_MONOTONIC would stand still."""
+"""Leases expire while a host is suspended, but Linux's CLOCK_MONOTONIC would stand still."""
 
 
 class Clock(Protocol):
@@ -15,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an unspecified start; they go on while the host sleeps if it can tell."""
+        """Seconds from an unspecified start that never decrease; they include suspension if the host supports that."""
         ...
 
     def sleep(self, seconds: float) -> None:

@@ -1,82 +1,82 @@
-"""Every error of the library: one root, and each says whether trying again can help.
+"""All errors of the library, below a common root; `retriable` says whether a retry can help.
 
 TieringError
 |-- SettingError                     a setting or argument is wrong: exit code 2
-|   `-- SegmentKeyError              the key pair of an encrypted segment is not at hand
-|-- ConfigRefusedError               dynamic configs break a rule together
-|-- ConfigNotTakenError              running workers have not taken a change  (retriable)
-|-- FormatError                      bytes break a Kafka format (position, message; knows no path)
+|   `-- SegmentKeyError              the key pair of an encrypted segment is missing
+|-- ConfigRefusedError               dynamic configs together break a rule
+|-- ConfigNotTakenError              running workers do not use a change yet  (retriable)
+|-- FormatError                      bytes break a Kafka format (position, message; no path)
 |   |-- OldMagicError                a record batch older than magic 2
-|   `-- BatchTooLargeError           a batch is larger than is opened; no damage
-|-- SourceError                      one file or replica of a log source (path, position)
+|   `-- BatchTooLargeError           a batch is larger than the limit; no damage
+|-- SourceError                      a file or replica of a log source (path, position)
 |   |-- SourceUnreadableError        permission, I/O error, not a regular file
-|   |-- SourceVanishedError          gone or renamed while we read           (retriable)
-|   |-- SourceChangedError           not the file or partition it was        (retriable)
+|   |-- SourceVanishedError          gone or renamed during a read           (retriable)
+|   |-- SourceChangedError           changed since the copy began            (retriable)
 |   |-- CorruptFileError             a FormatError with its path
 |   |-- CompactedSegmentError        offsets are gone by compaction; no damage
-|   `-- HostileNameError             a name that no broker writes, or that leads outside
-|-- ClusterMetadataError                cluster metadata is unknown or contradicts itself
-|   `-- BrokersError                 the brokers did not say or do what they were asked
+|   `-- HostileNameError             a name that no broker writes, or a link out of the directory
+|-- ClusterMetadataError             cluster metadata is unknown or contradicts itself
+|   `-- BrokersError                 a request to the brokers failed
 |       |-- BrokersUnavailableError  no answer in time, or a leader is changing (retriable)
 |       |-- BrokersLoginError        TLS or SASL failed
 |       |-- BrokersForbiddenError    logged in, but not authorised for this
-|       |-- BrokersRefusedError      an invalid request, name or value, in the broker's words
+|       |-- BrokersRefusedError      an invalid request, name or value, with the broker's message
 |       |-- UnknownTopicError        no such topic or partition, or its name belongs to another topic id
 |       `-- ForeignClusterError      the brokers are of another cluster than the database or the log dirs
-|-- RemoteStorageError               one remote object or the store
+|-- RemoteStorageError               a remote object or the store
 |   |-- RemoteResourceNotFoundError
-|   |-- RemoteObjectExistsError      If-None-Match: somebody else wrote this key
-|   |-- RemoteChecksumError          the store has, or was sent, other bytes than the source
+|   |-- RemoteObjectExistsError      If-None-Match: another writer has written this key
+|   |-- RemoteChecksumError          the bytes stored or sent differ from the source
 |   |-- RemoteStorageFullError
-|   |-- RemoteAccessDeniedError      the store has it and does not give it
+|   |-- RemoteAccessDeniedError      the object exists, access to it is denied
 |   |-- RemoteStoreMissingError      no such bucket
 |   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
 |   |-- ObjectKeyError               a key that cannot be built or parsed
 |   |-- StoredChunkError             a stored chunk, index or wrapped key that cannot be opened
-|   |-- CustomMetadataTooLargeError  more than the brokers take
-|   |-- StoreInDoubtError            more is missing from the store than is lost singly
-|   `-- ForeignStoreError            the store's marker is not the one this database knows
-|       `-- StorePlaceUnknownError   the database does not say where keys lie: `migrate` records it
+|   |-- CustomMetadataTooLargeError  more than the brokers accept
+|   |-- StoreInDoubtError            too many objects are missing from the store
+|   `-- ForeignStoreError            the store's marker differs from the database's
+|       `-- StorePlaceUnknownError   the database has no place of the keys: `migrate` records it
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
 |   |-- StateConflictError           the segment's state is not the expected one
-|   |   `-- HistoryChangedError      the archive follows another history since    (retriable)
+|   |   `-- HistoryChangedError      the archive follows another leader epoch history (retriable)
 |   |-- UnknownSegmentError          no such remote log segment id
 |   |-- OffsetOutOfRangeError        no served segment holds this offset
-|   `-- MetadataUnavailableError     database locked, away or not migrated    (retriable)
+|   `-- MetadataUnavailableError     database locked, unreachable or not migrated (retriable)
 |-- MetadataTopicError               the topic __remote_log_metadata of a cluster
 |   |-- MetadataTopicUnavailableError  no answer in time, or no leader        (retriable)
 |   |-- MetadataTopicRefusedError    no such topic or partition, or not for this principal
-|   |-- MetadataTopicRangeError      records that should be there are not
-|   |-- MetadataTopicReplacedError   not the topic, or not the records, that were read so far
-|   `-- PoisonRecordError            a record over which every broker that reads it stops
+|   |-- MetadataTopicRangeError      records that should exist are missing
+|   |-- MetadataTopicReplacedError   another topic, or other records, than those read so far
+|   `-- PoisonRecordError            a record at which every broker that reads it stops
 |-- PublicationError                 remote log metadata that cannot be published
-|   |-- PublicationRefusedError      a rule forbids it: nothing was sent
-|   `-- ForeignRecordError           somebody else wrote about a partition that we publish
-|-- QueueFullError                   no room in a bounded queue in time       (retriable)
-|-- QueueEmptyError                  nothing came to a queue in time          (retriable)
-|-- QueueClosedError                 a queue takes, or has, nothing more
+|   |-- PublicationRefusedError      a rule forbids it: no record was sent
+|   `-- ForeignRecordError           another writer wrote about a partition that we publish
+|-- QueueFullError                   no space in a bounded queue in time      (retriable)
+|-- QueueEmptyError                  no item came to a queue in time          (retriable)
+|-- QueueClosedError                 a queue was closed, or is closed and empty
 |-- AirflowApiError                  Airflow's REST API refused a request
 |   `-- AirflowApiUnavailableError   no answer                              (retriable)
 |-- LeaseLostError                   the fencing token is no longer the newest (retriable)
-|-- LeaseAheadError                  a lease ends further ahead than it may last: it is none
+|-- LeaseAheadError                  a lease ends further ahead than it may last and is ignored
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
-|-- ApprovalRequiredError            a plan that deletes is above a deletion limit and nobody approved it
+|-- ApprovalRequiredError            a plan is above a deletion limit and not approved
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
-|-- DatabaseSetBackError             an audit found that the database was set back: nothing expires
+|-- DatabaseSetBackError             an audit found that the database was set back: no segment expires
 |-- AnswerRefusedError               a person's answer about a plan does not count
-|-- LimitRefusedError                a limit of deletions is loosened by who may not approve deletions
-|-- ClockDisagreesError              the database's clock is contradicted by another one, or by its own events
-|   `-- ClockBehindError             it was set back a little, and catches up    (retriable)
-|-- UnprovedReplacementError         a superseded segment stays until the copy in its place is proved
-|-- HandoverForgottenError           a topic's retention is held back and nobody carries its handover on
+|-- LimitRefusedError                a deletion limit is loosened by a user who may not approve deletions
+|-- ClockDisagreesError              another clock, or an event, contradicts the database's clock
+|   `-- ClockBehindError             it was set back a little, and will catch up  (retriable)
+|-- UnprovedReplacementError         a superseded segment stays until its new copy is verified
+|-- HandoverForgottenError           a handover overrides a topic's retention and no run continues it
 |-- RehearsalError                   a handover cannot be rehearsed
 |   |-- KafkaMissingError            no Java, or not all the jars of a broker
-|   |-- RehearsalSpaceError           no room for what would be copied
+|   |-- RehearsalSpaceError          no space for what would be copied
 |   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
-|       `-- PortTakenError           somebody else listens on its port
+|       `-- PortTakenError           another process listens on its port
 |-- DataDocsError                    the pages about quality runs cannot be written
-|-- RuleEvaluationError                       a quality rule could not be applied: no verdict is given
+|-- RuleEvaluationError              a quality rule could not be applied: no verdict is given
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
@@ -84,7 +84,7 @@ from typing import ClassVar
 
 
 class TieringError(Exception):
-    """Root of all errors. The text names the thing and the number, never a secret or a payload."""
+    """Root of all errors. The message names the thing and the number, never a secret or a payload."""
 
     retriable: ClassVar[bool] = False
 
@@ -97,57 +97,57 @@ def printable(name: str) -> str:
 
 
 class SettingError(TieringError):
-    """A setting or argument is unusable; the text names it, its value and what is accepted."""
+    """A setting or argument is invalid; the message names it, its value and what is accepted."""
 
 
 class ConfigRefusedError(TieringError):
-    """A sound change of dynamic configs breaks a rule together with the others; the text has the numbers."""
+    """A valid change of dynamic configs breaks a rule together with the other values; the message has the numbers."""
 
 
 class ConfigNotTakenError(TieringError):
-    """A change of dynamic configs is stored and announced, but not all running workers have taken it in time."""
+    """A change of dynamic configs is stored and announced, but not all running workers used it in time."""
 
     retriable = True
 
 
 class QueueFullError(TieringError):
-    """A bounded queue had no room within the time that was given."""
+    """A bounded queue had no space within the given time."""
 
     retriable = True
 
 
 class QueueEmptyError(TieringError):
-    """Nothing came to a queue within the time that was given."""
+    """No item came to a queue within the given time."""
 
     retriable = True
 
 
 class QueueClosedError(TieringError):
-    """A queue was closed: it takes nothing more, or has nothing more to give."""
+    """A queue was closed: it accepts no items, or is also empty."""
 
 
 class AirflowApiError(TieringError):
-    """Airflow's REST API refused a request, or gave no answer of its own."""
+    """Airflow's REST API refused a request, or the answer was not from Airflow."""
 
 
 class AirflowApiUnavailableError(AirflowApiError):
-    """No answer: the API server is starting, stopping or away."""
+    """No answer: the API server is starting, stopping or unreachable."""
 
     retriable = True
 
 
 class LeaseLostError(TieringError):
-    """Somebody else holds a newer fencing token for this partition: stop at once, change nothing."""
+    """Another worker has a newer fencing token for this partition: stop at once, change nothing."""
 
     retriable = True
 
 
 class LeaseAheadError(TieringError):
-    """What stands where a lease would ends further ahead than a lease may last: a clock was ahead. It holds nothing."""
+    """A lease row ends further in the future than a lease lasts, because a clock was ahead. It blocks no claim."""
 
 
 class QuotaExceededError(TieringError):
-    """A topic brings in more bytes a second than it may while its broker's total is exceeded: it has to wait."""
+    """A topic exceeds its threshold of bytes a second while its broker's total is exceeded: it has to wait."""
 
     retriable = True
 
@@ -174,7 +174,7 @@ class QuotaExceededError(TieringError):
 
 
 class ApprovalRequiredError(TieringError):
-    """A plan that deletes may not be carried out: it is above a deletion limit, and nobody approved exactly it."""
+    """A plan that deletes is above a deletion limit and not approved: it must not be carried out."""
 
 
 class RunWithdrawnError(TieringError):
@@ -182,37 +182,37 @@ class RunWithdrawnError(TieringError):
 
 
 class DatabaseSetBackError(TieringError):
-    """An audit found that the database was set back, and none has cleared that since: nothing expires."""
+    """An audit found that the database was set back, and no later audit cleared that: no segment expires."""
 
 
 class AnswerRefusedError(TieringError):
-    """A person's answer does not count: not theirs, about another plan, or at an impossible time."""
+    """An answer does not count: the user may not give it, it is about another plan, or its time is impossible."""
 
 
 class LimitRefusedError(TieringError):
-    """A change loosens a limit of deletions, and who asked for it may not approve deletions. Nothing was changed."""
+    """A change loosens a deletion limit, and its author may not approve deletions. No value was changed."""
 
 
 class ClockDisagreesError(TieringError):
-    """The database's clock, by which retention is decided, is contradicted; the text names both times."""
+    """The database's clock, by which retention is decided, contradicts another clock; the message names both times."""
 
 
 class ClockBehindError(ClockDisagreesError):
-    """The database's clock was set back a little: it lies before what it dated itself, and catches up."""
+    """The database's clock was set back a little: it lies before an event that it dated, and will catch up."""
 
     retriable = True
 
 
 class UnprovedReplacementError(TieringError):
-    """A superseded segment is kept: the copy in its place is not proved to be there, whole and right."""
+    """A superseded segment is kept: the copy that replaced it is not verified to be complete and correct."""
 
 
 class DataDocsError(TieringError):
-    """A page, or the results it is built from, cannot be written; the text names the directory and its setting."""
+    """A page, or the results it is built from, cannot be written; the message names the directory and its setting."""
 
 
 class RuleEvaluationError(TieringError):
-    """A quality rule could not be applied to the measures: nothing passes and nothing fails by it."""
+    """A quality rule could not be applied to the measurements: it neither passes nor fails a segment."""
 
 
 class SendingStoppedError(TieringError):
@@ -231,18 +231,18 @@ class FormatError(TieringError):
 
 
 class OldMagicError(FormatError):
-    """A record batch of magic 0 or 1: sound perhaps, but without leader epoch, so it can never be tiered."""
+    """A record batch of magic 0 or 1: perhaps valid, but without leader epoch, so it can never be tiered."""
 
 
 class BatchTooLargeError(FormatError):
-    """A batch is larger, or more would come out of it, than is opened. Nothing says that it is damaged."""
+    """A batch is larger, or would decompress to more, than the limit. It need not be damaged."""
 
 
 class SourceError(TieringError):
-    """One file or replica of a log source could not be used.
+    """A file or replica of a log source could not be used.
 
     Attributes:
-        path: the file or directory, for a person; not to be opened again.
+        path: the file or directory for the message; do not open it again.
         position: byte in that file, or None if the whole of it is meant.
         message: what was expected and what was found.
     """
@@ -260,13 +260,13 @@ class SourceUnreadableError(SourceError):
 
 
 class SourceVanishedError(SourceError):
-    """The file or directory went away, or was renamed, while we read."""
+    """The file or directory was removed or renamed during a read."""
 
     retriable = True
 
 
 class SourceChangedError(SourceError):
-    """The replica is not what it was when the copy began: plan it anew."""
+    """The replica has changed since the copy began: plan it again."""
 
     retriable = True
 
@@ -276,37 +276,37 @@ class CorruptFileError(SourceError):
 
 
 class CompactedSegmentError(SourceError):
-    """Offsets of a segment are gone by compaction: the file is as its broker wants it, and cannot be copied."""
+    """Compaction removed offsets of a segment: the file is valid, and cannot be copied."""
 
 
 class HostileNameError(SourceError):
-    """A file or directory name that no broker writes, or a link that leads outside."""
+    """A file or directory name that no broker writes, or a link that leads out of the directory."""
 
 
 class ClusterMetadataError(TieringError):
-    """The metadata of a topic is unknown or contradicts itself; nothing is decided from it."""
+    """The metadata of a topic is unknown or contradicts itself; no decision is based on it."""
 
 
 class BrokersError(ClusterMetadataError):
-    """The brokers did not say or do what they were asked; the text names them and the request."""
+    """A request to the brokers failed; the message names them and the request."""
 
 
 class BrokersUnavailableError(BrokersError):
-    """No broker answered in time, or the one that must answer is just changing."""
+    """No broker answered in time, or the broker that must answer is changing."""
 
     retriable = True
 
 
 class BrokersLoginError(BrokersError):
-    """TLS or SASL failed: a certificate, a user or password, or a protocol that the listener does not speak."""
+    """TLS or SASL failed: a certificate, a user or password, or a protocol that the listener does not use."""
 
 
 class BrokersForbiddenError(BrokersError):
-    """This user may not do or see that."""
+    """The user is not authorised for the request."""
 
 
 class BrokersRefusedError(BrokersError):
-    """A request, name or value that the brokers do not take; nothing was changed by it."""
+    """The brokers refused a request, name or value; it changed nothing."""
 
 
 class UnknownTopicError(BrokersError):
@@ -314,15 +314,15 @@ class UnknownTopicError(BrokersError):
 
 
 class ForeignClusterError(BrokersError):
-    """The brokers belong to another cluster than the database or the log directories: nothing is decided from both."""
+    """The brokers belong to another cluster than the database or the log directories; no decision is based on both."""
 
 
 class MetadataTopicError(TieringError):
-    """The topic with the brokers' remote log metadata; the text names topic, partition and broker's reason."""
+    """The topic with the brokers' remote log metadata; the message names topic, partition and the broker's reason."""
 
 
 class MetadataTopicUnavailableError(MetadataTopicError):
-    """No answer of the brokers in time, or no leader. What was being sent may have arrived, or not."""
+    """No answer of the brokers in time, or no leader. A record being sent may have arrived or not."""
 
     retriable = True
 
@@ -332,15 +332,15 @@ class MetadataTopicRefusedError(MetadataTopicError):
 
 
 class MetadataTopicRangeError(MetadataTopicError):
-    """Offsets that the partition does not hold (any more): retention removed them, or the topic is another one."""
+    """The partition does not have these offsets (any more): retention removed them, or it is another topic."""
 
 
 class MetadataTopicReplacedError(MetadataTopicError):
-    """The topic was created anew, or lost records that were not read yet: going on would be a silent loss."""
+    """The topic was created again, or lost records that were not read yet: continuing would skip them silently."""
 
 
 class PoisonRecordError(MetadataTopicError):
-    """A record that Kafka's reader does not take: every broker that reads its partition stops there, always."""
+    """Kafka's reader does not accept the record: every broker that reads its partition always stops there."""
 
 
 class PublicationError(TieringError):
@@ -352,23 +352,23 @@ class PublicationRefusedError(PublicationError):
 
 
 class ForeignRecordError(PublicationError):
-    """Somebody else, a broker or a publisher, wrote about a partition that we publish: nothing more is sent."""
+    """A broker or another publisher wrote about a partition that we publish: no further record is sent."""
 
 
 class HandoverForgottenError(TieringError):
-    """A handover holds a topic's retention back, and nobody carries it on: a person has to resume or undo it."""
+    """A handover overrides a topic's retention, and no run continues it: an operator has to resume or undo it."""
 
 
 class RemoteStorageError(TieringError):
-    """The remote store refused or failed an operation on one object."""
+    """The remote store refused or failed an operation on an object."""
 
 
 class RemoteResourceNotFoundError(RemoteStorageError):
-    """No object under this key, or the object lacks the asked part."""
+    """No object under this key, or the object lacks the requested part."""
 
 
 class RemoteObjectExistsError(RemoteStorageError):
-    """A conditional write met an object that is already there."""
+    """A conditional write found an existing object."""
 
 
 class RemoteChecksumError(RemoteStorageError):
@@ -380,11 +380,11 @@ class RemoteStorageFullError(RemoteStorageError):
 
 
 class RemoteStoreMissingError(RemoteStorageError):
-    """There is no such bucket. One that is made now is empty: without our marker, without anything that was copied."""
+    """There is no such bucket. A bucket created now would be empty, without our marker and without copied segments."""
 
 
 class RemoteAccessDeniedError(RemoteStorageError):
-    """The store has it and does not give it: credentials, archive tier, file mode. No word about what is stored."""
+    """The store denied access: credentials, archive tier, file mode. That says nothing about the stored bytes."""
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):
@@ -394,31 +394,31 @@ class RemoteStorageUnavailableError(RemoteStorageError):
 
 
 class ObjectKeyError(RemoteStorageError):
-    """A key that this layout would never write, or a name that would reach outside the prefix."""
+    """A key that this layout would never write, or a name that would lead out of the prefix."""
 
 
 class SegmentKeyError(SettingError):
-    """A segment is encrypted for a key pair that is not at hand: this says nothing about what is stored."""
+    """A segment is encrypted for a key pair that is missing here. That says nothing about the stored bytes."""
 
 
 class StoredChunkError(RemoteStorageError):
-    """A part of a segment is not what its manifest says: changed, cut, or sealed with another key."""
+    """A part of a segment differs from its manifest: changed, truncated, or encrypted with another key."""
 
 
 class CustomMetadataTooLargeError(RemoteStorageError):
-    """Brokers would not take what they are to store of a segment, delete the copy and stop copying the partition."""
+    """The custom metadata exceeds the brokers' limit: they would delete the copy and stop copying the partition."""
 
 
 class StoreInDoubtError(RemoteStorageError):
-    """More is missing than is lost singly: the store has our marker, and not what was stored there."""
+    """Too many objects are missing for single losses: the store has our marker, but not what was stored there."""
 
 
 class ForeignStoreError(RemoteStorageError):
-    """The marker is not this database's, or keys lie elsewhere: nothing is written or deleted."""
+    """The marker is not this database's, or keys are in another place: no object is written or deleted."""
 
 
 class StorePlaceUnknownError(ForeignStoreError):
-    """The database does not say where keys lie: until `./tiering migrate` records it, nothing is written."""
+    """The database has no place of the keys: until `./tiering migrate` records it, no object is written."""
 
 
 class RemoteMetadataError(TieringError):
@@ -434,7 +434,7 @@ class StateConflictError(RemoteMetadataError):
 
 
 class HistoryChangedError(StateConflictError):
-    """A person decided to follow another history of the partition since the caller read what it works by."""
+    """An operator decided to follow another history of the partition after the caller read its state."""
 
     retriable = True
 
@@ -454,20 +454,20 @@ class MetadataUnavailableError(RemoteMetadataError):
 
 
 class RehearsalError(TieringError):
-    """A handover cannot be rehearsed; nothing but the rehearsal's own directory was written."""
+    """A handover cannot be rehearsed; only the rehearsal's own directory was written."""
 
 
 class KafkaMissingError(RehearsalError):
-    """No Java, or not all the jars of a broker; the text says which, and where they can be had."""
+    """No Java, or not all the jars of a broker; the message says which, and how to get them."""
 
 
 class RehearsalSpaceError(RehearsalError):
-    """The temporary directory has no room for what would be copied into it."""
+    """The temporary directory has no space for what would be copied into it."""
 
 
 class BrokerProcessError(RehearsalError):
-    """A broker that was started here ended, or was not ready in time. With the end of its log."""
+    """A broker that was started here ended, or was not ready in time; the message has the end of its log."""
 
 
 class PortTakenError(BrokerProcessError):
-    """Somebody else listens on its port."""
+    """Another process listens on its port."""

@@ -1,8 +1,8 @@
-"""HTML that cannot be broken out of, and that asks nobody for anything.
+"""HTML pages that are safe from injection and make no requests.
 
-Pages are trees of elements; text becomes text, whatever it says. A page holds its whole style and no image, font or
-frame, and forbids every request in its own head, so that a file opened from a disk keeps to it as well. A page with a
-button holds one script, a constant of the program, known to its policy by its hash.
+Pages are trees of elements; all text is escaped. A page contains its style and no image, font or frame. Its head has a
+policy that forbids every request, which also applies to a file opened from disk. A page with a button contains a
+script, a constant of the program, which the policy allows by its hash.
 """
 
 import base64
@@ -57,8 +57,9 @@ def _policy(script: str | None) -> str:
 
 
 def content_security_policy(script: str | None = None) -> str:
-    """For the header with which pages are served. A page may not say by itself who frames it. With a `script` the page
-    may run exactly this text, which may talk to the server that the page came from.
+    """The policy for the HTTP header of a page, which only a header can protect from being framed.
+
+    With a `script` the page may run exactly this text, which may send requests to the server of the page.
     """
     return f"{_policy(script)}; frame-ancestors 'self'"
 
@@ -67,7 +68,7 @@ CONTENT_SECURITY_POLICY: Final = content_security_policy()
 
 
 def element(tag: str, *children: Element | str, **attributes: str) -> Element:
-    """`class_` is the attribute `class`."""
+    """An element; `class_` stands for the attribute `class`."""
     made = Element(tag, {name.rstrip("_"): visible(value) for name, value in attributes.items()})
     last: Element | None = None
     for child in children:
@@ -82,7 +83,7 @@ def element(tag: str, *children: Element | str, **attributes: str) -> Element:
 
 
 def table(heads: tuple[str, ...], rows: list[Element]) -> Element:
-    """Names of columns of numbers end in `>`."""
+    """A table; heads of columns with numbers end in `>`."""
     cells = [element("th", head.removesuffix(">"), **_number(head.endswith(">"))) for head in heads]
     return element("table", element("thead", element("tr", *cells)), element("tbody", *rows))
 
@@ -92,7 +93,7 @@ def number(value: int) -> Element:
 
 
 def document(title: str, *body: Element, script: str | None = None) -> bytes:
-    """A whole page. `script` is a constant of the program that has no `</`: it is not escaped."""
+    """A page. `script` is a constant of the program without `</`, because it is not escaped."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -110,7 +111,7 @@ def document(title: str, *body: Element, script: str | None = None) -> bytes:
 
 
 def visible(text: str) -> str:
-    """Characters that would change how their neighbours are shown, or that no page may hold, written as escapes."""
+    """The text with escapes for characters that change the display of others, or are not allowed in a page."""
     if len(text) > MAX_TEXT_CHARACTERS:
         text = f"{text[:MAX_TEXT_CHARACTERS]}… ({len(text)} characters)"
     return "\n".join(printable(line) for line in text.split("\n"))

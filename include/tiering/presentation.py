@@ -1,4 +1,4 @@
-"""What every report consists of: a JSON document, tables for people, one line, and whether it holds findings."""
+"""Reports: a JSON document, tables, a summary line, and whether a person has to act."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under column heads. Columns whose head ends in `>` hold numbers; the mark itself is not shown."""
+    """Rows of text below column heads. If a head ends in `>`, the column has numbers; the `>` is not shown."""
 
     title: str
     columns: tuple[str, ...]
@@ -22,7 +22,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """One report. `document` and `tables` are made when asked for; `ok` is False if a person has to look."""
+    """A report. `document` and `tables` are computed when called; `ok` is False if a person has to act."""
 
     document: Callable[[], Document]
     tables: Callable[[], tuple[Table, ...]]
@@ -31,27 +31,25 @@ class Presentation:
 
 
 class TopicNames:
-    """What topics and partitions are called in the tables of one report: by name, with the topic id where more than one
-    topic has the name.
-    """
+    """Names of topics and partitions in the tables of a report, with the topic id if several topics have the name."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition] = (), *, shared: Collection[str] = ()) -> None:
-        """`partitions` are all of the report; `shared` are names that topics outside of it have as well."""
+        """`partitions` are all partitions of the report; `shared` are names that other topics have as well."""
         self._ids: dict[str, set[str]] = {}
         self._shared = frozenset(shared)
         for partition in partitions:
             self.add(partition.topic, partition.topic_id)
 
     def add(self, topic: str, topic_id: Uuid | str) -> None:
-        """One more topic of the report."""
+        """Add a topic of the report."""
         self._ids.setdefault(topic, set()).add(str(topic_id))
 
     def topic(self, topic: str, topic_id: Uuid | str) -> str:
-        """`orders`, or `orders (topic id ...)`"""
+        """The topic as `orders`, or `orders (topic id ...)`."""
         return topic + self._suffix(topic, topic_id)
 
     def partition(self, partition: TopicIdPartition) -> str:
-        """`orders-0`, or `orders-0 (topic id ...)`"""
+        """The partition as `orders-0`, or `orders-0 (topic id ...)`."""
         return str(partition) + self._suffix(partition.topic, partition.topic_id)
 
     def _suffix(self, topic: str, topic_id: Uuid | str) -> str:
@@ -60,22 +58,22 @@ class TopicNames:
 
 
 def labels(partition: TopicIdPartition) -> Document:
-    """The members by which every item names its partition."""
+    """The JSON members of a partition."""
     return {"topic": partition.topic, "topic_id": str(partition.topic_id), "partition": partition.partition}
 
 
 def epoch_pairs(leader_epochs: LeaderEpochs) -> list[list[int]]:
-    """`[[epoch, start offset], ...]`"""
+    """Leader epochs as `[[epoch, start offset], ...]`."""
     return [[entry.epoch, entry.start_offset] for entry in leader_epochs]
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 segment`, `2 segments`"""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """Number and noun: `1 segment`, `2 segments`."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def as_text(presentation: Presentation) -> str:
-    """Its tables, one after another, and its summary line; control characters that a name may hold are escaped."""
+    """The tables and the summary line of a report as text; control characters in names are escaped."""
     return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
 
 

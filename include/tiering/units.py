@@ -1,4 +1,4 @@
-"""Byte and time units, and how a person reads them."""
+"""Byte and time units, and their formats in text."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -20,7 +20,7 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``75`` -> ``"1m 15s"``; below a minute one decimal, from two days on days and hours."""
+    """``75`` -> ``"1m 15s"``; with a decimal below a minute, in days and hours from two days on."""
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)

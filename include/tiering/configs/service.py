@@ -221,7 +221,7 @@ def _warnings(sizes: Mapping[str, int], before: Mapping[str, PoolUsage], pools: 
     if parallelism is None:
         return []
     return [
-        f"warning: {pool} has {slots} slots, but the executor runs {parallelism} tasks at once ([core] parallelism): "
+        f"warning: {pool} has {slots} slots, the executor runs {parallelism} tasks at once ([core] parallelism): "
         f"{slots - parallelism} slots stay empty"
         for pool, slots in grown.items()
         if slots > parallelism

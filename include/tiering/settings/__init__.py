@@ -1,11 +1,10 @@
-"""Every setting: its name, type, unit, default and sentence; where its value came from; how it is loaded.
+"""All settings: name, type, unit, default and description; the origin of each value; loading.
 
     default  <  TOML file  <  overrides (Airflow connections)  <  TIERING_... environment  <  dynamic configs
 
-`catalogue`, `connections`, `operational`, `remote_storage` and `use_cases` declare, in `fields`. `load` reads the
-places that values come from and joins them. `catalogue` lists and names the settings, and lays over them what was
-changed while jobs run.
-No other module of the project reads the environment.
+`catalogue`, `connections`, `operational`, `remote_storage` and `use_cases` declare settings with the functions of
+`fields`. `load` reads the sources of values and merges them. `catalogue` lists the settings, and applies dynamic
+configs to loaded settings. No other module of the project reads the environment.
 """
 
 from include.tiering.settings.catalogue import LogDir, MetadataSettings, TieringSettings, TopicsSettings, with_dynamic

@@ -1,12 +1,12 @@
-"""All settings: their sections, the table of them, and dynamic configs over loaded settings.
+"""All settings: their sections, the table of them, and dynamic configs applied to loaded settings.
 
-One field of a section is one setting: type, default, bounds and sentence stand together, here and in `connections`,
-`operational`, `remote_storage` and `use_cases`. A deployment setting is called `<section>.<field>`. A setting of a
-`DynamicSection` is called like Kafka's configs, with dots for underscores: `copier.batch_max_seconds` here is
-`tiering.copier.batch.max.seconds` to the user.
+A field of a section is a setting, declared with its type, default, bounds and description, here and in `connections`,
+`operational`, `remote_storage` and `use_cases`. The name of a deployment setting is `<section>.<field>`. A setting of a
+`DynamicSection` has a name like Kafka's configs, with dots for underscores: the field `copier.batch_max_seconds` is the
+setting `tiering.copier.batch.max.seconds`.
 
-The table (`all_settings`) has names, environment names, types in words, and the nearest name. Settings that are dynamic
-may be changed while jobs run, by values that win over all other places; where these are kept is not known here.
+The table (`all_settings`) has names, environment names, and types as text. Dynamic settings may be changed while jobs
+run; a dynamic config overrides all other sources. This module does not store dynamic configs.
 """
 
 import difflib
@@ -78,38 +78,38 @@ TopicPattern = Annotated[str, BeforeValidator(check_topic_pattern)]
 
 
 class TopicsSettings(Section):
-    """Which topics are tiered by this platform."""
+    """The topics that this platform tiers."""
 
     include: Annotated[tuple[TopicPattern, ...], BeforeValidator(split_commas)] = Field(
         default=(),
-        description='Topic names or shell-style patterns to copy, `["*"]` for all. Empty: nothing is tiered.',
+        description='Topic names or shell-style patterns to copy, `["*"]` for all. Empty: no topic is tiered.',
     )
 
 
 class LogDir(Section):
-    """One log directory of one broker: what `log.dirs` of that broker names."""
+    """A log directory of a broker: an entry of that broker's `log.dirs`."""
 
     broker_id: int = Field(ge=0, description="`node.id` of the broker that owns the directory.")
     path: Path = Field(
-        description="Absolute path, readable where the plan is made and where the job runs: anywhere, unless `queue` "
-        "or `spark_resource` says where. `./tiering copy` reads it in its own process whatever they say."
+        description="Absolute path, readable where the plan is made and where the job runs: on any worker, unless "
+        "`queue` or `spark_resource` restricts it. `./tiering copy` reads it in its own process in any case."
     )
     queue: str | None = Field(
         default=None,
         pattern=QUEUE_NAME,
         description="Airflow queue of a worker on the broker's host or with its volume: batches for this directory run "
-        "there alone. Letters, digits, `.`, `_` and `-`. Unset: any worker can read the path.",
+        "only there. Letters, digits, `.`, `_` and `-`. Unset: any worker can read the path.",
     )
     spark_resource: str | None = Field(
         default=None,
         pattern=SPARK_RESOURCE_NAME,
-        description="Resource of Spark executors that can read the path: the job asks for one of it. Letters, digits, "
-        "`_` and `-`. Unset: any executor can. Ignored by a `local` master, which runs the job where the queue says.",
+        description="Resource of Spark executors that can read the path: the job requests 1 of it. Letters, digits, "
+        "`_` and `-`. Unset: any executor can. Ignored by a `local` master: the job runs on the queue's worker.",
     )
 
 
 class MetadataSettings(Section):
-    """Where the platform records what it did."""
+    """The platform's database."""
 
     url: Annotated[SecretStr, BeforeValidator(check_metadata_url)] = Field(
         default_factory=lambda: SecretStr(default_metadata_url({})),
@@ -122,25 +122,25 @@ class MetadataSettings(Section):
 
 
 class AirflowSettings(Section):
-    """The Airflow that runs the DAGs: the truth of how large the pools are."""
+    """The Airflow that runs the DAGs; its sizes of pools are authoritative."""
 
     url: Annotated[str, BeforeValidator(check_endpoint_url)] = Field(
         default="http://localhost:8080",
-        description="Address of Airflow's API server, asked for the sizes of the pools and told new ones. Airflow's "
-        "own tasks use `[tiering] api_login_file` of airflow.cfg where no login is set here.",
+        description="Address of Airflow's API server, to read and change the sizes of the pools. Airflow's own tasks "
+        "use `[tiering] api_login_file` of airflow.cfg if no login is set here.",
     )
     login_file: Path | None = Field(
         default=None,
-        description='JSON file `{"username": ..., "password": ...}`, readable by its owner alone: a user with the role '
+        description='JSON file `{"username": ..., "password": ...}`, readable only by its owner: a user with the role '
         "`viewer`, or `op` to resize pools. `make up` writes one.",
     )
     token: SecretStr | None = Field(
-        default=None, description="Token of Airflow's API, instead of a login. Airflow lets one expire after a day."
+        default=None, description="Token of Airflow's API, instead of a login. It expires after a day by default."
     )
 
 
 class TieringSettings(Section):
-    """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads the places they come from."""
+    """All settings, frozen. `TieringSettings()` holds the defaults; `load_settings` reads all sources."""
 
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     metadata_topic: MetadataTopicSettings = Field(default_factory=MetadataTopicSettings)
@@ -187,7 +187,7 @@ class TieringSettings(Section):
         self._origins = MappingProxyType(dict(context or {}))
 
     def with_topics(self, patterns: Sequence[str]) -> Self:
-        """The same settings for topics that a command was given. Raises SettingError for what is no pattern."""
+        """These settings with other topic patterns. Raises SettingError for an invalid pattern."""
         try:
             topics = TopicsSettings(include=tuple(patterns))
         except ValidationError as error:
@@ -195,13 +195,13 @@ class TieringSettings(Section):
         return self.model_copy(update={"topics": topics})
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
-        """The same values, some of which came from elsewhere: origin by setting name."""
+        """These settings with other origins of some values, by setting name."""
         copied = self.model_copy()
         copied.model_post_init({**self._origins, **origins})
         return copied
 
     def origin(self, name: str) -> str:
-        """Where the value of the setting called `name` came from, in words."""
+        """The origin of the value of a setting, as text."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
 
@@ -212,7 +212,7 @@ _OWN_PREFIX: Final = "tiering."
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: `path` leads to the field inside TieringSettings, `accepts` is the type and its bounds in words."""
+    """A row of the table: `path` leads to the field in TieringSettings, `accepts` is type and bounds as text."""
 
     name: str
     path: tuple[str, ...]
@@ -243,7 +243,7 @@ class Setting:
         return found
 
     def text(self, settings: TieringSettings) -> str:
-        """The value of a setting that is neither secret nor list, as one would write it."""
+        """The value as a user writes it; not for secrets and lists."""
         return _value_text(self.value(settings))
 
     def shown(self, settings: TieringSettings) -> Any:
@@ -253,7 +253,7 @@ class Setting:
 
 @cache
 def all_settings() -> tuple[Setting, ...]:
-    """Every setting in the order of declaration."""
+    """All settings in the order of their declaration."""
     rows: list[Setting] = []
     for section_name, section in TieringSettings.model_fields.items():
         model = section.annotation
@@ -266,18 +266,18 @@ def all_settings() -> tuple[Setting, ...]:
 
 @cache
 def by_name() -> dict[str, Setting]:
-    """Aliases lead to the same setting."""
+    """All settings by name and by alias."""
     return {name: setting for setting in all_settings() for name in setting.names}
 
 
 def current_name(name: str) -> str:
-    """The name that a setting has in this version, for any of its names; another text is returned as it is."""
+    """The current name of a setting, for any of its names; other text is returned unchanged."""
     setting = by_name().get(name)
     return name if setting is None else setting.name
 
 
 def former_names(name: str) -> tuple[str, ...]:
-    """The other names under which the setting of this current name may be set, or was stored; empty without any."""
+    """The other names under which this setting may be set, or was stored."""
     setting = by_name().get(name)
     return () if setting is None else setting.aliases
 
@@ -288,7 +288,7 @@ def by_environment_name() -> dict[str, Setting]:
 
 
 def nearest(wrong: str, names: list[str]) -> str:
-    """The known name that looks most like `wrong`, or of all names if none does, as a sentence."""
+    """A hint with the known name most similar to `wrong`, or with all names if none is similar."""
     found = difflib.get_close_matches(wrong, names, n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else f"known are {', '.join(sorted(names))}"
 
@@ -384,7 +384,7 @@ def canonical_value(setting: Setting, text: str) -> str:
     """`text` as it is stored: ``" 007"`` -> ``"7"``, ``"True"`` -> ``"true"``.
 
     Raises:
-        SettingError: with the value and what is accepted.
+        SettingError: the value is not accepted; names it and what is.
     """
     return setting.text(_with_section(TieringSettings(), setting, {setting: text}))
 
@@ -392,7 +392,7 @@ def canonical_value(setting: Setting, text: str) -> str:
 def with_dynamic(
     settings: TieringSettings, values: Mapping[str, str], *, origin: str = DYNAMIC_ORIGIN
 ) -> TieringSettings:
-    """The settings with `values`, by name, in place of what they had. What names no dynamic setting is passed over.
+    """The settings with `values`, by name. Names of no dynamic setting are ignored.
 
     Raises:
         SettingError: a value that this version does not accept.
@@ -404,11 +404,11 @@ def with_dynamic(
 
 
 def _with_section(settings: TieringSettings, setting: Setting, texts: Mapping[Setting, str]) -> TieringSettings:
-    """The section of `setting` made anew, checked, with all of `texts` that belong to it."""
+    """The settings with a new, validated section of `setting` that has all of its values in `texts`."""
     section_name, _ = setting.path
     section: Section = getattr(settings, section_name)
     values: dict[str, Any] = section.model_dump()
-    values |= {one.path[1]: text.strip() for one, text in texts.items() if one.path[0] == section_name}
+    values |= {known.path[1]: text.strip() for known, text in texts.items() if known.path[0] == section_name}
     try:
         made = type(section).model_validate(values)
     except ValidationError as error:

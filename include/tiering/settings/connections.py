@@ -1,7 +1,7 @@
-"""How the brokers are reached: addresses, TLS and SASL of the cluster, and of the publisher's own principal.
+"""Connections to brokers: addresses, TLS and SASL of the cluster, and of the publisher's principal.
 
-The names are librdkafka's, with `_` for its dots. A publisher's setting that is not set is the cluster's; a login is
-taken whole, so that a user never meets another one's password, nor a certificate another one's key.
+The names are librdkafka's, with `_` for its dots. A setting that the publisher does not have is taken from the cluster.
+A login or certificate is taken as a whole, so that user and password, or certificate and key, always belong together.
 """
 
 import re
@@ -29,7 +29,7 @@ _CERTIFICATE: Final = ("ssl_certificate_location", "ssl_key_location", "ssl_key_
 
 
 def check_bootstrap_servers(servers: Any) -> Any:
-    """``host:port,host:port``; an IPv6 address stands in brackets. Spaces are dropped."""
+    """Check ``host:port,host:port``, with IPv6 addresses in brackets; spaces are removed."""
     if not isinstance(servers, str):
         return servers
     names = [name.strip() for name in servers.split(",")]
@@ -44,25 +44,25 @@ Servers = Annotated[str, BeforeValidator(check_bootstrap_servers)]
 
 
 class ConnectionSettings(Section):
-    """What a client needs to be let in."""
+    """Addresses and credentials of a client."""
 
     bootstrap_servers: Servers | None = Field(default=None, description="`host:port,host:port` of the brokers.")
-    security_protocol: SecurityProtocol | None = Field(default=None, description="What the listener speaks.")
+    security_protocol: SecurityProtocol | None = Field(default=None, description="Protocol of the listener.")
     sasl_mechanism: SaslMechanism | None = Field(
-        default=None, description="How a user is proved, with `SASL_PLAINTEXT` and `SASL_SSL`."
+        default=None, description="How a user is authenticated, with `SASL_PLAINTEXT` and `SASL_SSL`."
     )
     sasl_username: str | None = Field(default=None, min_length=1, description="User of SASL.")
     sasl_password: SecretStr | None = Field(default=None, description="Password of that user.")
     ssl_ca_location: Path | None = Field(
         default=None,
-        description="PEM file of the authorities that the brokers' certificates are checked against. Unset: those of "
-        "the system. The name in a certificate is always compared with the host that was asked.",
+        description="PEM file of the authorities against which the brokers' certificates are checked. Unset: those of "
+        "the system. The name in a certificate is always compared with the host of the connection.",
     )
     ssl_certificate_location: Path | None = Field(
-        default=None, description="PEM file of our own certificate and its chain, where brokers ask for one."
+        default=None, description="PEM file of the client's certificate and its chain, if brokers require one."
     )
     ssl_key_location: Path | None = Field(
-        default=None, description="PEM file of its private key, readable by its owner alone (mode 0600)."
+        default=None, description="PEM file of its private key, readable only by its owner (mode 0600)."
     )
     ssl_key_password: SecretStr | None = Field(default=None, description="Password of that key, if it is encrypted.")
     request_timeout_ms: int | None = Field(
@@ -81,11 +81,11 @@ class ClusterSettings(ConnectionSettings):
     )
     bootstrap_servers: Servers | None = Field(
         default=None,
-        description="`host:port,host:port` of the brokers: they are asked for topics, leaders and exact offsets, and "
-        "nothing is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
+        description="`host:port,host:port` of the brokers, from which topics, leaders and exact offsets are read; no "
+        "run is planned while they do not answer. Unset: cluster metadata comes from `__cluster_metadata-0`, and "
         "offsets are the lower bounds that log directories show.",
     )
-    security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="What the listener speaks.")
+    security_protocol: SecurityProtocol = Field(default=DEFAULT_PROTOCOL, description="Protocol of the listener.")
     request_timeout_ms: int = Field(
         default=DEFAULT_TIMEOUT_MS,
         ge=LEAST_TIMEOUT_MS,
@@ -95,32 +95,32 @@ class ClusterSettings(ConnectionSettings):
 
 
 class MetadataTopicSettings(ConnectionSettings):
-    """The principal that writes `__remote_log_metadata`. What is unset is the cluster's."""
+    """The principal that writes `__remote_log_metadata`. Unset settings are taken from `cluster`."""
 
     bootstrap_servers: Servers | None = Field(
         default=None,
-        description="`host:port,host:port`, where the publisher has a listener of its own. What is unset in this "
-        "section is the cluster's; but user and password go together, and so do certificate, key and its password: "
-        "with one of them set here, none is the cluster's.",
+        description="`host:port,host:port`, if the publisher uses another listener. Unset settings of this section are "
+        "taken from `cluster`; but user and password belong together, and so do certificate, key and its password: if "
+        "one of them is set here, none is taken from `cluster`.",
     )
     broker_id: int = Field(
         default=DEFAULT_PUBLISHER_ID,
         ge=0,
         le=MOST_INT,
-        description="`broker.id` that published records carry: one that no broker of the cluster has, so that anybody "
-        "sees who wrote them.",
+        description="`broker.id` of published records: an id that no broker of the cluster has, so that these records "
+        "can be recognised.",
     )
     settle_ms: int = Field(
         default=DEFAULT_SETTLE_MS,
         ge=0,
         le=MOST_INT,
-        description="How long after a publisher died a record of it may still arrive, in milliseconds: the next one "
-        "waits so long before it reads what is there.",
+        description="How long after the death of a publisher one of its records may still arrive, in milliseconds: the "
+        "next publisher waits for that time before it reads the topic.",
     )
 
 
 def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSettings) -> ConnectionSettings:
-    """The publisher's own settings, and the cluster's where it has none."""
+    """The publisher's settings, and the cluster's for those that are unset."""
     chosen: dict[str, Any] = {}
     for names in (_LOGIN, _CERTIFICATE):
         own = any(getattr(publisher, name) is not None for name in names)
@@ -132,10 +132,10 @@ def publisher_connection(cluster: ConnectionSettings, publisher: ConnectionSetti
 
 
 def check_connection(connection: ConnectionSettings, section: str) -> None:
-    """What no single value shows: that login, certificate and protocol go together, and that files may be used.
+    """Check that login, certificate and protocol belong together, and that the files can be used.
 
     Raises:
-        SettingError: names the setting below `section`, or the file, never what is in it.
+        SettingError: names the setting below `section`, or the file, never its content.
     """
     protocol = connection.security_protocol or DEFAULT_PROTOCOL
     if protocol.startswith("SASL_"):
@@ -157,14 +157,14 @@ def check_connection(connection: ConnectionSettings, section: str) -> None:
 
 
 def librdkafka_config(connection: ConnectionSettings) -> dict[str, str | int]:
-    """The configuration of a librdkafka client. Holds secrets: for the client alone.
+    """The configuration of a librdkafka client. It holds secrets: pass it only to the client.
 
     Raises:
         SettingError: there are no bootstrap servers.
     """
     if connection.bootstrap_servers is None:
         raise SettingError(
-            "cluster.bootstrap_servers is not set: say which brokers to ask, host:port,host:port "
+            "cluster.bootstrap_servers is not set: give the addresses of brokers, host:port,host:port "
             "(in the configuration file, or as TIERING_CLUSTER__BOOTSTRAP_SERVERS)"
         )
     config: dict[str, str | int] = {

@@ -1,6 +1,6 @@
-"""How a setting is declared: groups of settings, and what single values must look like.
+"""Declaration of settings: sections, and checks of single values.
 
-A group is frozen and has no room for unknown names. The checks of values are pure; they raise ValueError with what is
+A section is frozen and rejects unknown names. The checks of values are pure; they raise ValueError that names what is
 accepted.
 """
 
@@ -19,7 +19,7 @@ MOST_LONG: Final = 2**63 - 1
 
 
 class Loosens(StrEnum):
-    """In which direction a limit of deletions is loosened: what is deleted sooner, or more of it without a question."""
+    """In which direction a deletion limit is loosened, so that more is deleted without an approval, or sooner."""
 
     UPWARDS = "upwards"
     DOWNWARDS = "downwards"
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 
 class DynamicSection(Section):
-    """Settings that carry a name in Kafka's style, below `prefix`: Kafka's own name where the meaning is Kafka's."""
+    """Settings with a name in Kafka's style, below `prefix`: Kafka's name if the meaning is the same."""
 
     prefix: ClassVar[str]
 
@@ -49,10 +49,10 @@ def operational(
     aliases: tuple[str, ...] = (),
     loosens: Loosens | None = None,
 ) -> Any:
-    """A field of a `DynamicSection`: a number between inclusive bounds, a switch, or text with a validator of its own.
+    """A field of a `DynamicSection`: a number between inclusive bounds, a switch, or text with its own validator.
 
-    `accepts` says in words what type and bounds do not; `aliases` are other full names under which the user may set it.
-    `loosens` marks a limit of deletions: where approvers are set, a form takes a looser value from them alone.
+    `accepts` describes what type and bounds do not; `aliases` are other full names under which the user may set it.
+    `loosens` marks a deletion limit: if approvers are set, a form accepts a looser value only from them.
     """
     extra: dict[str, Any] = {"unit": unit, "dynamic": dynamic, "accepts": accepts, "aliases": list(aliases)}
     extra |= {"loosens": loosens}
@@ -76,14 +76,14 @@ _SECRET_PARAMETER: Final = re.compile(r"(?i)((?:^|&)[^&=]*(?:password|secret|tok
 
 
 def split_commas(value: Any) -> Any:
-    """``"a, b"`` -> ``["a", "b"]``; anything but text is left alone."""
+    """``"a, b"`` -> ``["a", "b"]``; other types are returned unchanged."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
 def split_log_dirs(value: Any) -> Any:
-    """``"1:/a,2:/b"`` -> a list of broker id and path; lists of tables are left alone."""
+    """``"1:/a,2:/b"`` -> a list of broker id and path; lists of tables are returned unchanged."""
     return [_log_dir(entry) for entry in split_commas(value)] if isinstance(value, str) else value
 
 
@@ -101,7 +101,7 @@ def check_topic_pattern(pattern: Any) -> Any:
 
 
 def check_directories(paths: Sequence[Path]) -> None:
-    """Each path is absolute, has no ``..`` and appears once."""
+    """Check that each path is absolute, has no ``..`` and appears once."""
     seen: set[Path] = set()
     for path in paths:
         if not path.is_absolute() or ".." in path.parts:
@@ -113,12 +113,12 @@ def check_directories(paths: Sequence[Path]) -> None:
 
 def check_byte_bound(value: int) -> int:
     if value == 0:
-        raise ValueError("0 bytes would admit nothing; accepted: an integer of at least 1, or -1 for no bound")
+        raise ValueError("0 bytes would admit no request; accepted: an integer of at least 1, or -1 for no bound")
     return value
 
 
 def check_topic_deletion(value: Any) -> Any:
-    """``keep``, or ``expire:30d``: what follows from a topic's deletion."""
+    """Check ``keep`` or ``expire:30d``: what happens after a topic was deleted."""
     if isinstance(value, str) and value.strip() != KEEP:
         days_of_expiry(value.strip())
     return value.strip() if isinstance(value, str) else value
@@ -141,7 +141,7 @@ def check_absolute_path(path: Any) -> Any:
 
 
 def check_price(price: Any) -> Any:
-    """Text or a number of TOML, as text: 0.023 must not become another number on its way."""
+    """Convert text or a TOML number to text, so that 0.023 keeps its exact value."""
     text = str(price) if isinstance(price, (str, int, float)) and not isinstance(price, bool) else ""
     if _PRICE.match(text) is None:
         raise ValueError("accepted is a decimal number such as 0.023, without sign or exponent")
@@ -154,9 +154,9 @@ def check_remote_storage_url(url: Any) -> Any:
         return url
     parts = _split(url)
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("credentials, query and fragment have no place in it")
+        raise ValueError("credentials, query and fragment are not allowed in it")
     if ".." in PurePosixPath(parts.path).parts or "\\" in url or not url.isprintable():
-        raise ValueError("'..', backslashes and control characters have no place in it")
+        raise ValueError("'..', backslashes and control characters are not allowed in it")
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/") and parts.path.strip("/"):
         return url.rstrip("/")
     if parts.scheme == "s3" and _BUCKET.match(parts.netloc):
@@ -173,7 +173,7 @@ def check_endpoint_url(url: Any) -> Any:
 
 
 def check_metadata_url(url: Any) -> Any:
-    """A SQLAlchemy URL of a database that several processes can share. The text of an error never repeats it."""
+    """Check a SQLAlchemy URL of a database that several processes can share. Error messages never contain it."""
     text = url.get_secret_value() if isinstance(url, SecretStr) else url
     if isinstance(text, str):
         parts = _split(text)
@@ -192,7 +192,7 @@ def default_metadata_url(environ: Mapping[str, str]) -> str:
 
 
 def mask_url(url: str) -> str:
-    """The URL with its password, and every parameter that sounds like a secret, replaced."""
+    """The URL with its password, and every parameter with the name of a secret, replaced."""
     base, question, query = _PASSWORD.sub(rf"\1:{MASK}@", url).partition("?")
     return base + question + _SECRET_PARAMETER.sub(rf"\1{MASK}", query)
 

@@ -1,6 +1,6 @@
-"""Read the places that values come from, and join them into one `TieringSettings` that knows their origins.
+"""Read the sources of values, and merge them into a `TieringSettings` that has their origins.
 
-Each place is a layer, `{setting name: (value, origin)}`: a TOML file, overrides, the environment.
+Each source is a layer, `{setting name: (value, origin)}`: a TOML file, overrides, the environment.
 """
 
 import json
@@ -34,10 +34,10 @@ _MAX_FILE_BYTES: Final = 1 << 20
 
 
 def from_file(path: Path) -> Layer:
-    """A TOML file: tables or dotted keys, as the user likes. One that holds a secret must be private to its owner.
+    """Read a TOML file with tables or dotted keys. If it holds a secret, only its owner may have access.
 
     Raises:
-        SettingError: it cannot be read or parsed, holds an unknown name, or a secret that others may read.
+        SettingError: it cannot be read or parsed, has an unknown name, or holds a secret that others may read.
     """
     layer = from_mapping(_parse(path), f"file {printable(str(path))}")
     secrets = [name for name, (value, _) in layer.items() if _is_secret(name, value)]
@@ -51,7 +51,7 @@ def from_file(path: Path) -> Layer:
 
 
 def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
-    """Nested or dotted names. Raises SettingError for an unknown one."""
+    """Read nested or dotted names. Raises SettingError for an unknown name."""
     layer: Layer = {}
     for name, value in _flat(values, ""):
         if name not in by_name():
@@ -61,7 +61,7 @@ def from_mapping(values: Mapping[str, Any], origin: str) -> Layer:
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
-    """All `TIERING_...` variables but `TIERING_CONFIG`; an empty one counts as not set.
+    """Read all `TIERING_...` variables but `TIERING_CONFIG`; an empty variable counts as not set.
 
     Lists may be written as JSON. Raises SettingError for an unknown variable.
     """
@@ -81,7 +81,7 @@ def from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def _put(layer: Layer, called: str, setting: Setting, value: Any, origin: str) -> None:
-    """Raises SettingError if the setting has a value from this place already: a name and its alias, say."""
+    """Raise SettingError if the setting has a value from this source already, such as a name and its alias."""
     if setting.name in layer:
         raise SettingError(f"{called} ({origin}) sets {setting.name} a second time: leave one of them out")
     layer[setting.name] = (value, origin)
@@ -132,10 +132,10 @@ def load_settings(
     *,
     overrides_origin: str = DEFAULT_OVERRIDES_ORIGIN,
 ) -> TieringSettings:
-    """Default < file < `overrides` < environment.
+    """Load settings: default < file < `overrides` < environment.
 
-    `config` is the TOML file, by default the one that `TIERING_CONFIG` names, if any. `overrides` holds nested or
-    dotted names. `environ` is the process's environment unless given.
+    `config` is the TOML file, by default that of `TIERING_CONFIG`, if set. `overrides` has nested or dotted names.
+    `environ` is the process's environment unless given.
 
     Raises:
         SettingError: names the setting, its value unless it is secret, its origin and what is accepted.
@@ -158,7 +158,7 @@ def load_settings(
 def to_environment(settings: TieringSettings) -> dict[str, str]:
     """`TIERING_...` variables from which another process loads the same values, secrets included.
 
-    For the environment of a child only: never for arguments, files or logs.
+    Use them only for the environment of a child process, never for arguments, files or logs.
     """
     variables = {}
     for setting in all_settings():

@@ -1,4 +1,4 @@
-"""Settings of how work goes on, named in Kafka's style. The dynamic ones may be changed while jobs run."""
+"""Operational settings, named in Kafka's style. Dynamic settings may be changed while jobs run."""
 
 from typing import Annotated, Final
 
@@ -34,8 +34,8 @@ class CopierSettings(DynamicSection):
     )
     max_batches: int = operational(
         16,
-        "Most copy batches that one run of `tiering_copy` starts; each queue and Spark resource with work gets one at "
-        "least. Their pool decides how many run at once.",
+        "Most copy batches that a run of `tiering_copy` starts; each queue and Spark resource with work gets at least "
+        "1. Their pool limits how many run at once.",
         unit="batches",
         at_least=1,
     )
@@ -49,14 +49,14 @@ class CopierSettings(DynamicSection):
 
 
 class CopyFairnessSettings(DynamicSection):
-    """What a batch does that has used its quota up."""
+    """What a batch does once it has used up its quota."""
 
     prefix = "tiering.copy.fairness"
 
     enable: bool = operational(
         True,
-        "A batch that meets an exhausted quota after at least one segment gives its partition back if another ready "
-        "one has waited longer.",
+        "A batch whose quota is exhausted after at least 1 segment gives its partition back if another ready partition "
+        "has waited longer.",
     )
 
 
@@ -66,13 +66,13 @@ class QueueSettings(DynamicSection):
     prefix = "queued"
 
     max_requests: int = operational(
-        500, "Most requests that wait for a worker; whoever brings another one waits.", unit="requests", at_least=1
+        500, "Most requests that wait for a worker; a further request blocks its sender.", unit="requests", at_least=1
     )
     max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
         -1,
-        "Memory that waiting requests may hold before whoever brings another one waits, to which one largest request "
-        "may come: a fetch weighs the bytes it asks for, a segment that a batch checks ahead its size. -1: no bound "
-        "but `queued.max.requests`.",
+        "Bytes of waiting requests above which a further request blocks its sender; the largest request may exceed it. "
+        "A fetch counts with the bytes it requests, a segment that a batch checks ahead with its size. -1: only "
+        "`queued.max.requests` applies.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,
@@ -82,14 +82,14 @@ class QueueSettings(DynamicSection):
 
 
 class ReaderSettings(DynamicSection):
-    """Those who read remote records for others."""
+    """Processes that read remote records for clients."""
 
     prefix = "remote.log.reader"
 
     threads: int = operational(
         10,
-        "Threads that read remote records at once in a process that serves fetches, while the size of Airflow's pool "
-        "`remote_log_reader` is not known or has no limit; else as many as it has slots.",
+        "Threads that read remote records at once in a process that serves fetches, if the size of Airflow's pool "
+        "`remote_log_reader` is not known or unlimited; otherwise as many as the pool has slots.",
         unit="threads",
         at_least=1,
         dynamic=False,
@@ -131,14 +131,14 @@ class FetchQuotaWindowSettings(DynamicSection):
 
 
 class ExpirationSettings(DynamicSection):
-    """Pace of expiration, and when it asks a person first."""
+    """Pace of expiration, and its deletion limits."""
 
     prefix = "tiering.expiration"
 
     max_share: float = operational(
         0.2,
-        "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval: what is "
-        "planned and what was deleted lately, of what there would be without either.",
+        "Largest share of a topic's remote bytes that expiration deletes within 24 hours without an approval: planned "
+        "and deleted bytes of that time, divided by what would be stored without either.",
         unit="share",
         at_least=0,
         at_most=1,
@@ -163,7 +163,7 @@ class ExpirationSettings(DynamicSection):
     )
     max_whole_topics: int = operational(
         1,
-        "So many topics may lose everything within 24 hours without an approval, however little that is.",
+        "How many topics may lose everything within 24 hours without an approval, however little that is.",
         unit="topics",
         at_least=0,
         at_most=1_000_000,
@@ -184,14 +184,14 @@ class ExpirationSettings(DynamicSection):
 
 
 class ClockSettings(DynamicSection):
-    """When the database's clock is believed, before anything is deleted by it."""
+    """How far the database's clock may differ from others before expiration refuses to delete."""
 
     prefix = "tiering.clock"
 
     max_difference_ms: int = operational(
         300_000,
-        "So far the database's clock may be from the worker's and from the remote store's; farther apart, expiration "
-        "deletes nothing.",
+        "Largest difference between the database's clock and those of the worker and the remote store; above it, "
+        "expiration deletes nothing.",
         unit="milliseconds",
         at_least=5_000,
         at_most=MOST_LONG,
@@ -199,8 +199,8 @@ class ClockSettings(DynamicSection):
     )
     ignored_until_ms: int = operational(
         0,
-        "Events that are dated up to this time (UTC, since 1970) may lie in the future: the database's clock was ahead "
-        "when it dated them. For after such a time; 0: none.",
+        "Events dated up to this time (UTC, since 1970) may lie in the future: the database's clock was ahead when it "
+        "dated them. Set it after such an error; 0: none.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
@@ -215,8 +215,8 @@ class AbandonedCopySettings(DynamicSection):
 
     expiry_ms: int = operational(
         ABANDONED_COPY_EXPIRY_MS,
-        "An abandoned copy, one that was begun and not finished and that nobody works on, is deleted by expiration "
-        "after this time, once another copy of its offsets has passed verification.",
+        "Expiration deletes an abandoned copy, which was begun, not finished, and has no live batch, after this time, "
+        "once another copy of its offsets has passed verification.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -226,13 +226,13 @@ class AbandonedCopySettings(DynamicSection):
 
 
 class SupersededSettings(DynamicSection):
-    """What happens to a segment that failed the quality gate and was copied again, and how often one is."""
+    """What happens to a segment that failed the quality check and was copied again, and how often that is tried."""
 
     prefix = "tiering.superseded"
 
     hold_ms: int = operational(
         SUPERSEDED_HOLD_MS,
-        "Objects of a failed segment are kept this long after a new copy took its place, as evidence; then expiration "
+        "Objects of a failed segment are kept this long after a new copy replaced it, as evidence; then expiration "
         "deletes them.",
         unit="milliseconds",
         at_least=0,
@@ -241,8 +241,8 @@ class SupersededSettings(DynamicSection):
     )
     max_copies: int = operational(
         1,
-        "So many new copies of a failed segment may fail as well within a week; then its partition waits for a person, "
-        "or for the week to end.",
+        "How many new copies of a failed segment may fail as well within a week, before its partition waits for an "
+        "operator, or for the week to end.",
         unit="copies",
         at_least=0,
         at_most=100,
@@ -250,33 +250,33 @@ class SupersededSettings(DynamicSection):
 
 
 class OnTopicSettings(DynamicSection):
-    """What follows here from what happens to a topic in the cluster."""
+    """What the platform does when a topic is deleted in the cluster."""
 
     prefix = "tiering.on.topic"
 
     delete: Annotated[str, BeforeValidator(check_topic_deletion)] = operational(
         KEEP,
-        "What becomes of the remote segments of a topic that was deleted: they stay and are served by its topic id, or "
-        "they all expire so many days after the deletion was first seen, each time with an approval.",
+        "What happens to the remote segments of a deleted topic: they stay and are served by its topic id, or they all "
+        "expire this number of days after the deletion was first detected, each time with an approval.",
         accepts=TOPIC_DELETION_VALUES,
         loosens=Loosens.DOWNWARDS,
     )
 
     @property
     def expire_after_days(self) -> int | None:
-        """None: keep."""
+        """Days until the segments of a deleted topic expire; None keeps them."""
         return days_of_expiry(self.delete)
 
 
 class TombstoneSettings(DynamicSection):
-    """How long metadata keeps a segment that was deleted."""
+    """How long the metadata of a deleted segment is kept."""
 
     prefix = "tiering.tombstone"
 
     ms: int = operational(
         90 * _DAY_MS,
-        "Metadata of a deleted segment is kept this long, hidden from all queries, then its row goes. It says what an "
-        "object was that turns up later.",
+        "Metadata of a deleted segment is kept this long, hidden from all queries, then its row is deleted. It "
+        "identifies objects of the segment that are found later.",
         unit="milliseconds",
         at_least=2 * _DAY_MS,
         at_most=MOST_LONG,
@@ -291,5 +291,5 @@ class TopicQuotasSettings(DynamicSection):
 
     enable: bool = operational(
         False,
-        "Refuse a segment while both the total and its topic take in more than their bytes-in thresholds.",
+        "Refuse a segment while both its broker's total and its topic exceed their bytes-in thresholds.",
     )

@@ -1,4 +1,4 @@
-"""Where segments are copied to, and in which form. The names of the form's settings are those of Aiven's plugin."""
+"""Where segments are stored, and in which format. Settings of the format have the names of Aiven's plugin."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ _KEY_PAIR_ID: Final = re.compile(r"[^:,\s]{1,256}\Z")
 
 
 class KeyPairFiles(NamedTuple):
-    """One entry of `remote_storage.encryption_key_pairs`. Without the private key nothing can be read back."""
+    """An entry of `remote_storage.encryption_key_pairs`. Without the private key no segment can be read back."""
 
     key_pair_id: str
     public_key: Path
@@ -27,11 +27,11 @@ class KeyPairFiles(NamedTuple):
 
 
 class RemoteStorageSettings(Section):
-    """Where segments are copied to, and in which form."""
+    """Where segments are stored, and in which format."""
 
     url: Annotated[str, BeforeValidator(check_remote_storage_url)] | None = Field(
         default=None,
-        description="`file:///directory` or `s3://bucket/prefix`. Needed by all that copies or reads remote data.",
+        description="`file:///directory` or `s3://bucket/prefix`. Required to copy or read remote data.",
     )
     endpoint_url: Annotated[str, BeforeValidator(check_endpoint_url)] | None = Field(
         default=None, description="Address of an S3 server other than AWS, such as `https://s3.example.net:7070`."
@@ -39,22 +39,22 @@ class RemoteStorageSettings(Section):
     region: str | None = Field(default=None, description="S3 region. Unset: the AWS SDK's own rules.")
     layout: Literal["aiven", "local_tiered_storage"] = Field(
         default="aiven",
-        description="Object names and forms, so that brokers read them: those of Aiven's tiered storage plugin, or of "
+        description="Object names and formats that brokers can read: those of Aiven's tiered storage plugin, or of "
         "Kafka's own test storage (`file://` only: `url` is the directory that `rsm.config.dir` names).",
     )
     key_prefix: str = Field(
         default="",
-        description="Aiven layout: what segments' keys begin with inside `url`, glued on as it is. The brokers' "
-        "`key.prefix` is the prefix of `url` with a slash, then this. With segments it changes by "
-        "`./tiering relocate-store` alone.",
+        description="Aiven layout: prefix of segments' keys inside `url`, prepended unchanged. The brokers' "
+        "`key.prefix` is the prefix of `url` with a slash, followed by this. Once there are segments, change it only "
+        "with `./tiering relocate-store`.",
         json_schema_extra={"default_text": "empty"},
     )
     chunk_size: int = Field(
         default=4 * MIB,
         ge=1,
         le=MOST_CHUNK_BYTES,
-        description="Aiven layout, the plugin's `chunk.size`, in bytes: how much a broker asks for at once, and what "
-        "is compressed and encrypted by itself (then at most 134217728).",
+        description="Aiven layout, the plugin's `chunk.size`, in bytes: how much a broker requests at once, and "
+        "the unit of compression and encryption (then at most 134217728).",
     )
     compression_enabled: bool = Field(
         default=False, description="Aiven layout, the plugin's `compression.enabled`: zstd, chunk by chunk."
@@ -66,8 +66,8 @@ class RemoteStorageSettings(Section):
     encryption_key_pairs: Annotated[tuple[str, ...], BeforeValidator(split_commas)] = Field(
         default=(),
         description="Aiven layout: key pairs as `ID:PUBLIC.pem` or `ID:PUBLIC.pem:PRIVATE.pem` with absolute paths, "
-        "readable where jobs run, private ones by their owner alone (mode 0600). Pairs that stored segments name stay "
-        "in the list; without the private key nothing can be verified or fetched.",
+        "readable where jobs run, private keys only by their owner (mode 0600). Keep the pairs of stored segments in "
+        "the list; without the private key no segment can be verified or fetched.",
     )
     encryption_key_pair_id: str | None = Field(
         default=None,
@@ -81,19 +81,19 @@ class RemoteStorageSettings(Section):
     ] = Field(
         default=(),
         description="Aiven layout, the plugin's `custom.metadata.fields.include`: what the record of a finished copy "
-        "tells brokers. Must be what theirs says.",
+        "contains for brokers. It must equal the brokers' value.",
     )
     custom_metadata_max_bytes: int = Field(
         default=128,
         ge=0,
         le=1 << 20,
-        description="The brokers' `remote.log.metadata.custom.metadata.max.bytes`: a copy that would need more is "
-        "refused before it begins.",
+        description="The brokers' `remote.log.metadata.custom.metadata.max.bytes`: a copy that would need more "
+        "is refused before it begins.",
     )
     kafka_release: str | None = Field(
         default=None,
         description="Release of the brokers, such as `4.1`: from 4.0 on manifests have the member `txnIdxEmpty`, as "
-        "theirs do. No reader asks for it.",
+        "those of the brokers do. No reader needs it.",
     )
     access_key_id: str | None = Field(
         default=None, description="S3 access key. Unset: the AWS SDK's own credential chain."
@@ -112,10 +112,10 @@ class RemoteStorageSettings(Section):
         return self.kafka_release is not None and int(self.kafka_release.partition(".")[0]) >= 4
 
     def required_url(self) -> str:
-        """Raises SettingError if `remote_storage.url` is not set."""
+        """The URL. Raises SettingError if `remote_storage.url` is not set."""
         if self.url is None:
             raise SettingError(
-                "remote_storage.url is not set: say where segments go, file:///directory or s3://bucket/prefix "
+                "remote_storage.url is not set: give the place of segments, file:///directory or s3://bucket/prefix "
                 "(in the configuration file, or as TIERING_REMOTE_STORAGE__URL)"
             )
         return self.url
@@ -124,7 +124,7 @@ class RemoteStorageSettings(Section):
     @classmethod
     def _directories_only(cls, layout: str, info: ValidationInfo) -> str:
         if layout != "aiven" and not str(info.data.get("url") or "file:").startswith("file:"):
-            raise ValueError("brokers open its files themselves: remote_storage.url must be file:///directory")
+            raise ValueError("brokers open the files of this layout: remote_storage.url must be file:///directory")
         return layout
 
     @field_validator("key_prefix")
@@ -151,7 +151,7 @@ class RemoteStorageSettings(Section):
     @classmethod
     def _distinct_pairs(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
         ids = [_key_pair(entry).key_pair_id for entry in entries]
-        if twice := {one for one in ids if ids.count(one) > 1}:
+        if twice := {pair_id for pair_id in ids if ids.count(pair_id) > 1}:
             raise ValueError(f"key pair {min(twice)} is listed twice")
         return entries
 
@@ -180,12 +180,12 @@ class RemoteStorageSettings(Section):
 
 def _aiven_only(value: _T, info: ValidationInfo) -> _T:
     if value and info.data.get("layout", "aiven") != "aiven":
-        raise ValueError(f"it is of the aiven layout, remote_storage.layout is {info.data['layout']}")
+        raise ValueError(f"it applies only to the aiven layout, remote_storage.layout is {info.data['layout']}")
     return value
 
 
 def _key_pair(entry: str) -> KeyPairFiles:
-    """Raises ValueError."""
+    """Parse an entry of the list. Raises ValueError."""
     key_pair_id, *paths = entry.split(":")
     if _KEY_PAIR_ID.match(key_pair_id) is None or len(paths) not in (1, 2):
         raise ValueError("accepted is ID:PUBLIC.pem or ID:PUBLIC.pem:PRIVATE.pem")

@@ -1,6 +1,6 @@
 """Settings of single use cases: audits, verdicts and their verification, handovers, data docs, sizes and prices.
 
-Those of audits, verdicts and handovers may be changed while jobs run.
+Settings of audits, verdicts, verification and handovers may be changed while jobs run.
 """
 
 from decimal import Decimal
@@ -23,15 +23,15 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 class AuditSettings(DynamicSection):
-    """What audits leave alone."""
+    """What audits do not report."""
 
     prefix = "tiering.audit"
 
     min_age_ms: int = operational(
         _DAY_MS,
         "Objects without metadata and open uploads that are younger are neither reported nor removed by an audit; a "
-        "complete copy is reported at any age. A second line only: a copy under way is known by its metadata, whatever "
-        "its age.",
+        "complete copy is reported at any age. This is only an additional safeguard: a copy in progress is known by "
+        "its metadata at any age.",
         unit="milliseconds",
         at_least=0,
         at_most=MOST_LONG,
@@ -40,14 +40,14 @@ class AuditSettings(DynamicSection):
 
 
 class VerdictSettings(DynamicSection):
-    """How long a verdict holds."""
+    """How long a verdict is valid."""
 
     prefix = "tiering.verdict"
 
     max_age_ms: int = operational(
         90 * _DAY_MS,
-        "A segment that passed longer ago is served and no longer counted as safe, until it is verified again. "
-        "`tiering_quality` does that before, when nine tenths of the time are over.",
+        "A segment that passed longer ago is still served, but not counted as safe until it is verified again. "
+        "`tiering_quality` verifies it earlier, after nine tenths of this time.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -55,23 +55,21 @@ class VerdictSettings(DynamicSection):
 
 
 class VerifySettings(DynamicSection):
-    """What a scheduled run of `tiering_quality` reads, if its form does not say otherwise, and what any verification
-    believes.
-    """
+    """What a scheduled run of `tiering_quality` reads by default, and limits of every verification."""
 
     prefix = "tiering.verify"
 
     share: float = operational(
         0.02,
-        "Share of all remote bytes that is verified in each period, whatever its verdicts say: another part each time, "
-        "so that every segment is verified in time. 0: only what is due.",
+        "Share of all remote bytes that is verified in each period regardless of verdicts, a different part each time, "
+        "so that every segment is verified eventually. 0: only segments that are due.",
         unit="share",
         at_least=0,
         at_most=1,
     )
     period_ms: int = operational(
         _DAY_MS,
-        "Length of such a period: the time between two runs of `tiering_quality`.",
+        "Length of a period of `tiering.verify.share`: the time between two runs of `tiering_quality`.",
         unit="milliseconds",
         at_least=60_000,
         at_most=MOST_LONG,
@@ -85,10 +83,10 @@ class VerifySettings(DynamicSection):
     )
     max_missing_segments: int = operational(
         3,
-        "So many segments of one partition, and not all of it, may lack objects in the store for a verification to "
-        "take them for lost, those included that failed for it before and are neither replaced nor given up. Where "
-        "more do, or everything that it looked at, it stops and stores no verdict of them: the store is not the one "
-        "that it seems to be. `./tiering verify --missing-is-real` asks a person instead.",
+        "How many segments of a partition, and not all of it, may lack objects in the store for a verification to fail "
+        "them as lost, including those that failed so before and are neither replaced nor given up. If more segments "
+        "lack objects, or all that it verified, it stops and stores no verdict of them, because it may be the wrong "
+        "store. `./tiering verify --missing-is-real` lets an operator decide.",
         unit="segments",
         at_least=0,
         at_most=1_000_000,
@@ -96,7 +94,7 @@ class VerifySettings(DynamicSection):
     )
     max_missing_total: int = operational(
         20,
-        "The same for the segments of all partitions together.",
+        "As `tiering.verify.max.missing.segments`, for the segments of all partitions together.",
         unit="segments",
         at_least=0,
         at_most=1_000_000_000,
@@ -104,7 +102,8 @@ class VerifySettings(DynamicSection):
     )
     tasks: int = operational(
         8,
-        "Spark tasks among which such a run spreads its segments; Spark's cores decide how many run at once.",
+        "Spark tasks among which a run of `tiering_quality` divides its segments; Spark's cores limit how many run at "
+        "once.",
         unit="tasks",
         at_least=1,
         at_most=10_000,
@@ -112,51 +111,51 @@ class VerifySettings(DynamicSection):
 
 
 class HandoverSettings(DynamicSection):
-    """How long a handover may hold a topic's retention back, and how patiently it asks brokers."""
+    """How long a handover may override a topic's retention, and how long it waits for brokers."""
 
     prefix = "tiering.handover"
 
     hold_hours: int = operational(
         24,
-        "For so long the brokers' disks must be able to take what producers bring before a handover begins: while it "
-        "lasts, nothing of the topic is deleted.",
+        "For this time the brokers' disks must have space for what producers write, before a handover begins: while it "
+        "lasts, no record of the topic is deleted.",
         unit="hours",
         at_least=0,
         at_most=10_000,
     )
     free_bytes: int = operational(
         -1,
-        "Room in the fullest log directory of each broker, where it cannot be seen from here. -1: the log directories "
-        "that `log_dirs` names are looked at.",
+        "Free space in the fullest log directory of each broker, if this host cannot read it. -1: read it from the "
+        "directories in `log_dirs`.",
         unit="bytes",
         at_least=-1,
         at_most=MOST_LONG,
     )
     watch_seconds: int = operational(
         300,
-        "How long one run waits for brokers: until they have flushed what they just rolled, show a changed config, or "
-        "know what was published.",
+        "How long a run waits for brokers: until they have flushed segments that they just rolled, show a changed "
+        "config, or have read the published records.",
         unit="seconds",
         at_least=1,
         at_most=86_400,
     )
     settle_seconds: int = operational(
         600,
-        "How long brokers may take to delete what a lower local retention lets go, before it is lowered further: more "
-        "than `log.retention.check.interval.ms`, which is 5 minutes by default.",
+        "How long brokers may take to delete segments after a step of lowering local retention, before the next step: "
+        "more than `log.retention.check.interval.ms`, which is 5 minutes by default.",
         unit="seconds",
         at_least=1,
         at_most=86_400,
     )
     verify_deep_enable: bool = operational(
         True,
-        "Whether every byte that is handed over must have been read back from the store once and found right: what no "
-        "deep look has passed yet is read before the approval, under the fetch quota. Off: its checksums, indexes, "
-        "beginnings and ends are enough.",
+        "Whether every byte that is handed over must have passed a deep verification: segments that have not are read "
+        "before the approval, under the fetch quota. Off: a verification of checksums, indexes, beginnings and ends is "
+        "enough.",
     )
     local_steps: int = operational(
         8,
-        "In how many steps local retention is lowered; after each, what is remote only is consumed and compared.",
+        "In how many steps local retention is lowered; after each, records that are remote only are read and compared.",
         unit="steps",
         at_least=1,
         at_most=1_000,
@@ -164,7 +163,7 @@ class HandoverSettings(DynamicSection):
 
 
 class DataDocsSettings(Section):
-    """Where the pages are, and how long."""
+    """Where the pages are stored, and for how long."""
 
     path: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
         default=None,
@@ -179,24 +178,24 @@ Price = Annotated[str, BeforeValidator(check_price)]
 
 
 class SizesSettings(Section):
-    """What the size run keeps."""
+    """The history of sizes."""
 
     history_path: Annotated[str, BeforeValidator(check_absolute_path)] | None = Field(
         default=None,
         description="Directory of the history of sizes (Parquet) that Airflow's workers see. Unset: `sizes-history` "
-        "beside a SQLite database, else in the directory of the size run.",
+        "next to a SQLite database, otherwise in the directory of the size run.",
     )
     history_days: int = Field(
-        default=400, ge=1, le=36_500, description="Days of that history to keep; older ones are deleted by a size run."
+        default=400, ge=1, le=36_500, description="Days of the history of sizes to keep; a size run deletes older ones."
     )
 
 
 class PricesSettings(Section):
-    """What remote storage costs, for estimates."""
+    """Prices of remote storage, for estimates of costs."""
 
     currency: str = Field(default="USD", pattern=r"^[A-Za-z]{1,10}$", description="Name of the currency of all prices.")
     gib_month: Price | None = Field(
-        default=None, description="Price of one GiB for a month. Unset: storage is not estimated."
+        default=None, description="Price of 1 GiB for a month. Unset: storage is not estimated."
     )
     put_requests: Price | None = Field(
         default=None, description="Price of 1000 requests that write. Unset: they are not estimated."

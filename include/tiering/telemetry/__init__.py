@@ -1,4 +1,4 @@
-"""Log lines: loggers that redact what looks like a secret; lines about a partition start with its name in brackets.
+"""Loggers that redact text that looks like a secret; lines about a partition begin with its name in brackets.
 
 Metrics are in `telemetry.metrics`.
 """
@@ -19,7 +19,7 @@ _LINE: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
 def redact(text: str) -> str:
-    """The text without passwords in URLs and without values whose name sounds like a secret."""
+    """The text without passwords in URLs, and without values that have the name of a secret."""
     return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", text))
 
 
@@ -53,7 +53,7 @@ def for_partition(logger: logging.Logger, partition: TopicIdPartition) -> Partit
 
 
 def log_to_stderr(level: int) -> None:
-    """For commands: records of this library from `level` on, of others from WARNING on, redacted, on standard error."""
+    """Log to standard error, redacted: this library from `level` on, others from WARNING on. For commands."""
     handler = logging.lastResort
     if handler is not None:
         handler.setLevel(level)

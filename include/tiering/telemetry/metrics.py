@@ -1,8 +1,8 @@
-"""What a metric is, the recorder through which metrics are set, and a thread that publishes once a second.
+"""Metrics, the recorder that sets them, and a thread that publishes them once a second.
 
-The recorder sets them in prometheus-client's registry. Batches are short-lived processes: where prometheus-client's
-PROMETHEUS_MULTIPROC_DIR names a directory of this host that outlives them, all of them add to the same values, and
-whatever serves that directory shows the sum, or what `Across` says of a gauge.
+The recorder uses prometheus-client's registry. Batches are short-lived processes: if prometheus-client's variable
+PROMETHEUS_MULTIPROC_DIR names a directory of this host that outlives them, all of them add to the same values. The
+process that serves the directory shows the sum, or for a gauge the value that `Across` selects.
 """
 
 import os
@@ -22,14 +22,14 @@ from include.tiering.model.segments import TopicIdPartition
 
 
 class MetricKind(StrEnum):
-    """COUNTER only grows (prometheus-client adds `_total` to its name); GAUGE is the last value set."""
+    """COUNTER only increases (prometheus-client appends `_total` to its name); GAUGE is the last value set."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Across(StrEnum):
-    """What a gauge shows that several processes have set; a process that ended counts only in NEWEST."""
+    """Which value a gauge of several processes shows; a process that has ended counts only in NEWEST."""
 
     NEWEST = "mostrecent"
     SUM = "livesum"
@@ -38,7 +38,7 @@ class Across(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: `sentence` says what is counted and in which unit. `across` is for gauges."""
+    """A metric: `sentence` describes what it counts and the unit. `across` is for gauges."""
 
     name: str
     kind: MetricKind
@@ -52,9 +52,9 @@ _declared: Final[dict[Metric, None]] = {}
 
 
 class PrometheusRecorder:
-    """Keeps metrics of this process in `registry`; make one per registry. Thread-safe.
+    """Sets metrics of this process in `registry`; make a single recorder per registry. Thread-safe.
 
-    A metric is there from the first time that it is registered or recorded.
+    A metric exists once it was registered or recorded.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -64,10 +64,10 @@ class PrometheusRecorder:
         self._gauges: dict[Metric, Gauge] = {}
 
     def register(self, metrics: Iterable[Metric]) -> None:
-        """Show these from now on, one without labels as 0. Those that are there already stay as they are.
+        """Create metrics that do not exist yet; those without labels are 0.
 
         Raises:
-            ValueError: another metric has the name of one of them.
+            ValueError: another metric has the same name.
         """
         with self._lock:
             for metric in metrics:
@@ -85,32 +85,32 @@ class PrometheusRecorder:
                     )
 
     def add(self, counter: Metric, amount: float, *labels: str) -> None:
-        """Add to a counter, at these values of its labels."""
+        """Add to a counter with these label values."""
         if counter not in self._counters:
             self.register([counter])
         known = self._counters[counter]
         (known.labels(*labels) if labels else known).inc(amount)
 
     def set(self, gauge: Metric, value: float, *labels: str) -> None:
-        """Set a gauge, at these values of its labels."""
+        """Set a gauge with these label values."""
         if gauge not in self._gauges:
             self.register([gauge])
         known = self._gauges[gauge]
         (known.labels(*labels) if labels else known).set(value)
 
     def show(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set a gauge at several values of its labels; what it shows at others stays."""
+        """Set a gauge for several label values; its values for other labels stay."""
         for labels, value in values.items():
             self.set(gauge, value, *labels)
 
 
 def declare(metrics: Iterable[Metric]) -> None:
-    """Have the recorder of this process show these as soon as there is one, before any of them is recorded."""
+    """Register metrics as soon as this process has a recorder, before any of them is recorded."""
     _declared.update(dict.fromkeys(metrics))
 
 
 def process_recorder() -> PrometheusRecorder:
-    """The one recorder of this process, in prometheus-client's own registry. Made when it is first asked for."""
+    """The recorder of this process, in prometheus-client's default registry; made at the first call."""
     recorder = _recorder_of_this_process()
     recorder.register(tuple(_declared))
     return recorder
@@ -125,9 +125,9 @@ def _recorder_of_this_process() -> PrometheusRecorder:
 
 
 def forget_ended_processes(directory: Path) -> None:
-    """Take what processes of this host left in their live gauges out of the multi-process directory.
+    """Remove files of live gauges that ended processes left in the multi-process directory.
 
-    Call it before the first metric is made: the process id of this one may have been another's.
+    Call it before the first metric is made: an ended process may have had the same process id as this process.
     """
     for path in directory.glob("gauge_live*.db"):
         pid = _PID.search(path.name)
@@ -143,7 +143,7 @@ PERIOD_SECONDS: Final = 1.0
 
 
 class MetricsPublisher:
-    """`publish` returns whether it has to be called again. It is called by one thread at a time, and must not raise."""
+    """Calls `publish` until it returns False. One thread at a time calls it; it must not raise."""
 
     def __init__(self, publish: Callable[[], bool], name: str) -> None:
         self._publish = publish
@@ -152,7 +152,7 @@ class MetricsPublisher:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """There is something to publish; returns at once. A forked child gets a thread of its own."""
+        """Start the publishing thread unless it runs; returns at once. A forked child gets its own thread."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -173,8 +173,8 @@ class MetricsPublisher:
 
 
 StepObserver = Callable[[Any, TopicIdPartition, int], None]
-"""Is told each step of a protocol (a member of its `StrEnum`), the partition, and an offset."""
+"""Receives each step of a protocol (a member of its `StrEnum`), the partition, and an offset."""
 
 
 def ignore(*_: object) -> None:
-    """Do nothing, with whatever a callback is told."""
+    """Do nothing: a callback that ignores its arguments."""

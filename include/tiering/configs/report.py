@@ -108,8 +108,8 @@ def _taken_words(altered: AlteredConfigs) -> str:
         return words + "no worker runs"
     if not altered.not_taken_by:
         return words + f"taken by {count(workers, 'worker')}"
-    behind = ", ".join(worker.worker_id for worker in altered.not_taken_by)
-    return words + f"not taken by {len(altered.not_taken_by)} of {count(workers, 'worker')}: {behind}"
+    late = ", ".join(worker.worker_id for worker in altered.not_taken_by)
+    return words + f"not taken by {len(altered.not_taken_by)} of {count(workers, 'worker')}: {late}"
 
 
 def _described(

@@ -125,9 +125,9 @@ def _wait_for(
     deadline = clock.monotonic() + wait_seconds
     while True:
         workers = ledger.workers()
-        behind = tuple(worker for worker in workers if worker.version < version)
-        if not behind or clock.monotonic() >= deadline:
-            return tuple(worker for worker in workers if worker.version >= version), behind
+        late = tuple(worker for worker in workers if worker.version < version)
+        if not late or clock.monotonic() >= deadline:
+            return tuple(worker for worker in workers if worker.version >= version), late
         clock.sleep(POLL_SECONDS)
 
 

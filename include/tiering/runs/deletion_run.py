@@ -42,8 +42,8 @@ class PlannedDeletion:
 class PlannedExpiration:
     """The deletions of one partition in order, and its log start offset after them.
 
-    `local_bytes` had only the broker when this was planned, None if they were not known or not counted. They lie after
-    `local_behind_offset` (inclusive, -1: all bytes), in the leader epoch history `local_history`.
+    `local_bytes` are bytes that only the broker had when this was planned, None if not known or not counted. They lie
+    after `local_behind_offset` (inclusive, -1: all bytes), in the leader epoch history `local_history`.
     """
 
     topic_id_partition: TopicIdPartition

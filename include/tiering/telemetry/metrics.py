@@ -120,11 +120,11 @@ def process_recorder() -> PrometheusRecorder:
 def _recorder_of_this_process() -> PrometheusRecorder:
     directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if directory is not None:
-        forget_ended_processes(Path(directory))
+        remove_files_of_ended_processes(Path(directory))
     return PrometheusRecorder()
 
 
-def forget_ended_processes(directory: Path) -> None:
+def remove_files_of_ended_processes(directory: Path) -> None:
     """Remove files of live gauges that ended processes left in the multi-process directory.
 
     Call it before the first metric is made: an ended process may have had the same process id as this process.

@@ -12,7 +12,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from include.tiering.quotas.contract import UNITS_PER_REQUEST, UNLIMITED, QuotaKind, QuotaLevel, QuotaObserver, Scope
 from include.tiering.quotas.metrics import QuotaMetrics
-from include.tiering.telemetry.metrics import PrometheusRecorder, forget_ended_processes
+from include.tiering.telemetry.metrics import PrometheusRecorder, remove_files_of_ended_processes
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.patience import PATIENCE_SECONDS
 from tests.doubles.present import present
@@ -211,7 +211,7 @@ def test_several_processes_add_up_and_the_dead_are_forgotten(tmp_path):
         processes[1].kill()
         processes[1].wait()
         assert values(registry)["RLMCopy_byte_rate",] == 1_500.0
-        forget_ended_processes(tmp_path)
+        remove_files_of_ended_processes(tmp_path)
         seen = values(registry)
         assert seen["RLMCopy_byte_rate",] == 1_000.0
         assert seen["remote_copy_throttle_time_max",] == pytest.approx(100.0)

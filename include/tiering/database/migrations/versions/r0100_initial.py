@@ -1,7 +1,7 @@
-"""The first schema: one migration. Its tables of runs, audits and handovers are in `initial_tables`.
+"""The first schema, in a single migration. Its tables of runs, audits and handovers are in `initial_tables`.
 
-Frozen as `initial_tables` is: a change of a table is a migration of its own, which says so in its own words.
-Development versions numbered theirs from r0001 to r0024; a database of one of them is refused, not taken for this one.
+Frozen like `initial_tables`: a change of a table is a separate migration. Development versions had the revisions r0001
+to r0024; a database at one of them is refused.
 """
 
 import sqlalchemy as sa
@@ -198,7 +198,7 @@ def _create_segments() -> None:
 
 
 def _create_metadata_topic() -> None:
-    """What was read from, and published to, the brokers' metadata topic."""
+    """Records read from, and published to, the brokers' metadata topic."""
     create(
         "metadata_topics",
         "the topic __remote_log_metadata that was read",

@@ -115,7 +115,7 @@ def test_a_store_that_was_moved_is_used_after_its_objects_were_looked_at(tmp_pat
     lost = next(moved.rglob("*.indexes"))
     lost.rename(tmp_path / "lost")
     code, output = run(archive, "relocate-store", "--approve")
-    assert (code, f"1 of {segments} segments" in output, "indexes not there" in output) == (1, True, True)
+    assert (code, f"1 of {segments} checked segments" in output, "indexes not there" in output) == (1, True, True)
     (tmp_path / "lost").rename(lost)
     log = next(moved.rglob("*.log"))
     whole = log.read_bytes()

@@ -162,27 +162,22 @@ class LocalSegment(Protocol):
     @property
     def base_offset(self) -> int:
         """First offset."""
-        ...
 
     @property
     def end_offset(self) -> int:
         """Last offset (inclusive)."""
-        ...
 
     @property
     def size_bytes(self) -> int:
         """Size of the log file."""
-        ...
 
     @property
     def max_timestamp_ms(self) -> int:
         """Largest timestamp of its records."""
-        ...
 
     @property
     def active(self) -> bool:
         """Whether the broker still appends to it."""
-        ...
 
 
 def local_bytes(segments: Sequence[LocalSegment]) -> int:

@@ -70,47 +70,38 @@ class ClusterStores(Protocol):
     @property
     def metadata(self) -> RemoteLogMetadata:
         """Segment metadata."""
-        ...
 
     @property
     def registry(self) -> TopicRegistry:
         """Topics and their owners."""
-        ...
 
     @property
     def failed_copies(self) -> FailedCopies:
         """Copies that failed verification."""
-        ...
 
     @property
     def topic_deletions(self) -> TopicDeletions:
         """Topics that were deleted in the cluster."""
-        ...
 
     @property
     def ingestion(self) -> MetadataIngestion:
         """What was read of the brokers' metadata topic."""
-        ...
 
     @property
     def work(self) -> WorkStore:
         """Leases and pauses."""
-        ...
 
     @property
     def handovers(self) -> HandoverStore:
         """Handovers of topics to their brokers."""
-        ...
 
     @property
     def pool_mirror(self) -> PoolMirror:
         """Sizes of Airflow's pools."""
-        ...
 
     @property
     def generations(self) -> StoreGenerations:
         """Generations of the store's marker."""
-        ...
 
 
 class DeploymentChecks:

@@ -70,7 +70,7 @@ class QueueSettings(DynamicSection):
     )
     max_bytes: Annotated[int, AfterValidator(check_byte_bound)] = operational(
         -1,
-        "Bytes of waiting requests above which a further request blocks its sender; the largest request may come on top. "
+        "Bytes of waiting requests above which a further request blocks its sender; 1 largest request may exceed it. "
         "A fetch counts with the bytes it requests, a segment that a batch checks ahead with its size. -1: only "
         "`queued.max.requests` applies.",
         unit="bytes",

@@ -209,9 +209,7 @@ class RunOutcomeOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Raise PlanFindingsError."""
         if int(self.findings):
-            raise PlanFindingsError(
-                f"{self.findings} findings need an operator: see the warnings of the task {PLAN_TASK_ID}"
-            )
+            raise PlanFindingsError(f"{self.findings} findings need an operator: see the warnings of {PLAN_TASK_ID}")
         if not self.planned_run_id:
             return
         with TieringHook().open() as app:

@@ -208,7 +208,7 @@ def test_a_run_that_asked_about_one_plan_asks_about_no_other(asked: _TaskInstanc
     second = _TaskInstance()
     second.try_number = 2
     _plan(second)
-    with pytest.raises(StateConflictError, match=f"asks about plan .* of {RUN_ID}; .* another DAG run"):
+    with pytest.raises(StateConflictError, match=f"asks about plan .* of {RUN_ID}: trigger another DAG run"):
         _branch(second)
 
 

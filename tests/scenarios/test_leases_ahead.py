@@ -37,7 +37,8 @@ def test_ready_and_doctor_name_it_and_a_copy_ends_it(archive, app) -> None:
     partition = lease.fence.topic_id_partition
     words = (
         "the lease to copy of batch batch-killed of run copy-killed ends at"
-        f" {format_utc(lease.expires_at_ms)}, further ahead than it may last: a clock was ahead, and the lease is ignored"
+        f" {format_utc(lease.expires_at_ms)}, further ahead than it may last: a clock was ahead,"
+        " and the lease is ignored"
     )
     ready = app("ready", "--json")
     assert ready.exit_code == before["ready",] == 0

@@ -47,7 +47,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A response; `fetched` is None if the reader failed unexpectedly."""
+    """A response; `fetched` is None if the reader raised an exception other than a TieringError."""
 
     taken: Taken[_Task]
     fetched: FetchedRecords | None
@@ -159,7 +159,7 @@ class RecordReaders:
             return FetchedRecords.without_records(task.fetch, error=error)
         except Exception:
             logger = for_partition(_log, task.fetch.partition)
-            logger.exception("a reader failed unexpectedly at offset %s", task.fetch.offset)
+            logger.exception("a reader crashed at offset %s", task.fetch.offset)
             return None
 
     def _handed_over(self, answer: _Answer) -> Iterator[FetchedRecords]:
@@ -167,7 +167,7 @@ class RecordReaders:
         with answer.taken as task:
             if answer.fetched is None:
                 raise RuntimeError(
-                    f"{task.fetch.partition}: a reader failed unexpectedly at offset {task.fetch.offset}, see the log"
+                    f"{task.fetch.partition}: a reader crashed at offset {task.fetch.offset}, see the log"
                 )
             yield self._reported(answer.fetched)
 

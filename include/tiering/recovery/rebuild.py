@@ -121,8 +121,7 @@ def plan_rebuild(
     if found is None:
         raise ForeignStoreError(
             f"the store has no {MARKER_KEY}, so its owner is unknown: is its disk mounted and its URL right?"
-            " A store that another program wrote is set up by ./tiering migrate, and its copies are taken over by"
-            " ./tiering adopt"
+            " A store of another program is set up by ./tiering migrate, and taken over by ./tiering adopt"
         )
     if cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignStoreError(f"the store belongs to {found}, the log_dirs to cluster {cluster_id}")
@@ -286,8 +285,7 @@ class Rebuild:
             known = dict(self.recovery.recovered())
         rebuilt = list(_stored_before(plan, known))
         on_examined(sum(stored.segments + stored.not_taken for stored in rebuilt))
-        planned = (listed.topic_id_partition for listed in plan.partitions)
-        missing = [partition for partition in planned if partition not in known]
+        missing = [where for listed in plan.partitions if (where := listed.topic_id_partition) not in known]
         interrupted = False
         with closing(examined(self.storage, self._attempts(missing))) as attempts:
             for partition, found in groupby(attempts, key=_partition_of):

@@ -143,9 +143,7 @@ def read_small(store: ObjectStore, key: str, first: int = 0, last: int | None = 
     for block in store.read(key, first, last, limiter=limiter):
         size_bytes += len(block)
         if size_bytes > MAX_IN_MEMORY_BYTES:
-            raise RemoteStorageError(
-                f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: too long for an index or a manifest"
-            )
+            raise RemoteStorageError(f"{key}: more than {MAX_IN_MEMORY_BYTES} bytes: no index or manifest is that long")
         blocks.append(block)
     return b"".join(blocks)
 

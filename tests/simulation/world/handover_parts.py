@@ -117,7 +117,9 @@ class _Actions(HandoverActions):
                 if row.log_crc32c is not None and crc32c(content) != row.log_crc32c:
                     raise RemoteChecksumError(f"{found.remote_log_segment_id}: other bytes")
                 return StoredDigest(_digest(content, start_offset, end_offset))
-        raise UnknownSegmentError(f"{partition}: no segment of this platform has all offsets {start_offset}..{end_offset}")
+        raise UnknownSegmentError(
+            f"{partition}: no segment of this platform has all offsets {start_offset}..{end_offset}"
+        )
 
     def served_digest(
         self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()

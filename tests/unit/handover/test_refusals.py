@@ -62,7 +62,8 @@ def test_what_brokers_tiered_and_deleted_before_is_remembered(world):
     stopped = world.carry_on()
     assert (stopped.step, stopped.state) == (HandoverStep.PRECONDITIONS, HandoverState.STOPPED)
     assert stopped.detail == (
-        "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by a broker or another tool, and deleted again"
+        "nothing-is-published-twice (partition 1): offsets up to 9 were tiered by a broker or another tool,"
+        " and deleted again"
     )
 
 

@@ -98,7 +98,9 @@ def test_a_batch_that_is_not_opened_is_named_and_not_compared(tmp_path):
         world.too_large.add((1, 20))
         assert world.carry_on().state is HandoverState.DONE
         messages = [line for line in world.messages if "not compared" in line]
-        assert messages == ["orders-1: offsets 23..24 are in a batch that is too large to decode; they were not compared"]
+        assert messages == [
+            "orders-1: offsets 23..24 are in a batch that is too large to decode; they were not compared"
+        ]
 
 
 def test_a_topic_in_which_nothing_was_rolled_yet_is_handed_over_as_well(tmp_path):

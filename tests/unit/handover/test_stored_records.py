@@ -121,7 +121,11 @@ def test_exactly_the_records_of_the_range_count(stored: Stored, start: int, end:
 
 @pytest.mark.parametrize(("start", "end"), [(4, 5), (0, 9), (5, 10), (10, 12)])
 def test_a_range_that_no_segment_holds_whole_is_refused(stored: Stored, start: int, end: int) -> None:
-    with pytest.raises(UnknownSegmentError, match=rf"orders-0: no segment of this platform has all offsets {start}\.\.{end}"):
+    with pytest.raises(
+        UnknownSegmentError,
+        match=rf"orders-0: no segment of this platform has all"
+        rf" offsets {start}\.\.{end}",
+    ):
         stored.digest(start, end)
     assert stored.storage.fetched == []
 

@@ -66,7 +66,8 @@ def test_overrides_are_held_for_as_long_as_brokers_do_not_know_what_is_remote(wo
     world.brokers.after_call = keep_as_it_was
     assert "latest-tiered-covers-seed" in world.carry_on().detail
     world.brokers.after_call = world.act
-    assert "local.retention.bytes, retention.bytes was changed from outside: the override is set again" in world.messages
+    changed = "local.retention.bytes, retention.bytes was changed from outside: the override is set again"
+    assert changed in world.messages
     world.forgetful = False
     assert world.carry_on().state is HandoverState.DONE
     assert world.configs == {**OLD_RETENTION, **SWITCHED}
@@ -315,7 +316,9 @@ def test_what_is_below_the_log_start_need_not_be_known(world):
     assert world.carry_on().step is HandoverStep.LOCAL_RETENTION
 
 
-@pytest.mark.parametrize(("is_recreated", "says"), [(False, "there is no topic of this name any more"), (True, "but its id is")])
+@pytest.mark.parametrize(
+    ("is_recreated", "says"), [(False, "there is no topic of this name any more"), (True, "but its id is")]
+)
 def test_a_topic_that_is_deleted_before_retention_goes_back_is_not_waited_for(world, is_recreated, says):
     world.up_to(HandoverStep.RETENTION)
     world.brokers.delete_topic(TOPIC)

@@ -141,7 +141,7 @@ def test_a_reader_that_breaks_is_told_and_the_pool_lives_on() -> None:
 
     with readers(ScriptedReader(read)) as pool:
         for offset in range(4):
-            with pytest.raises(RuntimeError, match=f"orders-0: a reader failed unexpectedly at offset {offset}"):
+            with pytest.raises(RuntimeError, match=f"orders-0: a reader crashed at offset {offset}"):
                 list(pool.fetch(asked(offset)))
         assert [answer.records for answer in pool.fetch(asked(4, 5))] == [b"records"] * 2
     assert pool.held_bytes == 0

@@ -173,23 +173,21 @@ class FileObjectStore:
         temporary = f"{name}{TEMPORARY_MARK}{self._random_bytes(8).hex()}"
         staging, _ = _split(self._staging_prefix + key)
         with translated(self._root, key, "write"), self._tree.made_directory(staging) as staged:
-            named_directory = partial(self._named_directory, parents, staging, staged)
+            final_directory = partial(self._final, parents, staging, staged)
             try:
                 written_crc32c = write_new_file(staged, temporary, body, limiter, on_sent)
                 if written_crc32c != crc32c:
                     raise RemoteChecksumError(f"{key}: CRC-32C is {written_crc32c:08x}, expected {crc32c:08x}")
                 self._tree.require_in_place()
-                with named_directory() as directory:
+                with final_directory() as directory:
                     give_name(temporary, name, src_dir_fd=staged, dst_dir_fd=directory)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=staged)
-            with named_directory() as directory:
+            with final_directory() as directory:
                 os.fsync(directory)
 
-    def _named_directory(
-        self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int
-    ) -> AbstractContextManager[int]:
+    def _final(self, parents: tuple[str, ...], staging: tuple[str, ...], staged: int) -> AbstractContextManager[int]:
         """Open the directory of the final name, and create it only now, unless the temporary file is in it."""
         return contextlib.nullcontext(staged) if parents == staging else self._tree.made_directory(parents)
 

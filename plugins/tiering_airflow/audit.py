@@ -247,7 +247,7 @@ class AuditOutcomeOperator(BaseOperator):
             unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
-                f"{self.planned_run_id} was neither approved nor rejected in time, so it removed nothing: run it again"
+                f"{self.planned_run_id} got no answer in time and removed nothing: the next run asks again"
             )
         if not self.planned_run_id:
             raise AirflowSkipException("nothing was planned")

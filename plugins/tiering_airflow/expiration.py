@@ -252,7 +252,7 @@ class ExpirationOutcomeOperator(BaseOperator):
             unanswered = is_unanswered(app, context)
         if unanswered:
             raise ApprovalMissingError(
-                f"{self.planned_run_id} was neither approved nor rejected in time: the next run plans and asks again"
+                f"{self.planned_run_id} got no answer in time and deleted nothing: the next run asks again"
             )
         if not self.planned_run_id:
             return

@@ -345,7 +345,7 @@ def test_a_missing_answer_fails_the_run_and_a_given_one_does_not(
     _outcome(asked)
     assert "4 planned segments are left; the next run plans again" in capfd.readouterr().out
     _answers(None, "Reject")
-    with pytest.raises(ApprovalMissingError, match="neither approved nor rejected in time"):
+    with pytest.raises(ApprovalMissingError, match="got no answer in time and deleted nothing"):
         _outcome(asked)
 
 

@@ -145,7 +145,7 @@ def test_what_a_restored_database_would_delete_by_is_shown_before_it_owns_the_st
     restore(archive)
     shown = app("take-over-store")
     assert shown.exit_code == 1
-    for word in ("retention.bytes 0", "tiering.expiration.max.share", "0.5", "paused", "is not known here"):
+    for word in ("retention.bytes 0", "tiering.expiration.max.share", "0.5", "paused", "are not known here"):
         assert word in shown.output
     with archive.open() as opened:
         newest_ms = opened.adapters.stores.deletions.newest_event_ms(0)

@@ -247,7 +247,7 @@ def test_a_rebuild_with_another_key_prefix_is_refused(tmp_path: Path, version_be
     change_prefix(archive)
     with archive.open() as app:
         said = refusals(app.recovery.plan_rebuild)
-    assert ("set both right" if version_before else "the keys of this store lie in") in said[0]
+    assert ("correct these settings" if version_before else "the keys of this store lie in") in said[0]
     archive.config.write_text(right)
     with archive.open() as app:
         assert app.recovery.rebuild(app.recovery.plan_rebuild(), author="test").segments > 5

@@ -2,6 +2,7 @@
 
 LISTED     content of the store: objects, versions and open uploads (those have an `upload_id`, and
            `last_modified_ms` is when they began); `segment_id` is from the key, null if it has none
+           The columns after `segment_id` are the fields of `ListedObject`, in their order.
 FACTS      segments of the metadata: `AuditedSegment`
 FINDINGS   `AuditFinding`; a row whose `kind` is null has the number of `objects` that were `passed_over`, and why
 

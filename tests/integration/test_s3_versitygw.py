@@ -253,7 +253,7 @@ class TestLostAnswers:
     def test_retries_end(self, bucket: str, proxy: LossyProxy) -> None:
         for _ in range(2):
             proxy.lose("HEAD ")
-        with pytest.raises(RemoteStorageUnavailableError, match="no answer"):
+        with pytest.raises(RemoteStorageUnavailableError, match="no response"):
             store_at(proxy.endpoint_url, bucket, max_attempts=2).stat("a/object")
         assert len(proxy.lost) == 2
 
@@ -435,7 +435,7 @@ class TestRefusals:
                 ask()
 
     def test_nobody_listens(self, bucket: str) -> None:
-        with pytest.raises(RemoteStorageUnavailableError, match="no answer"):
+        with pytest.raises(RemoteStorageUnavailableError, match="no response"):
             put(store_at("http://127.0.0.1:9", bucket, max_attempts=1), "a/b", b"x")
 
     def test_thousands_of_keys_go_in_batches(self, server: VersityGateway, bucket: str) -> None:

@@ -114,7 +114,7 @@ def test_below_where_the_source_is_followed_its_other_records_answer_nobody(
     assert cluster.read(56)[0][0][0] == 6
     assert cluster.run("plan")[1]["held_back"] == []
     code, said = cluster.text("doctor", "orders")
-    assert (code, "offsets 50..59 of a history that a decision left" in " ".join(said.split())) == (0, True)
+    assert (code, "offsets 50..59 of a history that a decision has left" in " ".join(said.split())) == (0, True)
 
 
 def test_damage_in_what_is_followed_is_copied_anew_as_ever(cluster: Cluster) -> None:

@@ -1,9 +1,10 @@
 """The end of an audit: check findings again, evaluate the guards, and record the audit. Nothing is removed here.
 
-A dangling reference fails a run and raises an alarm, so it is reported only if the row and then the store confirm it
-when they are read again. The order matters: a segment that is deleted meanwhile leaves FINISHED before its objects are
-deleted. If an object exists after all, and its segment was FINISHED before the listing began, the listing was
-incomplete, and other objects that it lacked may have gone unnoticed.
+A dangling reference fails a run and raises an alarm, so it is reported only if the store and then the row confirm it
+when they are read again. The order matters: a deletion takes the row out of FINISHED before it deletes objects, so an
+object that was missing while its row is still FINISHED afterwards was not deleted by it. If an object exists after all,
+and its segment was FINISHED before the listing began, the listing was incomplete, and other objects that it lacked may
+have gone unnoticed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,9 +40,9 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 class SeenByAudit:
     """What an audit saw.
 
-    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for an earlier listing: the time from
-    which it certainly shows all changes. `listing_ended_ms` and `rows_began_ms` are by the same clock. `covers` are the
-    kinds of findings that this source can show.
+    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for an earlier listing, such as an
+    inventory: all changes before this time are certainly in it. `listing_ended_ms` and `rows_began_ms` are by the same
+    clock. `covers` are the kinds of findings that this source can show.
     """
 
     run_id: str
@@ -68,7 +69,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditEnd:
-    """Checks, guards and records what an audit saw.
+    """Checks findings again, evaluates the guards, and records what an audit saw.
 
     Attributes:
         objection: why the store is not this database's, None if it is.
@@ -92,9 +93,10 @@ class AuditEnd:
         checked = 0
         for finding in seen.findings:
             if finding.kind is FindingKind.DANGLING_REFERENCE and (checked := checked + 1) <= _MAX_CHECKED_AGAIN:
+                is_there = self._is_there(finding.key)
                 if not self._is_finished(finding):
                     continue
-                if self._is_there(finding.key):
+                if is_there:
                     unlisted.append(finding.key)
                     continue
             confirmed.append(finding)

@@ -403,7 +403,7 @@ def test_every_dag_that_works_on_segments_begins_with_a_look() -> None:
         (_read_only, "the file system is mounted read-only", ()),
         (_refusing, "storage: ", ()),
         (_unreadable, "log dirs: ", (EXPIRATION,)),
-        (_no_slots, "has 0 slots, which is a pause", ()),
+        (_no_slots, "has 0 slots, which pauses its batches", ()),
         (_paused, "pause: all topics are paused: ./tiering resume", READERS),
         (
             _no_cluster_metadata,

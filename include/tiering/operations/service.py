@@ -224,7 +224,7 @@ class DeploymentChecks:
         seen = self._stores().pool_mirror.seen().get(pool)
         if seen is not None and seen.slots < BATCH_SLOTS:
             raise SendingStoppedError(
-                f"pool {pool} has {seen.slots} slots, which is a pause: give it slots to continue"
+                f"pool {pool} has {seen.slots} slots, which pauses its batches: give it slots to continue"
             )
         return f"{pool} has {'an unknown number of' if seen is None else seen.slots} slots"
 

@@ -89,7 +89,9 @@ def test_a_pool_of_size_0(app: App) -> None:
     app.adapters.stores.pool_mirror.record("remote_log_copier", 0, seen=None, author="ada")
     found = one(app, "bigrecs")
     assert found.cause is Cause.PLATFORM
-    assert found.finding == "pool: pool remote_log_copier has 0 slots, which is a pause: give it slots to continue"
+    assert (
+        found.finding == "pool: pool remote_log_copier has 0 slots, which pauses its batches: give it slots to continue"
+    )
 
 
 def test_a_pause_of_one_topic_and_of_all(app: App) -> None:

@@ -73,7 +73,7 @@ COUNTERS: Final = (
     Counter(
         "forwarding_methods",
         "methods that only forward",
-        0,
+        None,
         "Public methods of public classes of the product whose body is one call that passes arguments on.",
     ),
     Counter(
@@ -85,7 +85,7 @@ COUNTERS: Final = (
     Counter(
         "single_importer_modules",
         "small modules, one importer",
-        0,
+        1,  # cli/sizes.py, which is named like its use case
         "Modules of include/ of fewer than 80 lines that exactly one module of the product imports.",
     ),
     Counter(

@@ -32,8 +32,8 @@ refused, trigger another run for the same topic: it continues where the last one
 * **outcome** fails the run if the topic is not handed over at its end.
 
 If remote storage is switched on by hand meanwhile, the run detects it, copies and publishes nothing more, and continues
-at **watch**. What a crash leaves is in the crash tables of `include/tiering/handover/`; the procedure with its
-output is in `docs/handover.md`.
+at **watch**. For each step, a table at the head of its module in `include/tiering/handover/` says what a crash right
+after it leaves, and what cleans that up; the procedure with its output is in `docs/handover.md`.
 """
 
 from datetime import UTC, datetime

@@ -2,7 +2,7 @@
 
 Each task opens the library, so the fetch quota charges the process that reads, with an allocation of its own. A task
 that stops with an error returns it as a row, too, so that the driver can decide whether to retry. Measures are sent as
-JSON, so that their columns are defined with the rules only.
+JSON, so that `verification.measures` alone defines their columns, and no Spark schema repeats them.
 """
 
 import heapq

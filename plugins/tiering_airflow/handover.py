@@ -2,7 +2,7 @@
 
 Each opens the library, runs the handover up to one step, and logs the result.
 
-XCom carries the id of the handover; the question to the operator, steps, old values, checks and approvals are in the
+XCom carries the id of the handover; the question to the person, steps, old values, checks and approvals are in the
 platform's own database, so any later run, or `./tiering handover`, can continue after a run that died.
 """
 
@@ -86,7 +86,7 @@ class HandoverStepOperator(BaseOperator):
 
 
 class AskApprovalOperator(BaseBranchOperator):
-    """Branches to `APPROVAL_TASK_ID`, where an operator decides about the plan, unless it was approved before."""
+    """Branches to `APPROVAL_TASK_ID`, where a person decides about the plan, unless it was approved before."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -157,12 +157,16 @@ class HandoverOutcomeOperator(BaseOperator):
             )
         raise HandoverRefusedError(
             f"{found.topic} is not handed over: {found.state} at {found.step}: {found.detail or 'rejected'}. "
-            f"Its retention overrides stay until another run continues, or ./tiering handover {found.topic} --undo"
+            f"Its retention overrides stay until another run continues it, or until "
+            f"./tiering handover {found.topic} --undo restores the topic's configs"
         )
 
 
 class ForgottenHandoversOperator(BaseOperator):
-    """Fails if an unfinished handover overrides a topic's retention and is not continued; publishes their number."""
+    """Fails if a handover that overrides a topic's retention has no driver, or waits for a person for too long.
+
+    Publishes the number of open handovers, and of those for which it fails.
+    """
 
     def execute(self, context: "Context") -> dict[str, int]:
         """Raise HandoverForgottenError with one line for each handover."""

@@ -136,7 +136,7 @@ def test_about_what_a_decision_left_nothing_is_decided(copies, metadata, engine,
     copies.note_losses(partition, {second: "gone"})
     metadata.record_divergence(partition, SeenDivergence(OffsetRange(150, 299), (0,), (6,), SeenBy.PLAN), history=0)
     metadata.follow_source(partition, 1, 150, source_epochs=LeaderEpochs(), reason=WHY, author=ME)
-    with pytest.raises(StateConflictError, match="is of a history that a decision left: it stops nothing"):
+    with pytest.raises(StateConflictError, match="is of a history that a decision replaced: it stops no partition"):
         copies.give_up(second, reason=WHY, author=ME)
     assert list(metadata.skipped_offsets(partition)) == []
     again = segment_of(partition, 30, 100, 219, {0: 100, 6: 150})

@@ -189,7 +189,7 @@ def test_nothing_is_written_down_before_a_journal_is_begun(store: PublicationSto
     lease = store.claim(_PARTITION, run_id="run", batch_id="one", lease_ms=_LEASE_MS)
     assert lease is not None
     for change in (lambda: store.intend(lease.fence, 0, _intent(1)), lambda: store.advance(lease.fence, 1)):
-        with pytest.raises(PublicationRefusedError, match="nothing was begun"):
+        with pytest.raises(PublicationRefusedError, match="no publication was begun"):
             change()
 
 

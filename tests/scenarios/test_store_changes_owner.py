@@ -41,7 +41,7 @@ def test_a_restored_database_becomes_the_owner_and_the_other_is_refused(tmp_path
     archive.config.write_text(right.replace("metadata.sqlite", "restored.sqlite"))
     code, output = run(archive, "take-over-store")
     assert (code, "without a terminal it needs --approve" in output) == (1, True)
-    assert f"{copied - 1} adoptable: copied since, ./tiering adopt adds them to this database" in output
+    assert f"{copied - 1} adoptable: copies that this database does not know; ./tiering adopt adds them" in output
     with pytest.raises(ForeignStoreError):
         archive.copy()
 
@@ -82,7 +82,7 @@ def test_a_snapshot_of_the_store_is_refused_until_a_person_takes_it_over(tmp_pat
         archive.copy()
     code, output = run(archive, "take-over-store")
     assert code == 1
-    assert "dangling-reference: deleted since" in output
+    assert "dangling-reference: segments of this database whose objects are missing" in output
     assert document(archive, "take-over-store", "--approve")["marker"]["generation"] == 4
     assert archive.expire() is not None
 

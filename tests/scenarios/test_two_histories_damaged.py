@@ -53,7 +53,7 @@ def test_damage_in_what_was_left_is_named_and_holds_no_copy(cluster: Cluster, ba
     (failed,) = document["not_served"]
     assert (code, failed["start_offset"], failed["was_left"], failed["lost_because"]) == (1, base, True, None)
     code, said = cluster.text("verify")
-    assert "of a history that a decision left: it stops nothing" in " ".join(said.split())
+    assert "of a history that a decision replaced: it stops no partition" in " ".join(said.split())
     roll_more(cluster)
     for command in ("plan", "copy"):
         code, document = cluster.run(command)

@@ -103,10 +103,11 @@ def _removal_summary(removal: RemovalRun) -> str:
     if not removal.plan.removals:
         return "there is nothing to remove"
     removed = removal.of(RemovalOutcome.REMOVED)
-    left = len(removal.of(RemovalOutcome.PLANNED))
+    not_tried = len(removal.of(RemovalOutcome.PLANNED))
     return (
         f"of {planned} removed {len(removed)}, {len(removal.of(RemovalOutcome.GONE))} were gone,"
-        f" {len(removal.of(RemovalOutcome.KEPT))} kept, {len(removal.of(RemovalOutcome.FAILED))} failed, {left} left"
+        f" {len(removal.of(RemovalOutcome.KEPT))} kept, {len(removal.of(RemovalOutcome.FAILED))} failed,"
+        f" {not_tried} not tried yet"
     )
 
 
@@ -274,7 +275,7 @@ def _withdrawal_tables(withdrawn: WithdrawnRemovals) -> tuple[Table, ...]:
     rows = tuple(
         (str(item.planned.kind), item.planned.key, item.message or "") for item in withdrawn.of(RemovalOutcome.FAILED)
     )
-    return (Table("not settled", ("kind", "key", "why"), rows),) if rows else ()
+    return (Table("may be removed: their removal may have begun", ("kind", "key", "why"), rows),) if rows else ()
 
 
 def _amount(items: Sequence[RemovalItem]) -> str:

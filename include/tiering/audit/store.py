@@ -1,8 +1,8 @@
-"""The metadata for audits, and audits with their findings and guards, of one cluster, in SQL.
+"""Read what an audit compares with the store, and store audits, their findings and guards; one cluster, in SQL.
 
 | step of recording an audit          | a crash after it leaves                                              |
 |-------------------------------------|----------------------------------------------------------------------|
-| a page of findings written          | findings of an audit that did not end: the next one completes them   |
+| a page of findings written          | findings without their audit: the next audit writes all of its own   |
 | unseen findings marked as gone      | the same                                                             |
 | the audit itself written            | nothing                                                              |
 """

@@ -59,7 +59,7 @@ def root(
 
 COMMANDS: Final = (
     (scan, "List the segments in the log directories.", "scan --deep --topic 'orders*' --json"),
-    (plan, "Show what a copy would take now.", "plan --topic orders --limit-bytes 1073741824"),
+    (plan, "Show which segments a copy would copy now.", "plan --topic orders --limit-bytes 1073741824"),
     (copy, "Copy what is eligible and not remote yet.", "copy --topic orders --topic 'payments.*'"),
     (
         skip,
@@ -76,7 +76,7 @@ COMMANDS: Final = (
         "delete-records orders --partition 0 --before-offset 1000",
     ),
     (fetch, "Read a partition back from remote storage.", "fetch orders 0 --output /tmp/restored"),
-    (pause, "Stop all sending, or that of one topic.", "pause --topic orders"),
+    (pause, "Pause copies, deletions and publication.", "pause --topic orders"),
     (resume, "End a pause.", "resume --topic orders"),
     (doctor, "Say why a topic is not tiered.", "doctor orders"),
     (ready, "Check whether a run can start.", "ready && ./tiering copy"),

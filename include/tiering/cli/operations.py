@@ -106,13 +106,14 @@ def _now(session: Session) -> "tuple[TieringSettings, Activity]":
         return app.effective_configs.settings(), activity
 
 
-Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all sending.", metavar="NAME")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; default: all topics.", metavar="NAME")]
 
 
 def pause(ctx: typer.Context, topic: Topic = None) -> None:
-    """Stop sending within a second, in every process and on every host, until `./tiering resume`.
+    """Pause copies, deletions and publication within a second, in every process and on every host.
 
-    Batches keep their leases and wait. A topic that was paused by its name stays paused when all sending is resumed.
+    Batches keep their leases and wait until `./tiering resume`; reads and verifications continue. A topic that was
+    paused by its name stays paused when the pause of all topics ends.
     """
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.pause(_checked(topic), author=author())
@@ -121,7 +122,7 @@ def pause(ctx: typer.Context, topic: Topic = None) -> None:
 
 
 def resume(ctx: typer.Context, topic: Topic = None) -> None:
-    """Continue sending after `./tiering pause` with the same --topic."""
+    """End the pause that `./tiering pause` began with the same --topic, or the one of all topics without --topic."""
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.resume(_checked(topic), author=author())
         _say(app.adapters.stores.work.paused_topics())

@@ -10,9 +10,9 @@ A segment whose log is missing is copied again only if the store is known to be 
 copied or superseded. A loss stops the partition until a person decides. So does a new copy that failed as well:
 without a limit it would be copied for ever.
 
-Failed segments of a history that a decision left (`model.histories`) stop nothing and are no loss for the history that
-is followed; no source has them. Segments that an undecided divergence concerns are not planned: that decision comes
-first.
+Failed segments of a history that a decision replaced (`model.histories`) stop nothing and are no loss for the history
+that is followed; no source has them. Segments that an undecided divergence concerns are not planned: that decision
+comes first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

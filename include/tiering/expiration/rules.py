@@ -8,7 +8,8 @@ The rules are those of Kafka's expiration task; if brokers changed a rule, the n
    `abandoned_copy_expiry_ms`. A broker has no such rule. `copying.abandoned_copies` lists all rules for such copies.
 3. A scan: leader epochs ascending, the segments of each by start offset, each segment once (KAFKA-15479). It stops at
    a segment under live work, and at the first segment within the lineage that breaches no limit. Segments outside the
-   lineage, and segments of a history that a decision left, are skipped. Conditions for each segment, in this order:
+   lineage, and segments of a history that a decision replaced (`RetentionInput.left`), are skipped. Conditions for each
+   segment, in this order:
    a. *log start*: wholly below it, and of no later epoch than that of the log start;
    b. *time*: within the lineage, largest timestamp < now - retention.ms (strictly: KAFKA-20091; only if that is not
       negative: KAFKA-17995);
@@ -160,7 +161,7 @@ class _Scan:
         return first_epoch is not None and _last_epoch(segment) <= first_epoch and self._is_passed(segment)
 
     def _holds(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """Return whether the segment is within the lineage and of no history that a decision left."""
+        """Return whether the segment is within the lineage and of no history that a decision replaced."""
         return segment.remote_log_segment_id not in self._given.left and self._lineage.holds(segment)
 
     def _is_worked_on(self, segment: RemoteLogSegmentMetadata) -> bool:

@@ -1,8 +1,9 @@
 """What the platform does for a handover: copy, verify, publish, read back, and read free disk space.
 
 The digest of copied records is computed from the bytes in the store, whose checksum must be that of the source. A
-record batch that is too large to be decoded at once is left out of the digest and named; records that consumers get
-are compared without it. Its bytes are still covered by the checksum over the whole log.
+record batch that is too large to be decoded at once is left out of the digest. Its offsets are in
+`StoredDigest.not_opened` and in the output of the handover; the digest of the records that consumers get leaves out the
+same offsets. The checksum over the whole log still covers the bytes of the batch.
 """
 
 import shutil

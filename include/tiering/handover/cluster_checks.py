@@ -1,4 +1,4 @@
-"""Checks of the topic, its brokers and the metadata topic, independent of which segments are seeded."""
+"""Checks of the topic, its brokers and the metadata topic. `seed_checks` checks the segments to be published."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -21,24 +21,30 @@ _RESUME: Final = "then ./tiering handover TOPIC --resume"
 def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.topic_id_now != evidence.topic_id:
         now = (
-            "there is none"
+            "and the brokers have no topic of this name"
             if evidence.topic_id_now is None
-            else f"the topic of this name has id {evidence.topic_id_now}"
+            else f"but the topic of this name now has id {evidence.topic_id_now}"
         )
         yield Remark(
             f"{evidence.topic} is handed over under id {evidence.topic_id}, {now}",
-            "undo it: the remote segments belong to the old topic; tiering.on.topic.delete says what happens to them",
+            "undo the handover: the remote segments belong to the old topic; tiering.on.topic.delete says what happens"
+            " to them",
         )
 
 
 def _ours(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.owner not in (TopicOwner.NONE, TopicOwner.PLATFORM, TopicOwner.HANDING_OVER):
-        yield Remark(f"its owner is {evidence.owner}", "there is nothing to hand over: the brokers tier it already")
+        yield Remark(
+            f"the topic's owner is {evidence.owner}", "there is nothing to hand over: the brokers tier it already"
+        )
 
 
 def _fenced(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.owner is not TopicOwner.HANDING_OVER:
-        yield Remark(f"its owner is {evidence.owner}", f"undo the handover, {_RESUME}")
+        yield Remark(
+            f"the topic's owner is {evidence.owner}, not {TopicOwner.HANDING_OVER}",
+            "./tiering handover TOPIC --undo, then begin again",
+        )
 
 
 def _has_remote_storage(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -72,7 +78,11 @@ def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
         yield Remark("remote.storage.enable is true", "the brokers tier the topic already")
     for key in ("remote.log.copy.disable", "remote.log.delete.on.disable"):
         if evidence.is_true(key):
-            yield Remark(f"{key} is true", f"./tiering configs --target brokers: remove it, {_RESUME}")
+            yield Remark(
+                f"{key} is true",
+                "./tiering configs --target brokers --alter --entity-type topics --entity-name TOPIC --delete-config"
+                f" {key}, {_RESUME}",
+            )
     for partition in evidence.partitions:
         if partition.offsets is not None and partition.offsets.latest_tiered is not None:
             yield Remark(
@@ -93,7 +103,8 @@ def _metadata_kept(evidence: HandoverEvidence) -> Iterator[Remark]:
         if key in configs and configs[key] != wanted:
             yield Remark(
                 f"__remote_log_metadata has {key}={configs[key]} instead of {wanted}",
-                "set it: if a record expires before the next one about its segment, objects without metadata stay",
+                f"set {key} of __remote_log_metadata to {wanted}: if a segment's record expires before the next record"
+                " about the segment is written, its objects stay in the store without metadata",
             )
 
 
@@ -185,8 +196,9 @@ def _disk_space(evidence: HandoverEvidence) -> Iterator[Remark]:
         needed_bytes = int(rate * evidence.hold_seconds)
         if disk.free_bytes is None:
             yield Remark(
-                f"the disks of broker {disk.broker_id} cannot be read from here; {hours:g} h need {needed_bytes} bytes",
-                "check them on that broker: while the overrides are in force, nothing of the topic is deleted",
+                f"the free disk space of broker {disk.broker_id} cannot be read from this host; {hours:g} h of new"
+                f" records need {needed_bytes} bytes",
+                "check it on that broker: while the overrides are in force, nothing of the topic is deleted",
                 outcome=CheckOutcome.NOTE,
             )
         elif disk.free_bytes < needed_bytes:
@@ -202,15 +214,18 @@ def _retention_bytes_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.bytes")) != UNLIMITED:
         yield Remark(
             f"retention.bytes is {limit}",
-            "it was changed from outside: brokers before 4.3.2 count local and remote copies twice at the switch and"
-            " delete records that are within it. ./tiering handover TOPIC --undo, then begin again",
+            "a person or another tool replaced the override of the handover. At the switch, brokers before 4.3.2 count"
+            " bytes that are both local and remote twice, and delete records that are within retention.bytes."
+            " ./tiering handover TOPIC --undo, then begin again",
         )
 
 
 def _retention_ms_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
-            f"retention.ms is {limit}", "it was changed from outside. ./tiering handover TOPIC --undo, then begin again"
+            f"retention.ms is {limit}",
+            "a person or another tool replaced the override of the handover. ./tiering handover TOPIC --undo, then"
+            " begin again",
         )
 
 
@@ -237,7 +252,9 @@ CLUSTER_CHECKS: Final = (
         _ALWAYS | {HandoverStep.WATCH, HandoverStep.RETENTION},
     ),
     NamedCheck("topic-is-ours", "the platform owns it, or it has no owner", _ours, _BEFORE),
-    NamedCheck("topic-is-fenced-off", "its owner is handing-over: no batch copies or expires it", _fenced, _LAST),
+    NamedCheck(
+        "topic-is-fenced-off", "the topic's owner is handing-over: no batch copies or expires it", _fenced, _LAST
+    ),
     NamedCheck("no-copier-is-left", "no batch has a lease on a partition", _no_leases, _LAST),
     NamedCheck("brokers-have-remote-storage", "remote storage is enabled on every broker", _has_remote_storage, _BOTH),
     NamedCheck("brokers-are-new-enough", "every broker reports its latest tiered offset", _new_enough, _BOTH),
@@ -246,8 +263,15 @@ CLUSTER_CHECKS: Final = (
         "brokers-do-not-tier-it", "remote.storage.enable is false, and nothing is tiered", _not_tiered_yet, _BOTH
     ),
     NamedCheck("metadata-topic-exists", "__remote_log_metadata exists", _metadata_topic, _BOTH),
-    NamedCheck("metadata-topic-keeps-all", "its retention is unlimited", _metadata_kept, _BOTH),
-    NamedCheck("metadata-topic-is-readable", "every record of its partitions decodes", _metadata_readable, _BOTH),
+    NamedCheck(
+        "metadata-topic-keeps-all", "the retention of __remote_log_metadata is unlimited", _metadata_kept, _BOTH
+    ),
+    NamedCheck(
+        "metadata-topic-is-readable",
+        "every record of the topic's metadata partitions decodes",
+        _metadata_readable,
+        _BOTH,
+    ),
     NamedCheck("layout-is-the-brokers", "the brokers' storage manager reads the platform's layout", _layout, _BOTH),
     NamedCheck("store-is-the-brokers", "the brokers read where the platform writes", _directory, _BOTH),
     NamedCheck("bounds-are-exact", "offsets come from the leaders themselves", _exact, _ALWAYS),
@@ -257,5 +281,10 @@ CLUSTER_CHECKS: Final = (
         "retention-bytes-is-guarded", "retention.bytes is unlimited at the switch", _retention_bytes_override, _LAST
     ),
     NamedCheck("retention-ms-is-guarded", "retention.ms is unlimited at the switch", _retention_ms_override, _LAST),
-    NamedCheck("local-retention-is-guarded", "local retention is no shorter", _local_retention_override, _LAST),
+    NamedCheck(
+        "local-retention-is-guarded",
+        "local retention is no shorter than retention",
+        _local_retention_override,
+        _LAST,
+    ),
 )

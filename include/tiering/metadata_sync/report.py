@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from include.tiering.metadata_sync.service import PublishedPartition
 
 _PARTITION_COLUMNS: Final = ("metadata partition>", "records>", "read up to>", "end>", "lag>", "dropped>", "state")
-_SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "with every state>", "segments>")
+_SIZE_COLUMNS: Final = ("partition", "RemoteLogSizeBytes>", "in all states>", "segments>")
 
 
 def present_ingest(report: "IngestReport", sizes: Sequence[BrokerSize] | None = None) -> Presentation:
@@ -40,8 +40,8 @@ def question(
     sentences = [f"Read all {count(records, 'record')} of {METADATA_TOPIC} again, as brokers do when they start?"]
     if known is not None:
         sentences.append(
-            "Until that is done, no topic of brokers is expired, verified or audited; segments of brokers that are not"
-            " in the topic any more are removed from the metadata."
+            "Until that is done, topics that brokers tier are not counted, verified or audited. Segments of brokers"
+            f" without a record in {METADATA_TOPIC} are removed from the metadata."
         )
     if gone:
         sentences.append(f"The beginning of {count(gone, 'partition')} was removed from the topic.")

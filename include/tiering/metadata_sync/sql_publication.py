@@ -99,7 +99,7 @@ class SqlPublicationStore(DatedStore):
             insert_if_absent(connection, publications, values)
             journal = self._journal(connection, partition)
         if journal is None:
-            raise PublicationRefusedError(f"{partition}: its journal vanished while it was begun")
+            raise PublicationRefusedError(f"{partition}: the journal was deleted while the publication was begun")
         return journal
 
     def intend(self, fence: Fence, sequence: int, intent: Intent) -> JournalRecord:
@@ -120,7 +120,10 @@ class SqlPublicationStore(DatedStore):
             if sequence != expected:
                 raise PublicationRefusedError(f"{partition}: the next record is number {expected}, not {sequence}")
             if last is not None and last.offset is None:
-                raise PublicationRefusedError(f"{partition}: record {last.sequence} may be in the topic, or not, yet")
+                raise PublicationRefusedError(
+                    f"{partition}: record {last.sequence} was not read back yet, so it is unknown whether the metadata"
+                    " topic has it"
+                )
             record = JournalRecord(sequence, intent, self._now_ms(connection), None)
             connection.execute(_WRITE, self._columns_of(partition) | _columns_from(record))
         return record
@@ -165,7 +168,7 @@ class SqlPublicationStore(DatedStore):
             connection.execute(_LOCKED_JOURNAL, key_of(self._cluster_id, fence.topic_id_partition)).one_or_none()
             is None
         ):
-            raise PublicationRefusedError(f"{fence.topic_id_partition}: nothing was begun to be published")
+            raise PublicationRefusedError(f"{fence.topic_id_partition}: no publication was begun")
 
     def _require_owner(self, connection: Connection, partition: TopicIdPartition) -> None:
         key = {"of_cluster": self._cluster_id, "of_topic": str(partition.topic_id)}

@@ -68,7 +68,7 @@ class Obstacle(Reason):
     )
     LEFT_HISTORY = (
         "left-history",
-        "its leader epochs are of a history that a decision left; ./tiering rebuild into an empty database takes it",
+        "a decision replaced the history of its leader epochs; ./tiering rebuild into an empty database takes it",
     )
     LATER_HISTORY = (
         "later-history",

@@ -48,13 +48,13 @@ class RetentionInput:
             once. None counts as 0, which deletes less, and is reported.
         retention_ms, retention_bytes: 0 or above; None keeps for ever.
         abandoned_copy_expiry_ms: time since the last event of a copy without a live lease after which it is abandoned.
-        under_live_work: attempts under a live lease: they never expire; a copy among them stops the scan until the log
-            start has passed it.
+        under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire,
+            and each stops the scan until the log start has passed it.
         topic_deleted: whether the remote data of this deleted topic is due for deletion.
         superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
         superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.
-        left: segments of a history that a decision left: they are outside the lineage, although their leader epochs may
-            be in it again.
+        left: segments of a history that a decision replaced: a person decided to follow another history from an offset
+            at or below their end. They are outside the lineage, even if their leader epochs are in it again.
 
     Raises:
         ValueError: a negative limit, or a segment of another partition.

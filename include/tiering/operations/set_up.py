@@ -54,7 +54,8 @@ class SetUpService:
     def migrate(self) -> StoreMarker:
         """Upgrade the schema, create the identity of the store, write its marker; in this order. Idempotent.
 
-        The token of the generation and the place of the store are added if an earlier version did not record them.
+        If an earlier version of the platform recorded no token of the generation or no place of the store, they are
+        recorded now, and the generation is raised.
         The place can be changed this way as long as the database has no segment in any state.
 
         Raises:
@@ -74,8 +75,9 @@ class SetUpService:
         known_store = identities.read()
         if found is not None and known_store is None:
             raise ForeignStoreError(
-                f"the store belongs to {found}, this database to no store: if the database of that store is lost,"
-                " ./tiering rebuild restores its metadata from the stored objects; otherwise correct remote_storage.url"
+                f"the store belongs to {found}, and this database has no store yet: if the database of that store is"
+                " lost, ./tiering rebuild restores its metadata from the stored objects; otherwise correct"
+                " remote_storage.url"
             )
         if known_store is not None and identities.has_segments():
             known_store.require(found, self._place() if known_store.places else None)
@@ -98,7 +100,7 @@ class SetUpService:
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(
-                f"none of {proof.checked} checked segments is in {self._place()}, such as {proof.missing[0]}: correct"
+                f"none of {proof.checked} checked segments is in {self._place()}: {proof.missing[0]}. Correct"
                 " remote_storage.url, layout and key_prefix. Nothing was written or deleted"
             )
 

@@ -36,8 +36,10 @@ from include.tiering.telemetry.metrics import ignore
 from include.tiering.units import format_utc
 
 _REMEDY: Final = {
-    FindingKind.ADOPTABLE: "adoptable: copied since, ./tiering adopt adds them to this database",
-    FindingKind.DANGLING_REFERENCE: "dangling-reference: deleted since, they cannot be read any more",
+    FindingKind.ADOPTABLE: "adoptable: copies that this database does not know; ./tiering adopt adds them",
+    FindingKind.DANGLING_REFERENCE: (
+        "dangling-reference: segments of this database whose objects are missing; they cannot be read any more"
+    ),
 }
 
 
@@ -92,8 +94,8 @@ class Relocation:
         """Why the segments are not at the new place, with numbers."""
         proof = self.proof
         return (
-            f"{proof.wrong} of {count(proof.checked, 'checked segment')} are not in {self.place}, such as"
-            f" {'; '.join(proof.missing[:3])}. Nothing was changed"
+            f"{proof.wrong} of {count(proof.checked, 'checked segment')} are not in {self.place}: "
+            f"{'; '.join(proof.missing[:3])}. Nothing was changed"
         )
 
 
@@ -164,7 +166,7 @@ def _deletes_by_table(deletes_by: DeletesBy) -> Table:
         (limit.name, f"{limit.value} {limit.unit or ''}".rstrip(), limit.source) for limit in deletes_by.limits
     )
     rows = (*retentions, *limits, ("pause", paused_words(deletes_by.paused), ""))
-    return Table("what this database deletes by", ("what", "value", "from"), rows)
+    return Table("retention, limits and pauses in this database", ("what", "value", "from"), rows)
 
 
 def _retention_words(retention: TopicRetention) -> str:

@@ -8,8 +8,10 @@ A thread of each process, `AllocationRenewer`, renews the process's entry in the
     3 store the new entry       an entry without an owner; other processes drop it when its heartbeat stands still
     4 raise the own rates       as after 3
 
-Rates fall before the ledger gives the difference to others, and rise only after the ledger has given it: the sum of the
-rates in use never exceeds the sum of the shares in the row. A round that fails changes nothing; the rates expire.
+A process lowers a rate before the row with its lower share is committed (step 2), because another process may take the
+difference afterwards, and raises a rate only after the row with its higher share is committed (step 4). So the sum of
+the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate. Rates that step 2
+lowered stay low, and all rates expire if no later round succeeds in time.
 
 `SqlLedgerStore` holds one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and locked while it is read and written. On SQLite it is in a separate file next to the metadata, so that
@@ -83,7 +85,10 @@ class LedgerStore(Protocol):
 
 
 class AnnouncingLedger:
-    """`QuotaLedger` over a ledger store. Calls of `workers` over more than a lease length drop dead workers."""
+    """`QuotaLedger` over a ledger store.
+
+    `workers` drops a worker from the row if its heartbeat did not change between calls for more than `SILENT_SECONDS`.
+    """
 
     def __init__(self, store: LedgerStore, clock: Clock) -> None:
         self._store = store
@@ -107,12 +112,12 @@ class AnnouncingLedger:
 _log: Final = logging.getLogger(__name__)
 
 PERIOD_SECONDS: Final = 0.6
-"""Two statements a round: 3.3 a second, which leaves capacity for early rounds and for reloads."""
+"""Time between two regular rounds. With two statements a round this process sends 3.3 statements a second."""
 
 _EARLY_ROUND_SECONDS: Final = 0.2
-"""How soon the next round follows if a sender has no share at all, unless the last rounds were too many.
+"""Time between two rounds if a sender has no share at all; it is longer if the mean rate of rounds is too high.
 
-Three such rounds last longer than one period: by then every other process has reduced its share once.
+After three such rounds, one period of `PERIOD_SECONDS` has passed: every other process has reduced its share once.
 """
 
 _MEAN_SECONDS: Final = 0.55
@@ -259,7 +264,7 @@ class SharedQuotas:
         return RequestsAsBytes(self._limiter(delete_scopes(), topic, go_on))
 
     def share(self, scope: Scope) -> float | None:
-        """Bytes a second that this process may move in a scope now; None: no limit, 0: not known."""
+        """Return the bytes a second that this process may move in a scope; None without a limit, 0 while unknown."""
         self._start()
         return self._pacing.share(scope)
 
@@ -300,7 +305,7 @@ def ledger_row_to_text(row: LedgerRow) -> str:
 
 
 def ledger_row_from_text(text: str) -> LedgerRow:
-    """The reverse. Raises RemoteMetadataError for text that no version of this platform wrote."""
+    """Parse the text of a ledger row. Raises RemoteMetadataError for text that no version of this platform wrote."""
     try:
         document = json.loads(text)
         quotas = {Scope.parse(scope): int(quota) for scope, quota in document["quotas"].items()}

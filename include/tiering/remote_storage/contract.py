@@ -167,7 +167,7 @@ class RemoteStorage(Protocol):
             RemoteObjectExistsError: a key exists already (another attempt with this id: a bug or a zombie process).
             RemoteChecksumError: the store refused the checksum.
             RemoteStorageFullError, RemoteStorageUnavailableError, RemoteStorageError
-            SourceChangedError: the log differs from what the check pass read, where it is read more than once.
+            SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
             SendingStoppedError, LeaseLostError: from the limiter.
         """
         ...

@@ -133,7 +133,7 @@ class WorkItem:
     """A planned segment with its outcome.
 
     `error` is the class name of a TieringError, `path` and `position` say where it occurred. A segment that is still
-    PLANNED may have an error too: the last reason why a batch left it.
+    PLANNED may have an error too: why the last batch that leased its partition did not copy it.
     """
 
     topic_id_partition: TopicIdPartition
@@ -245,7 +245,7 @@ class WorkStore(Protocol):
         ...
 
     def record_outcome(self, lease: Lease, item: WorkItem) -> None:
-        """Store the outcome of one planned segment, any but PLANNED. Idempotent for the same outcome.
+        """Store the outcome of one planned segment: COPIED, FAILED or SKIPPED. Idempotent for the same outcome.
 
         A FAILED segment stops the partition in this run: no batch claims it again.
 
@@ -256,9 +256,11 @@ class WorkStore(Protocol):
         ...
 
     def record_left_reason(self, run_id: str, partition: TopicIdPartition, *, error: str, message: str) -> None:
-        """Store why the PLANNED segments of this partition were left, until they have an outcome.
+        """Store why a batch ended its work on this partition without an outcome for its PLANNED segments.
 
-        No lease is needed: reports show this text, and no decision depends on it.
+        Reports show the text until a segment has an outcome.
+
+        No lease is needed, because no decision depends on this text.
         """
         ...
 
@@ -279,15 +281,15 @@ class WorkStore(Protocol):
         ...
 
     def pause(self, topic: str | None, *, author: str) -> None:
-        """Pause all sending, or that of one topic (by name). Idempotent."""
+        """Pause copies, deletions and publication, of one topic (by name) or with None of all topics. Idempotent."""
         ...
 
     def resume(self, topic: str | None, *, author: str) -> None:
-        """Lift the pause of all sending, or of one topic; the other pauses stay. Idempotent."""
+        """End the pause of one topic, or with None that of all topics; other pauses stay. Idempotent."""
         ...
 
     def paused_topics(self) -> frozenset[str]:
-        """Return the names of paused topics, and `ALL_TOPICS` if all sending is paused."""
+        """Return the names of paused topics, and `ALL_TOPICS` if all topics are paused."""
         ...
 
     def pool_size(self, pool: str) -> int | None:

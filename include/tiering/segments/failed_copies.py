@@ -112,8 +112,8 @@ class FailedCopies(Protocol):
 
         Raises:
             UnknownSegmentError: there is no such segment.
-            StateConflictError: it is not FINISHED or has not failed, a decision left its history, or the platform does
-                not own the topic.
+            StateConflictError: it is not FINISHED or has not failed, a decision replaced its history, or the platform
+                does not own the topic.
         """
         ...
 
@@ -149,7 +149,9 @@ def failed_copies_table(copies: Sequence[FailedCopy]) -> tuple[Table, ...]:
 
 def _next_step(copy: FailedCopy) -> str:
     if copy.was_left:
-        return "of a history that a decision left: it stops nothing, no source has it; it stays until it expires"
+        return (
+            "of a history that a decision replaced: it stops no partition; no source has it; it stays until it expires"
+        )
     if copy.given_up:
         return "given up by decision; it stays until it expires"
     if copy.lost_because is not None:
@@ -162,8 +164,8 @@ FAILED_SEGMENTS: Final = Metric(
     MetricKind.GAUGE,
     ("topic",),
     "FINISHED remote log segments that failed the quality gate, except those that were given up and those of a "
-    "history that a decision left: they are not served, and their partitions are stopped until new copies replace "
-    "them.",
+    "history that a decision replaced. The counted segments are not served, and their partitions are stopped until new "
+    "copies replace them.",
 )
 LOST_OFFSETS: Final = Metric(
     "tiering_lost_offsets",

@@ -138,7 +138,9 @@ class SqlFailedCopies(ClusterStore):
             if state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED or row.verdict != Verdict.FAILED:
                 raise StateConflictError(f"{segment_id} is {state.name} and {row.verdict}: nothing is lost with it")
             if row.was_left:
-                raise StateConflictError(f"{segment_id} is of a history that a decision left: it stops nothing")
+                raise StateConflictError(
+                    f"{segment_id} is of a history that a decision replaced: it stops no partition"
+                )
             return self._give_up(connection, segment_id, row, reason, author)
 
     def _broken_rules(self, connection: Connection) -> Mapping[_Segment, Sequence[str]]:

@@ -12,9 +12,10 @@ A verification is recorded with the verdict that follows, under the lock of the 
 Two verifications of the same segment are recorded one after the other: the second reads what the first wrote. The last
 result of a rule for a segment replaces the previous one.
 
-A partition is stopped exactly while a FINISHED segment of it has the verdict FAILED and was not given up. A segment of
-a history that a decision left, because another history is followed from an offset at or below its end, stops nothing:
-no source has it any more, and the followed history does not depend on it (`model.histories`).
+A partition is stopped exactly while a FINISHED segment of it has the verdict FAILED and was not given up. A segment
+whose history a decision replaced stops nothing: a person decided to follow another history from an offset at or below
+the segment's last offset, so no source has the segment any more, and the followed history does not depend on it
+(`model.histories`).
 """
 
 from collections.abc import Sequence
@@ -230,11 +231,14 @@ WAS_LEFT: Final = exists().where(
     divergences.c.number > segments.c.history,
     divergences.c.followed_from <= segments.c.end_offset,
 )
-"""Whether a decision left the segment or its end. False for an open divergence: a comparison with NULL is not true."""
+"""Whether a later history is followed from an offset at or below the segment's last offset.
+
+False for an open divergence, where `followed_from` is NULL: a comparison with NULL is not true.
+"""
 
 
 def refresh_stop(connection: Connection, cluster_id: str, partition: TopicIdPartition) -> None:
-    """Store why the partition is stopped: its first such segment, if any. The caller has locked the partition."""
+    """Store which failed segment stops the partition, the first one; None if none does. The caller has locked it."""
     failed = (
         select(segments)
         .where(of_partition(segments, cluster_id, partition))

@@ -54,7 +54,8 @@ class RemoteStorageSettings(Section):
         ge=1,
         le=MOST_CHUNK_BYTES,
         description="Aiven layout, the plugin's `chunk.size`, in bytes: how much a broker requests at once, and "
-        "the unit of compression and encryption (then at most 134217728).",
+        "the unit of compression and encryption. If `compression_enabled` or `encryption_enabled` is true, at most "
+        "134217728.",
     )
     compression_enabled: bool = Field(
         default=False, description="Aiven layout, the plugin's `compression.enabled`: zstd, chunk by chunk."

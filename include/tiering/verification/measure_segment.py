@@ -137,8 +137,9 @@ def _fill_indexes(measurements: Measurements, contents: SegmentContents, row: Se
 def _transaction_index_contradictions(index: bytes, row: SegmentRow) -> int:
     """Return 1 if only one of index and metadata says that the transaction index is empty.
 
-    Metadata of brokers before 4.0 lacks this, which reads as "not empty"; such segments have no recorded checksum. For
-    them a deep measure compares the index with the batches.
+    Brokers before 4.0 write metadata without this field, so it is False here even if the index is empty. Segments of
+    brokers are recognised by their missing checksum, which only the platform records: if one has the value False, the
+    result is 0, and a deep measure compares the index with the batches instead.
     """
     is_unknown = row.log_crc32c is None and not row.metadata.txn_index_empty
     return 0 if is_unknown else int(bool(index) == row.metadata.txn_index_empty)

@@ -203,7 +203,7 @@ def measure_partition(
 ) -> PartitionMeasure:
     """Measure a partition by its segments; those that are not FINISHED are left out.
 
-    Offsets that a decision left to an older history are compared only within that history: see `model.histories`.
+    Offsets that only a replaced history holds are compared only within that history: see `model.histories`.
     `histories` has the number of each history that is not the first; `leader_epochs` is the merged history.
     `log_start_offset` (inclusive) is the remote log start, `log_end_offset` (exclusive) the end of the leader's log,
     None if it is unknown.

@@ -71,7 +71,7 @@ PARTITION_RULES: Final[tuple[Rule, ...]] = (
         "Q407",
         Level.PARTITION,
         IsZero("other_history"),
-        "Every segment belongs to the partition's history, or to one that a decision left.",
+        "Every segment belongs to the partition's history, or to one that a decision replaced.",
         Severity.WARNING,
     ),
 )

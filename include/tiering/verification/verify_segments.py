@@ -237,7 +237,7 @@ def _finished(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> Itera
 
     A segment wholly below the remote log start is no predecessor: it is about to expire, in any order. The log start is
     read after the list, because it is raised before segments are deleted: all that the list lacks lies below it. A
-    segment whose offsets a decision left to an older history has no predecessor either.
+    segment whose offsets only a replaced history holds has no predecessor either.
     """
     finished = [row for row in metadata.list_segments(partition) if row.metadata.is_finished]
     log_start_offset = metadata.retention_state(partition).log_start_offset

@@ -311,7 +311,7 @@ def test_a_partition_that_was_never_read_lost_no_beginning() -> None:
 @pytest.mark.parametrize("known", [None, TOPIC])
 def test_the_question_says_what_waits_until_a_known_topic_is_read_again(known: MetadataTopicIdentity | None) -> None:
     asked = question(known, [position(0)], {0: OffsetBounds(0, 2)})
-    assert ("no topic of brokers is expired, verified or audited" in asked) is (known is not None)
+    assert ("topics that brokers tier are not counted, verified or audited" in asked) is (known is not None)
 
 
 def read(partition: int, records: int, lag: int = 0, **rest: Any) -> IngestedPartition:

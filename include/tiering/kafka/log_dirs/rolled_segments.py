@@ -164,7 +164,7 @@ _MARKER_BYTES: Final = HEADER_SIZE + 10
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """The contents of the files with trimmed indexes.
+    """The contents of a segment's files. Indexes are without the unused space that a broker allocates in advance.
 
     `max_timestamp_ms` is the largest timestamp of the batches, or the modification time of the `.log` without one.
     """

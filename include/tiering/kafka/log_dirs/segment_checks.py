@@ -7,8 +7,8 @@ the batch headers from there to the end. It reads neither earlier batches nor re
 headers; if these do not reach the end of the file, the size is reported as doubtful.
 
 `find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
-every byte before it sends any and refuses such a segment; this check reports all consecutive ones before a copy begins,
-and reads the headers of one segment more.
+every byte before it sends any and refuses such a segment; this check reports all consecutive ones before a copy begins.
+It reads the batch headers of these segments, and of the first segment behind them that lacks nothing.
 """
 
 from collections.abc import Iterable, Sequence

@@ -67,34 +67,34 @@ class SegmentKeys(Protocol):
         """Create a data key; return it as the manifest carries it, and its cipher.
 
         Raises:
-            SettingError: it cannot be wrapped.
+            SettingError: the data key cannot be wrapped with the public key.
         """
         ...
 
     def check(self) -> None:
-        """Check the key pairs. Raises SettingError if new segments could not be encrypted, or not be read here."""
+        """Check the key pairs. Raises SettingError if new segments could not be encrypted, or not be decrypted here."""
         ...
 
     def cipher(self, encryption: Encryption) -> Cipher:
         """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError, SettingError: its key is not available.
-            FormatError: its key was wrapped for another pair of this id, or changed.
+            SegmentKeyError, SettingError: the key pair that the segment is encrypted for is not available.
+            FormatError: the data key was wrapped for another key pair of this id, or it was changed.
         """
         ...
 
 
 MAX_CHUNK_BYTES: Final = 128 * MIB
-"""Larger chunks are read of plain segments only, where no chunk is held in memory."""
+"""The largest chunk of a compressed or encrypted segment: such chunks are held in memory, those of plain ones not."""
 
 
 class StoredForm:
     """Reads one segment by its manifest. `name` is for error messages.
 
     Raises:
-        SegmentKeyError: it is encrypted, and its key is not available.
-        StoredChunkError: its key was wrapped for another pair of the same id, or changed.
+        SegmentKeyError: the key pair that the segment is encrypted for is not available.
+        StoredChunkError: the data key was wrapped for another key pair of the same id, or it was changed.
     """
 
     def __init__(self, name: str, manifest: SegmentManifest, keys: SegmentKeys | None) -> None:

@@ -69,11 +69,11 @@ class SegmentLayout(Protocol):
 
     @property
     def staging_prefix(self) -> str:
-        """Where a directory keeps files while they are written, with a slash at its end; empty: next to the object."""
+        """Prefix of the keys of unfinished files in a file store, ending in a slash; empty: next to the object."""
         ...
 
     def keys(self, metadata: RemoteLogSegmentMetadata) -> tuple[tuple[ObjectKind, str], ...]:
-        """Return every key that this attempt may have, in the order of writing."""
+        """Return the keys of all objects that a segment with this id may have, in the order of writing."""
         ...
 
     def keys_of(
@@ -99,13 +99,13 @@ class SegmentLayout(Protocol):
 
         Raises:
             RemoteChecksumError: metadata and data disagree about the segment's size.
-            SourceChangedError: the log differs from what the check pass read, where it is read for this.
-            SettingError: a key that is needed cannot be used.
+            SourceChangedError: the layout reads the log to transform it, and it differs from what the check pass read.
+            SettingError: the encryption key pair cannot be used, or the log has more chunks than readers accept.
         """
         ...
 
     def check(self) -> None:
-        """Check the keys. Raises SettingError if segments could not be written in this form, or not be read again."""
+        """Check the encryption key pairs. Raises SettingError if new segments cannot be encrypted, or not decrypted."""
         ...
 
     def require_copyable(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -130,7 +130,7 @@ class SegmentLayout(Protocol):
         Raises:
             RemoteStorageError: the manifest cannot be used.
             RemoteResourceNotFoundError: the segment is not complete.
-            SegmentKeyError: its key is not available.
+            SegmentKeyError: the key pair that the segment is encrypted for is not available.
             StoredChunkError: the stored bytes differ from what the manifest says.
         """
         ...
@@ -144,7 +144,7 @@ class SegmentLayout(Protocol):
         ...
 
     def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
-        """Return an object other than the log as it must be stored, built from its parts. Raises as `log` does."""
+        """Return the stored bytes of an object other than the log, read part by part. Raises as `log` does."""
         ...
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:

@@ -6,7 +6,8 @@ of segments.
 
 The bytes of a segment count once for its partition and once for each of its leader epochs, so the partition total is
 not the sum of its epochs. Most segments have one epoch, so a task first adds up segments with the same list of epochs;
-Spark then explodes only a few rows per partition by epoch, not every segment. Sums are exact: an overflow is an error.
+Spark then explodes only a few rows per partition by epoch, not every segment. Sums stay far below 2^63: a segment has
+fewer than 2^31 bytes, and counts at most `MOST_OFFSETS` offsets.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +52,8 @@ _REACH: Final = (("first_offset", "min"), ("last_offset", "max"))
 def added_up(segments: pa.Table) -> pa.Table:
     """Add up rows with the columns of `SEGMENTS` to `PARTIAL_SIZES`."""
     first, last = segments.column("start_offset"), segments.column("end_offset")
-    offsets = pc.min_element_wise(pc.add(pc.subtract(last, first), 1), MOST_OFFSETS)
+    # The smaller number first: the offsets of a damaged row may span all of int64, to which 1 cannot be added.
+    offsets = pc.add(pc.min_element_wise(pc.subtract(last, first), MOST_OFFSETS - 1), 1)
     measured = pa.table(
         {
             **{name: segments.column(name) for name in (*_KEYS, "size_bytes")},

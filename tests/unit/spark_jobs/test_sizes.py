@@ -10,6 +10,7 @@ import pytest
 
 from spark_jobs.sizes import READ_RANGES, attempt, parse_arguments
 from spark_jobs.sizes_history import append_run
+from spark_jobs.sizes_rows import MOST_OFFSETS, added_up
 
 # A file for each run, one for each day that is over, none that is too old; whatever a crash left is cleaned up.
 
@@ -128,3 +129,13 @@ def test_an_output_that_cannot_be_written_is_named(tmp_path: Path):
     refused = attempt(no_session, options)
     assert refused["exit_code"] == 2
     assert str(tmp_path / "file" / "sizes") in refused["error"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "offsets"),
+    [(5, 5, 1), (0, MOST_OFFSETS - 1, MOST_OFFSETS), (0, MOST_OFFSETS, MOST_OFFSETS), (0, 2**63 - 1, MOST_OFFSETS)],
+)
+def test_a_segment_counts_no_more_offsets_than_it_can_have(start: int, end: int, offsets: int) -> None:
+    row = {"topic_id": "a", "partition": 0, "state": 1, "leader_epochs": "0", "size_bytes": 7}
+    table = pa.Table.from_pylist([{**row, "start_offset": start, "end_offset": end}])
+    assert added_up(table).column("offsets").to_pylist() == [offsets]

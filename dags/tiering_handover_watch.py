@@ -3,7 +3,7 @@
     forgotten
 
 This task fails, and so raises an alarm, while a handover overrides the retention of a topic and is not continued: its
-driver died more than five minutes ago, or it has waited for an operator for more than a day. The message names the
+driver died more than five minutes ago, or it has waited for a person for more than a day. The message names the
 topic, the step and what to do: trigger `tiering_handover` for the topic again (or call `./tiering handover TOPIC
 --resume`), or go back with `--undo`.
 

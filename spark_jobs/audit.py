@@ -100,7 +100,7 @@ def exit_code(kinds: Mapping[str, Any]) -> int:
 
 
 MOST_RECORDED: Final = 100_000
-"""Further findings are in the job's output only: those in the database are for operators to read."""
+"""Further findings are in the job's output only: those in the database are for people to read."""
 
 
 def record(

@@ -8,7 +8,7 @@ outcomes in SQL; standard output gets one line of JSON: the outcome, and when ea
 SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; there the task ends
 only when the server abandons the operation of a killed client.
 
-Exit codes: 0 the batch is done; 1 a segment failed and an operator must act; 2 a wrong setting; 3 retry.
+Exit codes: 0 the batch is done; 1 a segment failed and a person must act; 2 a wrong setting; 3 retry.
 """
 
 import argparse

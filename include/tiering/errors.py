@@ -356,7 +356,7 @@ class ForeignRecordError(PublicationError):
 
 
 class HandoverForgottenError(TieringError):
-    """A handover overrides a topic's retention, and no run continues it: an operator has to resume or undo it."""
+    """A handover overrides a topic's retention, and no run continues it: a person has to resume or undo it."""
 
 
 class RemoteStorageError(TieringError):
@@ -434,7 +434,7 @@ class StateConflictError(RemoteMetadataError):
 
 
 class HistoryChangedError(StateConflictError):
-    """An operator decided to follow another history of the partition after the caller read its state."""
+    """A person decided to follow another history of the partition after the caller read its state."""
 
     retriable = True
 

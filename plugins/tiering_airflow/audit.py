@@ -103,7 +103,7 @@ class AuditFindingsOperator(BaseOperator):
 class AuditAlarmOperator(BaseOperator):
     """Fails the run at once if offsets cannot be read, or if store and database do not belong together.
 
-    Findings that an operator accepted do not fail it.
+    Findings that a person accepted do not fail it.
     """
 
     template_fields: Sequence[str] = ("audit_run_id",)
@@ -265,7 +265,7 @@ class AuditOutcomeOperator(BaseOperator):
         if failed:
             what = removal_sentence(len(failed), sum(item.planned.size_bytes for item in failed))
             raise DeletionFailedError(
-                f"{what} could not be removed, such as {failed[0].planned.key}: {failed[0].message}"
+                f"{what} could not be removed; the first is {failed[0].planned.key}: {failed[0].message}"
             )
 
 

@@ -196,7 +196,7 @@ class CopySummaryOperator(BaseOperator):
 class RunOutcomeOperator(BaseOperator):
     """The last task of a run, whose state is the run's.
 
-    It fails if the plan has findings that an operator must act on, or if work was left without a recorded reason.
+    It fails if the plan has findings that a person must act on, or if work was left without a recorded reason.
     """
 
     template_fields: Sequence[str] = ("findings", "planned_run_id")
@@ -209,7 +209,7 @@ class RunOutcomeOperator(BaseOperator):
     def execute(self, context: "Context") -> None:
         """Raise PlanFindingsError."""
         if int(self.findings):
-            raise PlanFindingsError(f"{self.findings} findings need an operator: see the warnings of {PLAN_TASK_ID}")
+            raise PlanFindingsError(f"{self.findings} findings need a person: see the warnings of {PLAN_TASK_ID}")
         if not self.planned_run_id:
             return
         with TieringHook().open() as app:

@@ -14,13 +14,13 @@ class QualityGateError(TieringError):
 
 
 class PlanFindingsError(TieringError):
-    """The plan has findings for an operator: damaged items, stopped partitions, holes. The rest was copied."""
+    """The plan has findings for a person: damaged items, stopped partitions, holes. The rest was copied."""
 
 
 class PlanWithdrawnError(TieringError):
     """A plan was withdrawn.
 
-    Either it was approved, but the current settings would keep a part of it: nothing was deleted. Or an operator
+    Either it was approved, but the current settings would keep a part of it: nothing was deleted. Or a person
     withdrew its run: no further segment is deleted.
     """
 
@@ -44,7 +44,7 @@ class RemovalIncompleteError(TieringError):
 
 
 class HandoverRefusedError(TieringError):
-    """A handover stopped: a check failed, or an operator must act. Its retention overrides stay until it continues."""
+    """A handover stopped: a check failed, or a person must act. Its retention overrides stay until it continues."""
 
 
 class HandoverWaitsError(TieringError):
@@ -54,7 +54,7 @@ class HandoverWaitsError(TieringError):
 
 
 class IngestFindingsError(TieringError):
-    """Records of brokers about their segments need an operator; one line for each. All readable records were read."""
+    """Records of brokers about their segments need a person; one line for each. All readable records were read."""
 
 
 class IngestIncompleteError(TieringError):

@@ -167,8 +167,9 @@ class ReleaseOperator(BaseOperator):
         if kept := app.expiration.withdrawn(self.planned_run_id):
             first = kept[0]
             raise PlanWithdrawnError(
-                f"{len(kept)} segments of plan {plan_hash} would stay now, such as {first.segment_id} with offsets "
-                f"{first.start_offset}..{first.end_offset}: nothing was deleted. The next run plans and asks again"
+                f"{len(kept)} segments of plan {plan_hash} would stay now; the first is {first.segment_id} with "
+                f"offsets {first.start_offset}..{first.end_offset}. Nothing was deleted. The next run plans and asks "
+                "again"
             )
         app.expiration.approve(self.planned_run_id, plan_hash, author=author)
         self.log.info("Plan %s was approved by %s", plan_hash, author)
@@ -234,7 +235,7 @@ class ExpirationSummaryOperator(BaseOperator):
 
 
 class ExpirationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails without an answer, or if an operator must act.
+    """The last task of a run, whose state is the run's: it fails without an answer, or if a person must act.
 
     Before that it removes old tombstones.
     """
@@ -285,7 +286,7 @@ class ExpirationOutcomeOperator(BaseOperator):
         failed = [item for item in items if item.outcome is DeletionOutcome.FAILED]
         if failed:
             raise DeletionFailedError(
-                f"{len(failed)} segments could not be deleted, such as {failed[0].planned.segment_id}: "
+                f"{len(failed)} segments could not be deleted; the first is {failed[0].planned.segment_id}: "
                 f"{failed[0].message}. The next run tries again"
             )
 

@@ -71,7 +71,7 @@ class IngestedOperator(BaseOperator):
 
 
 class IngestOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails if there are findings for an operator."""
+    """The last task, whose state is the run's: it fails if there are findings for a person."""
 
     def execute(self, context: "Context") -> None:
         """Raise IngestFindingsError."""

@@ -1,4 +1,4 @@
-"""The pools that limit each kind of work. Set-up creates them, and operators change their sizes in Airflow.
+"""The pools that limit each kind of work. Set-up creates them, and people change their sizes in Airflow.
 
     python -m plugins.tiering_airflow.pools        create what is missing, change nothing that exists
 

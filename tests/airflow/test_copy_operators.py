@@ -84,7 +84,7 @@ def test_as_many_batches_as_partitions_with_work(deployed: Deployment) -> None:
 
 def test_what_the_plan_met_decides_the_outcome() -> None:
     RunOutcomeOperator(task_id="outcome", findings="0", planned_run_id="").execute({})
-    with pytest.raises(PlanFindingsError, match="2 findings need an operator"):
+    with pytest.raises(PlanFindingsError, match="2 findings need a person"):
         RunOutcomeOperator(task_id="outcome", findings="2").execute({})
 
 

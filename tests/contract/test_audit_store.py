@@ -113,7 +113,7 @@ class TestOrder:
     def test_what_the_last_one_saw_can_be_asked_for(self, store):
         audit(store, orphan("a"), run_id="right")
         assert [one.finding.key for one in store.seen_by("right", EVERY_KIND)] == ["a"]
-        with pytest.raises(StateConflictError, match="right has ended since"):
+        with pytest.raises(StateConflictError, match="right ended after it"):
             store.seen_by("ahead", EVERY_KIND)
 
     def test_what_is_not_there_any_more_is_gone(self, store):

@@ -173,7 +173,7 @@ def test_a_copy_that_began_before_the_decision_does_not_finish(metadata, copied,
     metadata.add_segment(before, fence=fence)
     record(metadata, copied)
     follow(metadata, copied, 150)
-    with pytest.raises(StateConflictError, match="since this copy began the archive follows another history"):
+    with pytest.raises(StateConflictError, match="after this copy began, a person decided to follow another history"):
         metadata.update_segment(update_of(before, FINISHED), expected=STARTED, fence=fence)
 
 

@@ -157,8 +157,8 @@ def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     if evidence.unlisted:
         yield Refusal(
             Guard.INCOMPLETE_LISTING,
-            f"the listing lacks objects that the store has, such as {printable(evidence.unlisted[0])}: it may lack"
-            " more",
+            f"the listing lacks objects that the store has, for example {printable(evidence.unlisted[0])}; it may lack"
+            " others",
         )
 
 

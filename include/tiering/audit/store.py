@@ -214,7 +214,7 @@ class SqlAuditStore(DatedStore):
         )
         with reading(self._engine) as connection:
             if (other := connection.execute(later.limit(1)).scalar_one_or_none()) is not None:
-                raise StateConflictError(f"audit {run_id} is no longer the last one: {other} has ended since")
+                raise StateConflictError(f"audit {run_id} is no longer the last one: {other} ended after it")
             seen = audit_findings.c.last_run_id == run_id
             return self._select(connection, and_(seen, audit_findings.c.kind.in_(kinds)))
 

@@ -137,9 +137,9 @@ def publish(
     """Write the topic's segments that passed the quality check to `__remote_log_metadata`, and read them back.
 
     `./tiering handover` does this as one of its steps. The command alone continues a publication: it sends the segments
-    that passed since, and repeats none. The segments of a partition are sent in order, without a gap, beginning with
-    the one that contains the broker's log start. If a segment has not passed or is missing, the partition waits, and
-    the command says so (exit code 1).
+    that passed after the last publication, and repeats none. The segments of a partition are sent in order, without a
+    gap, beginning with the one that contains the broker's log start. If a segment has not passed or is missing, the
+    partition waits, and the command says so (exit code 1).
 
     The command withdraws nothing and starts nothing: only a topic that is being handed over can be published. Records
     about a partition that another writer wrote stop that partition.

@@ -165,11 +165,11 @@ def migrate(ctx: typer.Context) -> None:
 def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json = False) -> None:
     """Make a restored or copied database the owner of the store, after another database has used it.
 
-    The command audits the store first and shows the differences to this database: `adoptable` copies that were made
-    since, which `./tiering adopt` adopts, and each `dangling-reference` to a segment that was deleted since. It also
-    shows what this database would delete by: its retention, deletion limits and pauses, and the time of its newest
-    event. Then it asks, and raises the store's generation. The other database is refused from then on. If the store
-    has copies of a later history than this database, that is recorded; see `./tiering plan`.
+    The command audits the store first and shows the differences to this database: `adoptable` copies that the database
+    does not know, which `./tiering adopt` adopts, and each `dangling-reference` to a segment whose objects are missing.
+    It also shows the retention, deletion limits and pauses in this database, by which it would delete, and the time of
+    its newest event. Then it asks, and raises the store's generation. The other database is refused from then on. If
+    the store has copies of a later history than this database, that is recorded; see `./tiering plan`.
 
     The store must have the same identity; its generation may differ. For another store use `./tiering rebuild`. The
     command asks first; without a terminal it needs --approve.

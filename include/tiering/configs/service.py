@@ -14,8 +14,8 @@ Every change announces all quotas, with the version of the values that they come
 changes may overlap, be repeated, or be interrupted, and the quotas in force are never older than those announced.
 
 A copy of the database from before a change would delete by the values of that time. So a change claims the store as a
-plan does, after its own steps. The change is valid even if that fails: an unreachable store must not prevent an
-operator from lengthening a retention.
+plan does, after its own steps. The change is valid even if that fails: an unreachable store must not prevent a
+person from lengthening a retention.
 
 A change of pools, `resize_pools`, under Kafka's names of its thread pools:
 

@@ -192,7 +192,7 @@ class SegmentDeleter:
         )
         changed = [deletion for deletion, _ in group if deletion.segment_id not in ids]
         self._record(lease, deleted, DeletionOutcome.DELETED, None)
-        self._record(lease, changed, DeletionOutcome.SKIPPED, "changed since it was planned")
+        self._record(lease, changed, DeletionOutcome.SKIPPED, "changed after it was planned")
         failed = tuple(_failed(deletion, failures) for deletion, _ in group if deletion.segment_id in failures)
         self.leave(lease, failed)
         self.observe(DeleteStep.RECORDED, partition, first)

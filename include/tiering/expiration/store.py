@@ -125,7 +125,7 @@ class SqlDeletionStore(SqlDeletionRuns):
             row = connection.execute(_EXPIRATION, key).one_or_none()
             if row is None:
                 raise StateConflictError(
-                    f"run {lease.run_id} plans nothing of {partition}: the database was set back since"
+                    f"run {lease.run_id} plans nothing of {partition}: the database was restored after it was planned"
                 )
             deletions = tuple(_deletion_of(remaining) for remaining in connection.execute(_REMAINING, key))
         return _expiration_of(row, partition, deletions)

@@ -5,7 +5,7 @@ Record batches of one partition are read as a broker serves a fetch from remote 
     (epoch, offset) -> segment -> its offset index -> a range of the `.log` -> whole batches from the batch with the
     offset on, up to max_bytes, the first one even if larger -> the next segment at end offset + 1, up to max_bytes
 
-A response belongs to one history: if an operator decided to follow the history of the source, it ends at the offset
+A response belongs to one history: if a person decided to follow the history of the source, it ends at the offset
 from which on that history is read (`model.histories`), and says so. With a leader epoch the history of that epoch is
 read, whichever is followed.
 
@@ -14,7 +14,7 @@ rate of the read. The lineage of a segment is not tested, as in Kafka: epoch and
 
 A partition becomes one file per served segment, named like the broker's own `.log`. A file appears only when its length
 and CRC-32C equal what the check pass read in the source; a crash leaves a `.partial` file, which the next call
-overwrites. If an operator decided to follow another history, segments of an older history behind that offset are
+overwrites. If a person decided to follow another history, segments of an older history behind that offset are
 listed as left out: they can be read by leader epoch.
 """
 
@@ -324,7 +324,7 @@ class FetchedSegment:
     Attributes:
         path: the file with its records; None if it was not fetched.
         refused: why it was not fetched.
-        by_decision: it was left out because of a decision of an operator, which is no failure.
+        by_decision: it was left out because of a decision of a person, which is no failure.
         said: sentences about other histories of its offsets.
     """
 

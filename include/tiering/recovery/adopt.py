@@ -90,7 +90,7 @@ class PartitionAdoption:
 class AdoptionPlan:
     """What may be adopted now, and what may not.
 
-    `diverging` are partitions of which the store has a later history than the metadata: an operator must decide before
+    `diverging` are partitions of which the store has a later history than the metadata: a person must decide before
     their copies are adopted.
     """
 
@@ -147,7 +147,7 @@ def plan_adoption(
 
 
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
-    """Record the later histories in the store: their partitions wait for an operator's decision from now on."""
+    """Record the later histories in the store: their partitions wait for a person's decision from now on."""
     for partition in plan.diverging:
         if partition.diverging is not None:
             metadata.record_divergence(partition.topic_id_partition, partition.diverging, history=partition.history)

@@ -141,7 +141,7 @@ def _require_empty(storage: RemoteStorage) -> None:
     other_key = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
     if other_key is not None:
         raise ForeignStoreError(
-            f"the store holds objects, such as {printable(other_key)}, and none of their keys matches"
+            f"the store holds objects, for example {printable(other_key)}, and none of their keys matches"
             " remote_storage.layout and remote_storage.key_prefix: correct these settings"
         )
 

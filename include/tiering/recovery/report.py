@@ -53,7 +53,7 @@ def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: st
 
 
 def rebuild_question(plan: RebuildPlan) -> str:
-    """Return the question that the operator must confirm."""
+    """Return the question that a person must confirm."""
     what = f"metadata of {_planned_rebuild(plan)}"
     if plan.begun is not None:
         return f"Continue to rebuild {what}?"
@@ -165,7 +165,7 @@ def _faulty(faulty: FaultyAttempt) -> Document:
 
 
 def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
-    """Show what was rebuilt, then what an operator has to check, then what manifests do not contain."""
+    """Show what was rebuilt, then what a person has to check, then what manifests do not contain."""
     if report is None:
         return ()
     left_out = [left for partition in report.partitions for left in partition.left_out]
@@ -270,7 +270,7 @@ def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: st
 
 
 def adoption_question(plan: AdoptionPlan) -> str:
-    """Return the question that the operator must confirm."""
+    """Return the question that a person must confirm."""
     return f"Adopt {_planned_adoption(plan)}?"
 
 

@@ -3,7 +3,7 @@
 A database that was restored from another place, or a URL that points at another bucket, must not be able to write or
 delete there. The marker is created once, by a write that refuses to overwrite. After that it changes in three ways:
 each run that plans raises its generation (`claim_store`), a database that is rebuilt from the store replaces the marker
-that it found by its own, and an operator lets a database take the store over.
+that it found by its own, and a person lets a database take the store over.
 
 `segment_storage.GuardedStorage` reads the marker before every delete, and after the last object of every copy, before
 the copy becomes FINISHED: a store may get another owner, or its disk may be unmounted, during a run. The check before a

@@ -231,7 +231,7 @@ def require_one_history(connection: Connection, cluster_id: str, partition: Topi
     if undecided is not None:
         raise StateConflictError(f"{partition}: {undecided}")
     if history != newest_history(found):
-        raise StateConflictError(f"{partition}: since this copy began the archive follows another history")
+        raise StateConflictError(f"{partition}: after this copy began, a person decided to follow another history")
 
 
 def require_history(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: int) -> None:
@@ -244,8 +244,8 @@ def require_history(connection: Connection, cluster_id: str, partition: TopicIdP
     newest = newest_history(divergences_of(connection, cluster_id, partition))
     if newest != history:
         raise HistoryChangedError(
-            f"{partition}: a person decided to follow another history (number {newest}, not {history}) since the plan"
-            " was checked: the next try checks it again"
+            f"{partition}: after the plan was checked, a person decided to follow another history (number {newest}, not"
+            f" {history}): the next try checks the plan again"
         )
 
 

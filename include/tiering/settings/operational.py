@@ -241,8 +241,8 @@ class SupersededSettings(DynamicSection):
     )
     max_copies: int = operational(
         1,
-        "How many new copies of a failed segment may fail as well within a week, before its partition waits for an "
-        "operator, or for the week to end.",
+        "How many new copies of a failed segment may fail as well within a week, before its partition waits for a "
+        "person, or for the week to end.",
         unit="copies",
         at_least=0,
         at_most=100,

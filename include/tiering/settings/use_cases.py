@@ -86,7 +86,7 @@ class VerifySettings(DynamicSection):
         "How many segments of a partition, and not all of it, may lack objects in the store for a verification to fail "
         "them as lost, including those that failed so before and are neither replaced nor given up. If more segments "
         "lack objects, or all that it verified, it stops and stores no verdict of them, because it may be the wrong "
-        "store. `./tiering verify --missing-is-real` lets an operator decide.",
+        "store. `./tiering verify --missing-is-real` lets a person decide.",
         unit="segments",
         at_least=0,
         at_most=1_000_000,

@@ -34,7 +34,7 @@ def _never_back() -> list[Patch]:
 
 
 @FOLLOWING.breaks(
-    "left-is-remote", "segments that a decision left are not compared with a source", "the rule is ignored"
+    "left-is-remote", "segments of a replaced history are not compared with a source", "the rule is ignored"
 )
 def _left_is_remote() -> list[Patch]:
     def instead(segment: Any, _history: int, _divergences: Any) -> OffsetRange:

@@ -49,7 +49,7 @@ def metadata_topic(**configs):
 
 
 PROVOKED = [
-    (BEFORE, "topic-is-the-same", REFUSED, replace(BEGUN, topic_id_now=None), "there is none"),
+    (BEFORE, "topic-is-the-same", REFUSED, replace(BEGUN, topic_id_now=None), "no topic of this name"),
     (LAST, "topic-is-the-same", REFUSED, replace(SOUND, topic_id_now=uuid(77)), str(uuid(77))),
     (BEFORE, "topic-is-ours", REFUSED, replace(BEGUN, owner=TopicOwner.BROKER), "broker"),
     (LAST, "topic-is-fenced-off", REFUSED, replace(SOUND, owner=TopicOwner.PLATFORM), "platform"),

@@ -118,7 +118,7 @@ pauses: Final = Table(
     "pauses",
     metadata,
     cluster_key(),
-    Column("topic", Text, primary_key=True, comment="name, or * for all sending"),
+    Column("topic", Text, primary_key=True, comment="name, or * for all topics"),
     Column("author", Text, nullable=False),
     Column("paused_at_ms", BigInteger, nullable=False),
 )

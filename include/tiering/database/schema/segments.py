@@ -67,7 +67,7 @@ skipped_offsets: Final = Table(
     Column("author", Text, nullable=False),
     Column("recorded_at_ms", BigInteger, nullable=False),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
-    comment="append only: gaps after which an operator decided to continue",
+    comment="append only: gaps after which a person decided to continue",
 )
 
 divergences: Final = Table(
@@ -86,7 +86,7 @@ divergences: Final = Table(
     Column("author", Text),
     Column("decided_at_ms", BigInteger),
     ForeignKeyConstraint(_PARTITION, [f"partitions.{name}" for name in _PARTITION]),
-    comment="where a source no longer continues the archive, and an operator's decision about it",
+    comment="where a source no longer continues the archive, and a person's decision about it",
 )
 
 segments: Final = Table(
@@ -123,7 +123,7 @@ segments: Final = Table(
     Column("deleted_at_ms", BigInteger, comment="tombstone since"),
     Column("superseded_by", UUID_TEXT, comment="the new copy of the same offsets that replaced it"),
     Column("lost_because", Text, comment="why no source can replace it, by the last plan; null: not known"),
-    Column("given_up_at_ms", BigInteger, comment="when an operator decided to continue without it"),
+    Column("given_up_at_ms", BigInteger, comment="when a person decided to continue without it"),
     Column("origin", Text, nullable=False, server_default="platform", comment="who began the copy: platform or broker"),
     Column("broker_state", SmallInteger, comment="state that the brokers' metadata topic gives it; null: none"),
     Column("history", Integer, nullable=False, server_default="0", comment="0, or the number of a divergence"),

@@ -3,7 +3,7 @@
 Eligible are rolled segments of the leader's replica that lie below min(high watermark, last stable offset). Not
 eligible are segments of compacted, internal or broker-tiered topics, segments wholly below the log start or past the
 retention that applies, and unflushed segments that are not on other replicas. A corrupt segment blocks itself and all
-later segments. A compacted segment blocks only itself, because an operator may have decided to skip its offsets.
+later segments. A compacted segment blocks only itself, because a person may have decided to skip its offsets.
 Earlier copies and recorded decisions are not considered here.
 
 Retention by size counts the bytes of a partition that exist only locally, and a higher count deletes more remote data.

@@ -16,7 +16,7 @@ The temporary file stands next to its final name; or, where another program walk
 stops at such a name, in the same directories below `staging_prefix`.
 
 Every component is opened relative to the one before it and without following symbolic links, so nothing inside the
-store can lead out of it. The root itself may be a link, which the operator chose. It is held open from its first use
+store can lead out of it. The root itself may be a link, which a person chose. It is held open from its first use
 on, which is the read of the marker wherever anything may be changed; if its path names another directory later, every
 call is refused (see `tree`). `~` is not allowed in a key, so a temporary file is never taken for an object, nor an
 object for a temporary file.

@@ -73,7 +73,7 @@ def _create_segments() -> None:
     )
     create(
         "skipped_offsets",
-        "append only: gaps after which an operator decided to continue",
+        "append only: gaps after which a person decided to continue",
         f"{PARTITION} first_offset",
         *partition_key(),
         column("first_offset", LONG),
@@ -85,7 +85,7 @@ def _create_segments() -> None:
     )
     create(
         "divergences",
-        "where a source no longer continues the archive, and an operator's decision about it",
+        "where a source no longer continues the archive, and a person's decision about it",
         f"{PARTITION} number",
         *partition_key(),
         column("number", INT, "of the history that a decision begins"),
@@ -131,7 +131,7 @@ def _create_segments() -> None:
         column("deleted_at_ms", LONG, "tombstone since", null=True),
         column("superseded_by", UUID, "the new copy of the same offsets that replaced it", null=True),
         column("lost_because", TEXT, "why no source can replace it, by the last plan; null: not known", null=True),
-        column("given_up_at_ms", LONG, "when an operator decided to continue without it", null=True),
+        column("given_up_at_ms", LONG, "when a person decided to continue without it", null=True),
         column("origin", TEXT, "who began the copy: platform or broker", default="platform"),
         column("broker_state", SHORT, "state that the brokers' metadata topic gives it; null: none", null=True),
         column(
@@ -339,7 +339,7 @@ def _create_administration() -> None:
         None,
         "cluster_id topic",
         column("cluster_id", TEXT),
-        column("topic", TEXT, "name, or * for all sending"),
+        column("topic", TEXT, "name, or * for all topics"),
         column("author", TEXT),
         column("paused_at_ms", LONG),
     )

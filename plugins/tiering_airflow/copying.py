@@ -217,7 +217,7 @@ class RunOutcomeOperator(BaseOperator):
         if unexplained:
             where = ", ".join(str(segment.topic_id_partition) for segment in unexplained[:_MOST_NAMED])
             raise PlanFindingsError(
-                f"segments of {len(unexplained)} partitions were left, {unexplained[0].reason}: {where}"
+                f"segments of {len(unexplained)} partitions were not copied, {unexplained[0].reason}: {where}"
             )
 
 

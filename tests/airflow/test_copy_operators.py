@@ -91,7 +91,7 @@ def test_what_the_plan_met_decides_the_outcome() -> None:
 def test_work_that_was_left_without_a_reason_decides_it_too(deployed: Deployment) -> None:
     outcome = RunOutcomeOperator(task_id="outcome", findings="0", planned_run_id=RUN_ID)
     _plan(topics=["audit_log"])
-    with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were left, unexplained.*: audit_log-"):
+    with pytest.raises(PlanFindingsError, match=r"segments of 2 partitions were not copied, unexplained.*: audit_log-"):
         outcome.execute({})
     with deployed.open() as app:
         app.copying.plan("another", topics=["audit_log"])

@@ -103,11 +103,11 @@ def _removal_summary(removal: RemovalRun) -> str:
     if not removal.plan.removals:
         return "there is nothing to remove"
     removed = removal.of(RemovalOutcome.REMOVED)
-    not_tried = len(removal.of(RemovalOutcome.PLANNED))
+    planned_still = len(removal.of(RemovalOutcome.PLANNED))
     return (
         f"of {planned} removed {len(removed)}, {len(removal.of(RemovalOutcome.GONE))} were gone,"
         f" {len(removal.of(RemovalOutcome.KEPT))} kept, {len(removal.of(RemovalOutcome.FAILED))} failed,"
-        f" {not_tried} not tried yet"
+        f" {planned_still} still planned"
     )
 
 

@@ -288,7 +288,7 @@ def present_copy(run: CopyRun) -> Presentation:
     copied, failed = run.of(SegmentOutcome.COPIED), run.of(SegmentOutcome.FAILED)
     summary = (
         f"copied {count(len(copied), 'segment')}, {format_bytes(run.copied_bytes)} in {format_duration(run.seconds)}"
-        f"{_rate(run)}; {len(failed)} failed, {len(run.of(SegmentOutcome.PLANNED))} left"
+        f"{_rate(run)}; {len(failed)} failed, {len(run.of(SegmentOutcome.PLANNED))} still planned"
         f"{_throttled(run)}{_why_left(run)}"
     )
     ok = not failed and not run.errors and not needs_a_person(run.held_back) and not run.unexplained

@@ -87,7 +87,7 @@ def _summary(run: ExpireRun) -> str:
         return f"expires: {planned_sentence(run)}{waits} (plan {run.run.plan_hash})"
     return (
         f"deleted {count(len(deleted), 'segment')}, {format_bytes(_bytes(deleted))}; {len(failed)} failed,"
-        f" {len(run.of(DeletionOutcome.SKIPPED))} skipped, {len(run.of(DeletionOutcome.PLANNED))} left"
+        f" {len(run.of(DeletionOutcome.SKIPPED))} skipped, {len(run.of(DeletionOutcome.PLANNED))} still planned"
     )
 
 

@@ -197,7 +197,7 @@ class AcceptedMarkers:
             )
         by = "" if found.raised_by is None else f", raised by {found.raised_by}"
         return (
-            f"another database has used store {found.store_id!r} since: it is at generation {found.generation}{by};"
+            f"another database has used store {found.store_id!r}: the store is at generation {found.generation}{by};"
             f" this database is at {ours.generation}. Set metadata.url to that database, or make this one the"
             " owner with ./tiering take-over-store. Nothing is written or deleted"
         )

@@ -97,7 +97,7 @@ def test_the_summary_says_what_was_not_classified_and_what_can_be_adopted() -> N
         (
             removal(RemovalOutcome.REMOVED),
             True,
-            "of 2 objects (2.0 KiB) removed 2, 0 were gone, 0 kept, 0 failed, 0 not tried yet",
+            "of 2 objects (2.0 KiB) removed 2, 0 were gone, 0 kept, 0 failed, 0 still planned",
         ),
         (removal(RemovalOutcome.KEPT), True, "removed 0, 0 were gone, 2 kept"),
         (removal(RemovalOutcome.FAILED), False, "2 failed"),

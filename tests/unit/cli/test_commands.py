@@ -125,7 +125,7 @@ def test_work_that_another_batch_holds_is_left_and_said(run: Run, app: FakeApp, 
     app.lease_holder = LeaseHolder("run-2", "batch-7", 1_700_000_000_000, 1_700_000_030_000, 1)
     result = run("copy", "--topic", "orders")
     assert result.exit_code == 0
-    assert "2 left (2 held by another batch)" in result.output
+    assert "2 still planned (2 held by another batch)" in result.output
     shown = document("copy", "--topic", "orders")
     assert {(one["reason"], one["reason_message"], one["detail"]) for one in shown["left"]} == {
         (
@@ -140,7 +140,7 @@ def test_work_that_is_left_without_a_reason_is_a_finding(run: Run, app: FakeApp)
     app.adapters.stores.work.run_items = [sample.work_item(SegmentOutcome.PLANNED, number) for number in (0, 100)]
     result = run("copy", "--topic", "orders")
     assert result.exit_code == 1
-    assert "0 failed, 2 left (2 without a reason)" in result.output
+    assert "0 failed, 2 still planned (2 without a reason)" in result.output
     assert "unexplained: no batch holds the partition" in " ".join(result.output.split())
     app.results = [batch_result(ended=BatchEnd.SURPLUS)]
     assert run("copy", "--topic", "orders").exit_code == 0

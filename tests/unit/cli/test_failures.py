@@ -132,5 +132,5 @@ def test_a_signal_lets_the_copy_end_cleanly_and_report(run: Run, app: FakeApp, n
     assert alive == [True, False]
     assert result.exit_code == 128 + number
     assert "stopping cleanly" in result.stderr
-    assert "1 left" in result.stdout
+    assert "1 still planned" in result.stdout
     assert signal.getsignal(number) is before

@@ -195,7 +195,7 @@ def test_a_run_tells_what_its_topics_quotas_left():
     ]
     presented = present_copy(CopyRun("run-1", items, 1.0))
     assert presented.ok
-    assert presented.summary.endswith("0 failed, 3 left (2 throttled by topic quota)")
+    assert presented.summary.endswith("0 failed, 3 still planned (2 throttled by topic quota)")
     left = presented.document()["left"]
     assert [item.get("error") for item in left] == ["QuotaExceededError", "QuotaExceededError", None]
     assert [table.rows for table in presented.tables() if table.title == "throttled by topic quota"] == [

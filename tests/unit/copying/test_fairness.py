@@ -293,7 +293,7 @@ def test_what_is_left_when_the_time_is_over_stays_planned_and_says_why(deploymen
     assert deployment.counts("clicks")[MeterKind.THROTTLED] == 5 * 1_000
     presented = present_copy(CopyRun("run", deployment.work.items("run"), result.seconds))
     assert presented.ok
-    assert presented.summary.endswith("0 failed, 4 left (4 throttled by topic quota)")
+    assert presented.summary.endswith("0 failed, 4 still planned (4 throttled by topic quota)")
     assert "topic clicks on broker 1 brings in" in presented.document()["left"][0]["message"]
     deployment.clock.advance(300)
     assert len(deployment.fill("run/1").copied) == 4

@@ -110,7 +110,7 @@ def test_summaries() -> None:
         False,
     )
     assert summary(run_of(DELETED, FAILED, PLANNED)) == (
-        "deleted 1 segment, 1000 B; 1 failed, 0 skipped, 1 left",
+        "deleted 1 segment, 1000 B; 1 failed, 0 skipped, 1 still planned",
         False,
     )
 

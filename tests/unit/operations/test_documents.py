@@ -204,7 +204,7 @@ def test_copy() -> None:
         "bytes": 1024,
         "seconds": 2.0,
     }
-    assert presented.summary == "copied 1 segment, 1.0 KiB in 2.0s (512 B/s); 1 failed, 1 left"
+    assert presented.summary == "copied 1 segment, 1.0 KiB in 2.0s (512 B/s); 1 failed, 1 still planned"
     assert not presented.ok
 
 

@@ -105,7 +105,7 @@ class KeyRing:
         """Create a data key; return it as the manifest carries it, and its cipher.
 
         Raises:
-            SettingError: no active pair, or its public key cannot be used.
+            SettingError: no key pair is active, or the public key of the active one cannot be used.
         """
         pair = None if self._active is None else self._pairs.get(self._active)
         if pair is None:
@@ -139,9 +139,9 @@ class KeyRing:
         """Return the cipher of a stored segment.
 
         Raises:
-            SegmentKeyError: its key pair is not set, or set without its private key.
+            SegmentKeyError: the segment's key pair is not in the settings, or is there without the private key.
             SettingError: the private key's file cannot be used.
-            FormatError: its key was wrapped for another pair of this id, or changed.
+            FormatError: the data key was wrapped for another key pair of this id, or it was changed.
         """
         return self._cached(encryption)
 

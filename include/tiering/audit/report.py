@@ -275,7 +275,7 @@ def _withdrawal_tables(withdrawn: WithdrawnRemovals) -> tuple[Table, ...]:
     rows = tuple(
         (str(item.planned.kind), item.planned.key, item.message or "") for item in withdrawn.of(RemovalOutcome.FAILED)
     )
-    return (Table("may be removed: their removal may have begun", ("kind", "key", "why"), rows),) if rows else ()
+    return (Table("removal may have begun", ("kind", "key", "why"), rows),) if rows else ()
 
 
 def _amount(items: Sequence[RemovalItem]) -> str:

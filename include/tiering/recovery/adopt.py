@@ -357,7 +357,9 @@ class Adoption:
             advanced = StateConflictError(f"{where} was copied further meanwhile: offsets up to {highest} are copied")
             return [_refused(segment, advanced) for segment in partition.segments]
         if newest_history(self.metadata.divergences(where)) != partition.history:
-            other = StateConflictError(f"{where}: after the adoption was planned, a decision to follow another history was recorded")
+            other = StateConflictError(
+                f"{where}: after the adoption was planned, a decision to follow another history was recorded"
+            )
             return [_refused(segment, other) for segment in partition.segments]
         listed = {
             (attempt.segment_id, attempt.start_offset): attempt

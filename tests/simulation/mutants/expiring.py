@@ -170,7 +170,7 @@ def _bytes_of_old_leaders() -> list[Patch]:
         replicas = () if report is None else report.replicas
         return {replica.topic_id_partition: replica for replica in replicas if replica.chosen}
 
-    return [(plan, "_believed", instead)]
+    return [(plan, "_current_replicas", instead)]
 
 
 @EXPIRING.breaks(

@@ -257,7 +257,7 @@ def test_after_a_decision_a_history_may_diverge_again(metadata, copied, fence):
 
 
 def test_the_part_of_a_left_segment_that_answers_still_may_diverge_again(metadata, copied):
-    """The decision left the second half of 100..199; then a source begins without the first one, too."""
+    """The decision replaced the history of the second half of 100..199; then a source lacks the first half, too."""
     record(metadata, copied)
     follow(metadata, copied, 150)
     again = record(metadata, copied, SeenDivergence(OffsetRange(120, 149), (0,), (7,), SeenBy.PLAN), history=1)

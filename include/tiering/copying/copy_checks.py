@@ -124,7 +124,7 @@ def _replaced_below(
 ) -> Iterator[int]:
     """Yield remote offsets below the source's history whose epoch is later than the source's first: epochs never fall.
 
-    Offsets of a decided divergence are left out: there the history that was left is still served.
+    Offsets of a decided divergence are left out: there the replaced history is still served.
     """
     first = leader_epochs.entries[0]
     for row, part in rows:

@@ -171,7 +171,7 @@ class SegmentDeleter:
         decided while `history` was the newest history.
 
         Raises:
-            HistoryChangedError: a decision to follow another history was recorded since; nothing was done.
+            HistoryChangedError: after the plan, a decision to follow another history was recorded; nothing was done.
             RemoteStorageError: nothing of the group could be deleted; all of it stays DELETE_SEGMENT_STARTED.
         """
         partition, first = lease.fence.topic_id_partition, group[0][0].start_offset

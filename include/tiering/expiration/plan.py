@@ -325,7 +325,7 @@ def _local_bytes_left(planned: PlannedExpiration, given: RetentionInput, history
     """
     if planned.local_bytes is None or planned.local_history != history:
         return None
-    # Segments of a history that was left were never among the local bytes.
+    # Segments of a replaced history were never among the local bytes.
     finished = [
         segment for segment in given.segments if segment.is_finished and segment.remote_log_segment_id not in given.left
     ]

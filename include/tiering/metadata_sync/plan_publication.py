@@ -163,7 +163,7 @@ def _plan(
 def _of_several_histories(rows: Iterable[SegmentRow], log_start_offset: int) -> str | None:
     """Return why segments of several histories must not be published: brokers choose segments by epoch and end.
 
-    So with segments of a history that was left, they would not find all segments of the next one.
+    So with segments of a replaced history, they would not find all segments of the next one.
     """
     reaching = [row for row in rows if row.metadata.is_finished and row.metadata.end_offset >= log_start_offset]
     newest = max((row.history for row in reaching), default=0)

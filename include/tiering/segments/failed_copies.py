@@ -32,9 +32,9 @@ class FailedCopy:
         superseded: number of copies of exactly its offsets that failed and were superseded within the last
             `MEMORY_MS`, by the database's clock, tombstones included.
         given_up: whether a person decided to continue without it; then it stops nothing.
-        was_left: whether another history is followed from an offset at or below its end (`model.histories`), so that no
-            source has the same records. It stops nothing and needs no decision, because the offsets from there on
-            belong to the other history.
+        was_left: whether another history is followed from an offset at or below the last offset of the segment
+            (`model.histories`), so that no source has the same records. The segment stops nothing and needs no
+            decision, because the offsets from there on belong to the other history.
         lost_because: why no source can replace it, according to the last plan; None if it found no such reason.
     """
 

@@ -5,7 +5,7 @@ stored state compared, rows and event are written. A crash before the commit lea
 change; the same call again finds it.
 
 No lease is taken. FINISHED locks the same partition row. It is refused while a divergence is open, and for a copy that
-began before a decision, because its bytes may belong to the history that was left.
+began before a decision, because its bytes may belong to the replaced history.
 
 `is_continued` runs before each copy of a segment, so it is a single statement.
 """
@@ -113,7 +113,7 @@ _IN_HISTORY_THERE: Final = exists().where(
     segments.c.history == _HISTORY_THERE,
     bindparam("of_epoch") == _LATEST_OF_SEGMENT,
 )
-"""Counters do not distinguish histories: a history that was left may end at the same offset under the same epoch."""
+"""Counters do not distinguish histories: a replaced history may end at the same offset under the same epoch."""
 _CONTINUED: Final = select(size_counters.c.leader_epoch).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
@@ -303,7 +303,7 @@ def _divergence(connection: Connection, key: dict[str, Any], row: Row[Any], deci
 
 
 def _still_serves(connection: Connection, key: dict[str, Any], decided: Mapping[int, int]) -> bool:
-    """Return whether a history that was left still serves some of these offsets, below the start of later ones."""
+    """Return whether a replaced history still serves some of these offsets, below the start of later ones."""
     for history in sorted({FIRST_HISTORY, *decided} - {max(decided, default=FIRST_HISTORY)}):
         last = min(begin for number, begin in decided.items() if number > history) - 1
         of_left = key | {"of_history": history, "of_last": min(last, key["of_last"])}

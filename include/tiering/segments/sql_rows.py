@@ -377,7 +377,7 @@ def learnt(
     """Return the stored leader epochs, and the history after `seen` is merged into them.
 
     After a decision, a source whose newest epoch is not later than the stored one may be an old leader's directory: its
-    epochs from the first decision's offset on are either stored already or belong to a history that was left, so they
+    epochs from the first decision's offset on are either stored already or belong to a replaced history, so they
     are ignored. The epochs of a segment always count (`is_followed`): the segment may be a copy from the store of a
     followed history whose beginning the source has lost.
     """

@@ -60,7 +60,7 @@ class Histories:
             self._watch.broken("what is copied is of the newest history", f"{row}: {row.history}, newest is {newest}")
 
     def is_left(self, row: Row) -> bool:
-        """Whether a decision left something of it: damage to it stops nothing any more."""
+        """Whether a decision replaced the history of some of it: damage to it stops nothing any more."""
         return any(
             place == row.place and number > row.history and offset <= row.end_offset
             for place, number, offset in self._all

@@ -2,10 +2,11 @@
 
     forgotten
 
-This task fails, and so raises an alarm, while a handover overrides the retention of a topic and is not continued: its
-driver died more than five minutes ago, or it has waited for a person for more than a day. The message names the
-topic, the step and what to do: trigger `tiering_handover` for the topic again (or call `./tiering handover TOPIC
---resume`), or go back with `--undo`.
+This task fails, and so raises an alarm, while a handover suspends the retention or the copies of a topic (its retention
+overrides are in force, or it is parked) and is not continued: its driver died more than five minutes ago, or it has
+waited for a person or been parked for more than a day. The message names the topic, the step and what to do: trigger
+`tiering_handover` for the topic again (or call `./tiering handover TOPIC --resume`), or, unless it is parked, go back
+with `--undo`.
 
 The task restores nothing by itself. Right after the switch, a limited `retention.bytes` can make brokers delete
 records, so before retention is restored it must be checked whether the brokers have read the metadata of the remote

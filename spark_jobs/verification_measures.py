@@ -1,8 +1,9 @@
 """Measure planned segments in Spark tasks, which get shares of about equal bytes.
 
 Each task opens the library, so the fetch quota charges the process that reads, with an allocation of its own. A task
-that stops with an error returns it as a row, too, so that the driver can decide whether to retry. Measures are sent as
-JSON, so that `verification.measures` alone defines their columns, and no Spark schema repeats them.
+that stops with a TieringError returns it as a row, too, so that the driver can decide whether to retry; any other
+exception fails the Spark job. Measures are sent as JSON, so that `verification.measures` alone defines their columns,
+and no Spark schema repeats them.
 """
 
 import heapq
@@ -31,7 +32,7 @@ _ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exi
 def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
     """Return a function that measures a group of segments in at most `tasks` tasks with about equal bytes.
 
-    That function raises TaskStoppedError if a task stops with an error.
+    That function raises TaskStoppedError if a task stops with a TieringError; any other exception fails the Spark job.
     """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:

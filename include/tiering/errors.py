@@ -143,7 +143,7 @@ class LeaseLostError(TieringError):
 
 
 class LeaseAheadError(TieringError):
-    """A lease row ends further in the future than a lease lasts, because a clock was ahead. It blocks no claim."""
+    """A lease row ends too far in the future for its length, because a clock was ahead. It blocks no claim."""
 
 
 class QuotaExceededError(TieringError):

@@ -44,7 +44,10 @@ class RemovalIncompleteError(TieringError):
 
 
 class HandoverRefusedError(TieringError):
-    """A handover stopped: a check failed, or a person must act. Its retention overrides stay until it continues."""
+    """A handover stopped: a check failed, or a person must act.
+
+    Retention overrides that are in force stay until it continues or is undone.
+    """
 
 
 class HandoverWaitsError(TieringError):

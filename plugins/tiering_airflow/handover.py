@@ -1,9 +1,10 @@
 """The tasks of `tiering_handover` and `tiering_handover_watch`.
 
-Each opens the library, runs the handover up to one step, and logs the result.
+The task of a step runs the handover up to that step and logs the checklist. The other tasks begin the handover, ask
+for an approval, record the approval, report the outcome, or look for forgotten handovers.
 
-XCom carries the id of the handover; the question to the person, steps, old values, checks and approvals are in the
-platform's own database, so any later run, or `./tiering handover`, can continue after a run that died.
+Tasks read only the id of the handover from XCom. The question to the person, steps, old values, checks and approvals
+are in the platform's own database, so any later run, or `./tiering handover`, can continue after a run that died.
 """
 
 from collections.abc import Sequence
@@ -134,7 +135,7 @@ class HandoverAgreedOperator(BaseOperator):
 
 
 class HandoverOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails without an answer, or if the topic is not handed over."""
+    """The last task, whose state is the run's: it fails if the topic is not handed over."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -152,20 +153,22 @@ class HandoverOutcomeOperator(BaseOperator):
             return {"topic": found.topic, "state": found.state.value}
         if unanswered:
             raise ApprovalMissingError(
-                f"the handover of {found.topic} was neither approved nor rejected in time: its retention overrides "
-                f"stay. Another run asks again, ./tiering handover {found.topic} --undo restores its configs"
+                f"the handover of {found.topic} was neither approved nor rejected in time. Retention overrides that "
+                f"are in force stay. Another run asks again, ./tiering handover {found.topic} --undo restores the "
+                f"topic's configs"
             )
         raise HandoverRefusedError(
             f"{found.topic} is not handed over: {found.state} at {found.step}: {found.detail or 'rejected'}. "
-            f"Its retention overrides stay until another run continues it, or until "
+            f"Retention overrides that are in force stay until another run continues the handover, or until "
             f"./tiering handover {found.topic} --undo restores the topic's configs"
         )
 
 
 class ForgottenHandoversOperator(BaseOperator):
-    """Fails if a handover that overrides a topic's retention has no driver, or waits for a person for too long.
+    """Fails if an open handover makes no progress while it suspends the topic's retention or copies.
 
-    Publishes the number of open handovers, and of those for which it fails.
+    It suspends them while its retention overrides are in force, or while it is parked. The task sets the metrics
+    `tiering_handovers` and `tiering_handovers_forgotten` in any case.
     """
 
     def execute(self, context: "Context") -> dict[str, int]:

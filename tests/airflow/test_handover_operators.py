@@ -187,7 +187,7 @@ def test_a_reject_and_no_answer_leave_the_overrides_and_fail_the_run(world):
     run.begin()
     run.step(HandoverStep.QUALITY_CHECK)
     run.ask()
-    with pytest.raises(HandoverRefusedError, match="overrides stay"):
+    with pytest.raises(HandoverRefusedError, match="overrides that are in force stay"):
         run.outcome()
     run.answer(user=None)
     with pytest.raises(ApprovalMissingError, match="--undo"):

@@ -345,7 +345,8 @@ def _classify_brokers(
     """Classify objects of a topic that brokers tier.
 
     A broker writes a record before the first object, and one after deleting the last. So objects without a record are
-    foreign, if all records were read, and the objects are older than that by the age guard.
+    foreign if all records were read, and if the objects were last modified, and their tombstones changed, at least the
+    age guard before the end of the records was determined and before the listing.
     """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:

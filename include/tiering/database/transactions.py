@@ -22,9 +22,9 @@ one. So the tokens of a database ascend; as long as its clock goes forward, also
 earlier rows. If the clock was set back as well, the same time may be used before and after the restore. Then the random
 bits distinguish the two holders: a fence checks whether a token equals the newest, not whether it is lower.
 
-**Live leases**: a lease that ends further in the future than a lease lasts was taken, or renewed, while the clock was
-ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once another batch has claimed
-the partition, the fencing token of the earlier holder is refused.
+**Live leases**: a lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while
+the clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time. Once another batch
+has claimed the partition, the fencing token of the earlier holder is refused.
 
 **Fences**: the right to change a partition in a role is checked inside the transaction of the change. A token is valid
 as long as no later claim of the partition in its role was made and its lease was not given back. It stays valid after
@@ -357,12 +357,12 @@ _RENEWED_AT_MS: Final = leases.c.expires_at_ms - func.coalesce(leases.c.lease_ms
 
 
 def is_live_lease(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether a lease is not over, not given back, and was renewed no later than now."""
+    """Whether a lease is not over, not given back, and was renewed at most `LEASE_MARGIN_MS` after now."""
     return and_(leases.c.expires_at_ms > now_ms, now_ms >= _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 
 def is_lease_ahead(now_ms: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether a lease is not over and does not count, because it ends further in the future than a lease lasts."""
+    """Whether a lease does not count because it ends more than its length and `LEASE_MARGIN_MS` in the future."""
     return and_(leases.c.expires_at_ms > now_ms, now_ms < _RENEWED_AT_MS - LEASE_MARGIN_MS)
 
 

@@ -293,7 +293,10 @@ class ForgottenHandover:
 
 
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
-    """Return active handovers that have had no driver for ALONE_MS, and those that wait for a person for PERSON_MS."""
+    """Return handovers that suspend the topic's retention or copies and have made no progress for too long.
+
+    Too long is more than PERSON_MS if the handover waits for a person or is parked, otherwise more than ALONE_MS.
+    """
     return [found for open_handover in open_handovers if (found := _forgotten(open_handover, now_ms)) is not None]
 
 

@@ -42,7 +42,7 @@ def harmless_record(value: bytes) -> RemoteLogRecord:
 
     Raises:
         PoisonRecordError: every broker that reads the value stops reading remote log metadata, also after a restart.
-            It cannot be decoded, is a snapshot, or a new segment in another state than COPY_SEGMENT_STARTED.
+            It cannot be decoded, is a snapshot, or a segment record in another state than COPY_SEGMENT_STARTED.
     """
     try:
         record = decode(value)

@@ -10,8 +10,9 @@ A thread of each process, `AllocationRenewer`, renews the process's entry in the
 
 A process lowers a rate before the row with its lower share is committed (step 2), because another process may take the
 difference afterwards, and raises a rate only after the row with its higher share is committed (step 4). So the sum of
-the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate. Rates that step 2
-lowered stay low, and all rates expire if no later round succeeds in time.
+the rates in use never exceeds the sum of the shares in the row. A round that fails raises no rate; rates that step 2
+lowered stay lowered. After an error in the commit it is unknown whether the row changed. All rates expire if no later
+round succeeds in time.
 
 `SqlLedgerStore` holds one row per cluster; a round costs two statements. On PostgreSQL the row is in the platform's
 database and locked while it is read and written. On SQLite it is in a separate file next to the metadata, so that
@@ -117,7 +118,8 @@ PERIOD_SECONDS: Final = 0.6
 _EARLY_ROUND_SECONDS: Final = 0.2
 """Time between two rounds if a sender has no share at all; it is longer if the mean rate of rounds is too high.
 
-After three such rounds, one period of `PERIOD_SECONDS` has passed: every other process has reduced its share once.
+Three such rounds of 0.2 s are exactly one period of `PERIOD_SECONDS`, in which every other process has one regular
+round and reduces its share.
 """
 
 _MEAN_SECONDS: Final = 0.55
@@ -226,7 +228,7 @@ class AllocationRenewer:
 
 
 class SharedQuotas:
-    """`Quotas` of a process. The first limiter starts the rounds with the ledger; `close` ends them."""
+    """`Quotas` of a process. The first limiter or `share` starts the rounds with the ledger; `close` ends them."""
 
     def __init__(
         self,
@@ -333,7 +335,10 @@ def _allocations_from_json(document: Mapping[str, Any]) -> dict[Scope, Allocatio
 
 
 PATIENCE_MS: Final = 500
-"""A round that takes longer counts as failed: the shares of the round before have nearly expired."""
+"""The longest wait for the ledger's lock and, on PostgreSQL, for each statement.
+
+Shares expire `LEASE_SECONDS` after their round began, so a longer wait would be of no use.
+"""
 
 _READ: Final = select(quota_ledger.c.content).where(quota_ledger.c.cluster_id == bindparam("cluster")).with_for_update()
 _WRITE: Final = (

@@ -5,8 +5,9 @@ left, `release` gives the lease back, `waits_longer` says whether another partit
 clock limits the time of a lease, and a fencing token protects it: each claim of a partition in one role gets a higher
 token than the claim before, and a change made with an older token fails. Runs that delete are in `deletion_run`.
 
-A lease that ends further in the future than the longest lease lasts is ignored and blocks no claim. It shows that the
-clock that dated it was wrong, and that clock may have dated other rows: `require_no_lease_ahead` reports it.
+A lease that ends more than its own length and one minute (`LEASE_MARGIN_MS`) in the future is ignored and blocks no
+claim; a row without a length counts as one hour. Such a lease shows that the clock that dated it was wrong, and that
+clock may have dated other rows: `require_no_lease_ahead` reports it.
 """
 
 from collections.abc import Collection, Sequence
@@ -96,7 +97,7 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class LeaseAhead:
-    """A lease row that counts as no lease, because it ends further in the future than a lease may last.
+    """A lease row that counts as no lease: it ends more than its length and `LEASE_MARGIN_MS` in the future.
 
     A clock was ahead when it was taken or renewed. No claim waits for it, and the next claim replaces it. The name of a
     topic that is not registered is its id.
@@ -273,7 +274,10 @@ class WorkStore(Protocol):
         ...
 
     def report_progress(self, progress: BatchProgress) -> None:
-        """Replace the earlier report of this batch; it holds a slot of its pool until a report says `finished`."""
+        """Replace the earlier report of this batch.
+
+        A report that is not `finished` holds a slot of the batch's pool for `LIVE_BATCH_MS`.
+        """
         ...
 
     def progress(self, run_id: str) -> Sequence[BatchProgress]:

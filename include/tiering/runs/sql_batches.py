@@ -6,8 +6,8 @@ A claim is one conditional statement on that row: insert it, or take it if it ha
 one of the processes that claim a partition at the same time gets it, and tokens ascend; the others find the row taken
 and try the next partition.
 
-A lease that ends further in the future than a lease lasts was taken, or renewed, while the database's clock was ahead.
-It counts as no lease: otherwise its partition would be blocked until that time.
+A lease that ends more than its length and `LEASE_MARGIN_MS` in the future was taken, or renewed, while the database's
+clock was ahead. It counts as no lease: otherwise its partition would be blocked until that time.
 
 No token is given twice, even after a restore from a backup or a step of the database's clock: a worker from before the
 restore cannot hold a token that is given to another worker after it (`database.transactions`).

@@ -220,8 +220,8 @@ class MetadataIngestion(Protocol):
         """Set the owner BROKER for topics with a live segment of a broker, unless a handover of them is under way.
 
         Also advance the platform's segments of topics with that owner to the states that brokers gave them. Each change
-        is an event; returns them as sentences. Idempotent. Call it only when everything was read: the beginning of a
-        topic holds records of segments that were deleted long ago.
+        is an event; returns them as sentences. Idempotent. Call it only after every metadata partition was read to its
+        end or is stopped: the beginning of a topic holds records of segments that were deleted long ago.
         """
         ...
 

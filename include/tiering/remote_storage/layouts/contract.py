@@ -144,7 +144,10 @@ class SegmentLayout(Protocol):
         ...
 
     def whole(self, metadata: RemoteLogSegmentMetadata, kind: ObjectKind, read: ReadObject) -> bytes:
-        """Return the stored bytes of an object other than the log, read part by part. Raises as `log` does."""
+        """Return the stored bytes of an object other than the log. Raises as `log` does.
+
+        Aiven's `indexes` object is put together from the indexes in it; every other object is read whole.
+        """
         ...
 
     def manifest_key(self, metadata: RemoteLogSegmentMetadata) -> str | None:

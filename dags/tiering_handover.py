@@ -14,8 +14,9 @@ refused, trigger another run for the same topic: it continues where the last one
 * **preconditions** makes all checks that are possible before anything is changed.
 * **guards** stores the topic's retention configs and sets retention overrides: on the brokers, nothing of the topic
   expires until the step **retention**.
-* **copy** copies from the broker's log start offset on, until only active segments are left. It holds one slot of the
-  pool `remote_log_copier` and obeys the copy quota.
+* **copy** copies from the broker's log start offset on, until no rolled segment is left that can be copied; those
+  above the high watermark or the last stable offset are left to the broker. It holds one slot of the pool
+  `remote_log_copier` and obeys the copy quota.
 * **gate** verifies every segment, and checks for everything that brokers could not take over. The checks are in
   `docs/handover-checks.md`.
 * **ask** shows the plan, and **approval** asks a person to approve exactly this plan (*Required actions*). *Reject*, or
@@ -64,12 +65,16 @@ TOPIC = Param(
     title="Topic",
     description_md="The name of one topic, no pattern. Required.",
 )
+AT_THE_END = (
+    "The value at the end of the handover that this run begins. Empty: the present value stays. A run that continues a"
+    " handover ignores this field and uses the value with which the handover was begun."
+)
 LOCAL_MS = Param(
     None,
     type=["null", "integer"],
     minimum=0,
     title="local.retention.ms",
-    description_md="The value at the end of the handover. Empty: the present value stays.",
+    description_md=AT_THE_END,
     section="Local retention",
 )
 LOCAL_BYTES = Param(
@@ -77,7 +82,7 @@ LOCAL_BYTES = Param(
     type=["null", "integer"],
     minimum=0,
     title="local.retention.bytes",
-    description_md="The value at the end of the handover. Empty: the present value stays.",
+    description_md=AT_THE_END,
     section="Local retention",
 )
 BEFORE_APPROVAL = (HandoverStep.PRECONDITIONS, HandoverStep.OVERRIDES, HandoverStep.COPY, HandoverStep.QUALITY_CHECK)

@@ -1,7 +1,8 @@
 """The end of an audit: check findings again, evaluate the guards, and record the audit. Nothing is removed here.
 
 A dangling reference fails a run and raises an alarm, so it is reported only if the store and then the row confirm it
-when they are read again. The order matters: a deletion takes the row out of FINISHED before it deletes objects, so an
+when they are read again. Only the first 2,000 dangling references (`_MAX_CHECKED_AGAIN`) are read again; further ones
+are reported as they are. The order matters: a deletion takes the row out of FINISHED before it deletes objects, so an
 object that was missing while its row is still FINISHED afterwards was not deleted by it. If an object exists after all,
 and its segment was FINISHED before the listing began, the listing was incomplete, and other objects that it lacked may
 have gone unnoticed.
@@ -41,8 +42,9 @@ class SeenByAudit:
     """What an audit saw.
 
     `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for an earlier listing, such as an
-    inventory: all changes before this time are certainly in it. `listing_ended_ms` and `rows_began_ms` are by the same
-    clock. `covers` are the kinds of findings that this source can show.
+    inventory: all changes before this time are certainly in it. `listing_ended_ms` and `rows_began_ms`
+    are by this process's monotonic clock, so they can be compared only with each other. `covers` are the kinds of
+    findings that this source can show.
     """
 
     run_id: str
@@ -86,7 +88,7 @@ class AuditEnd:
         """Record the audit and its confirmed findings.
 
         Raises:
-            RemoteStorageUnavailableError, MetadataUnavailableError: nothing was recorded.
+            RemoteStorageUnavailableError, MetadataUnavailableError: no audit was recorded; some findings may have been.
         """
         confirmed: list[AuditFinding] = []
         unlisted: list[str] = []

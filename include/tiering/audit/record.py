@@ -95,7 +95,7 @@ class AuditEvidence:
         clock_contradiction: how another clock contradicts the database's, None if none does.
         segment_objects: objects of the listing with keys of segments.
         unknown_copies: complete copies without a row; if there are very many, the newest.
-        listing_ended_ms, rows_began_ms: both by the same clock.
+        listing_ended_ms, rows_began_ms: both by the process's monotonic clock; comparable only with each other.
         unlisted: keys of segments that were FINISHED before the listing began, which it lacks and the store has.
     """
 

@@ -240,7 +240,7 @@ _GONE = (RemovalOutcome.REMOVED, RemovalOutcome.GONE)
 
 
 def present_withdrawn_removals(withdrawn: WithdrawnRemovals) -> Presentation:
-    """Present a withdrawn run; always `ok`, because nothing more is removed."""
+    """Present a withdrawn run. It is always `ok`. A running batch stops only before its next group of objects."""
     return Presentation(
         lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
     )

@@ -361,7 +361,7 @@ def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
 
 
 def seen_at_ms(properties: ListingProperties) -> int | None:
-    """Return the time from which an earlier listing certainly shows all changes; None for a current listing."""
+    """Return the time before which an earlier listing certainly shows all changes; None for a current listing."""
     return None if properties.taken_at_ms is None else properties.taken_at_ms - properties.settled_ms
 
 

@@ -139,7 +139,11 @@ _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id
 
 
 class SqlAuditStore(DatedStore):
-    """`AuditStore` over the platform's database. Times are by the database's clock."""
+    """`AuditStore` over the platform's database.
+
+    Times of recording and of states are by the database's clock; times at which something was seen may be those of an
+    inventory.
+    """
 
     def memory(self) -> Memory:
         """See `AuditStore`."""
@@ -265,7 +269,7 @@ class SqlAuditStore(DatedStore):
         return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
 
     def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
-        """Write a page; return how many of its findings are new or had ended."""
+        """Write a page; return how many of its findings are new or reopened."""
         table = audit_findings.c
         known = select(table.identity, table.state, table.state_at_ms).where(
             table.cluster_id == self._cluster_id, table.identity.in_(page)

@@ -1,4 +1,4 @@
-"""The root command: global options, and the list of commands in the order of their first use."""
+"""The root command: global options, and the list of commands in the order of the help text."""
 
 import logging
 from pathlib import Path

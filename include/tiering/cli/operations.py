@@ -110,10 +110,11 @@ Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic; def
 
 
 def pause(ctx: typer.Context, topic: Topic = None) -> None:
-    """Pause copies, deletions and publication within a second, in every process and on every host.
+    """Pause copies, deletions and publication, of all topics or with --topic of one.
 
-    Batches keep their leases and wait until `./tiering resume`; reads and verifications continue. A topic that was
-    paused by its name stays paused when the pause of all topics ends.
+    The pause takes effect within a second, in every process and on every host. Batches keep their leases and wait until
+    `./tiering resume`; reads and verifications continue. A topic that was paused by its name stays paused when the
+    pause of all topics ends.
     """
     with session_of(ctx).opened() as app:
         app.adapters.stores.work.pause(_checked(topic), author=author())
@@ -166,7 +167,7 @@ def take_over_store(ctx: typer.Context, approve: Approve = False, as_json: Json 
     """Make a restored or copied database the owner of the store, after another database has used it.
 
     The command audits the store first and shows the differences to this database: `adoptable` copies that the database
-    does not know, which `./tiering adopt` adopts, and each `dangling-reference` to a segment whose objects are missing.
+    does not know, which `./tiering adopt` adopts, and each missing object of a segment as `dangling-reference`.
     It also shows the retention, deletion limits and pauses in this database, by which it would delete, and the time of
     its newest event. Then it asks, and raises the store's generation. The other database is refused from then on. If
     the store has copies of a later history than this database, that is recorded; see `./tiering plan`.

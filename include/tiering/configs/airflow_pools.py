@@ -106,7 +106,10 @@ def _usage(pool: Any) -> PoolUsage:
 
 
 def _sizes_in(entry: Any) -> dict[str, int]:
-    """Slots by pool in the log entry of an edit, -1 being unlimited; empty for an unknown format."""
+    """Return the slots by pool from the log entry of an edit. Empty if the format is unknown.
+
+    Airflow's -1 (unlimited) becomes `UNLIMITED_SLOTS`.
+    """
     sizes: dict[str, int] = {}
     try:
         extra = json.loads(entry["extra"])

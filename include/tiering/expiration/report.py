@@ -269,7 +269,7 @@ def _bytes(items: Sequence[DeletionItem]) -> int:
 
 
 def present_withdrawal(withdrawn: WithdrawnRun) -> Presentation:
-    """Present a withdrawal. It is always `ok`, because nothing more is deleted."""
+    """Present a withdrawal. It is always `ok`. A running batch stops only before its next group of segments."""
     return Presentation(
         lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
     )

@@ -1,9 +1,9 @@
 """What the platform does for a handover: copy, verify, publish, read back, and read free disk space.
 
-The digest of copied records is computed from the bytes in the store, whose checksum must be that of the source. A
-record batch that is too large to be decoded at once is left out of the digest. Its offsets are in
-`StoredDigest.not_opened` and in the output of the handover; the digest of the records that consumers get leaves out the
-same offsets. The checksum over the whole log still covers the bytes of the batch.
+The digest of copied records is computed from the bytes in the store. Their checksum must be that of the source, if the
+segment's row has one. A record batch that is too large to be decoded at once is left out of the digest. Its offsets are
+in `StoredDigest.not_opened` and in the output of the handover; the digest of the records that consumers get leaves out
+the same offsets. That checksum is over the whole log, so it still covers the bytes of the batch.
 """
 
 import shutil

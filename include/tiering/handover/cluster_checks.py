@@ -16,6 +16,7 @@ _LAST: Final = frozenset({HandoverStep.RECHECK})
 _BOTH: Final = _BEFORE | _LAST
 _ALWAYS: Final = _BOTH | {HandoverStep.QUALITY_CHECK}
 _RESUME: Final = "then ./tiering handover TOPIC --resume"
+_UNDO: Final = "./tiering handover TOPIC --undo, then begin again (or --resume, if the undo ends as parked)"
 
 
 def _same_topic(evidence: HandoverEvidence) -> Iterator[Remark]:
@@ -43,7 +44,7 @@ def _fenced(evidence: HandoverEvidence) -> Iterator[Remark]:
     if evidence.owner is not TopicOwner.HANDING_OVER:
         yield Remark(
             f"the topic's owner is {evidence.owner}, not {TopicOwner.HANDING_OVER}",
-            "./tiering handover TOPIC --undo, then begin again",
+            _UNDO,
         )
 
 
@@ -80,8 +81,8 @@ def _not_tiered_yet(evidence: HandoverEvidence) -> Iterator[Remark]:
         if evidence.is_true(key):
             yield Remark(
                 f"{key} is true",
-                "./tiering configs --target brokers --alter --entity-type topics --entity-name TOPIC --delete-config"
-                f" {key}, {_RESUME}",
+                "kafka-configs --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name TOPIC"
+                f" --delete-config {key}, {_RESUME}",
             )
     for partition in evidence.partitions:
         if partition.offsets is not None and partition.offsets.latest_tiered is not None:
@@ -216,7 +217,7 @@ def _retention_bytes_override(evidence: HandoverEvidence) -> Iterator[Remark]:
             f"retention.bytes is {limit}",
             "a person or another tool replaced the override of the handover. At the switch, brokers before 4.3.2 count"
             " bytes that are both local and remote twice, and delete records that are within retention.bytes."
-            " ./tiering handover TOPIC --undo, then begin again",
+            f" {_UNDO}",
         )
 
 
@@ -224,8 +225,7 @@ def _retention_ms_override(evidence: HandoverEvidence) -> Iterator[Remark]:
     if (limit := evidence.limit("retention.ms")) != UNLIMITED:
         yield Remark(
             f"retention.ms is {limit}",
-            "a person or another tool replaced the override of the handover. ./tiering handover TOPIC --undo, then"
-            " begin again",
+            f"a person or another tool replaced the override of the handover. {_UNDO}",
         )
 
 
@@ -235,7 +235,7 @@ def _local_retention_override(evidence: HandoverEvidence) -> Iterator[Remark]:
             yield Remark(
                 f"{key} is {limit}",
                 "local segments would be deleted at the switch, before it was checked that the brokers serve the"
-                " remote ones. ./tiering handover TOPIC --undo, then begin again",
+                f" remote ones. {_UNDO}",
             )
 
 
@@ -251,7 +251,7 @@ CLUSTER_CHECKS: Final = (
         _same_topic,
         _ALWAYS | {HandoverStep.WATCH, HandoverStep.RETENTION},
     ),
-    NamedCheck("topic-is-ours", "the platform owns it, or it has no owner", _ours, _BEFORE),
+    NamedCheck("topic-is-ours", "the platform owns it, it is being handed over, or it has no owner", _ours, _BEFORE),
     NamedCheck(
         "topic-is-fenced-off", "the topic's owner is handing-over: no batch copies or expires it", _fenced, _LAST
     ),

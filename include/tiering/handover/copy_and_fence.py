@@ -1,6 +1,6 @@
 """Copy, verify and decide what is handed over, have it approved, fence the topic off and repeat all checks.
 
-**Copy** from the broker's log start, round after round, until only the active segments are left.
+**Copy** from the broker's log start, round after round, until no rolled segment is left that can be copied.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     round       a plan was stored and copied             what a batch of copies leaves       the next round
@@ -9,7 +9,7 @@
 
 Producers continue, so each round copies what was rolled during the round before it; rounds get shorter as long as
 copying is faster than producing. The step waits for segments that were just rolled and are not flushed yet. Segments
-above the last stable offset are left to the broker, which cannot copy them earlier either.
+above the high watermark or the last stable offset are left to the broker, which cannot copy them earlier either.
 
 **Quality check and approval**: the segments are read back and checked, then a person is asked to approve.
 

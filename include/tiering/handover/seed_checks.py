@@ -350,7 +350,8 @@ def _as_frozen(evidence: HandoverEvidence) -> Iterator[Remark]:
         if end != frozen.end_offset:
             yield Remark(
                 f"seeded up to {end}, but {frozen.end_offset} was decided",
-                "segments were copied or deleted after that: ./tiering handover TOPIC --undo, then begin again",
+                "segments were copied or deleted after that: ./tiering handover TOPIC --undo, then begin again (or"
+                " --resume, if the undo ends as parked)",
                 partition.partition,
             )
 

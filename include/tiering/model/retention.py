@@ -48,8 +48,9 @@ class RetentionInput:
             once. None counts as 0, which deletes less, and is reported.
         retention_ms, retention_bytes: 0 or above; None keeps for ever.
         abandoned_copy_expiry_ms: time since the last event of a copy without a live lease after which it is abandoned.
-        under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire,
-            and each stops the scan until the log start has passed it.
+        under_live_work: unfinished copies of a partition on which a batch has a live lease to copy: they never expire.
+            The scan stops at each of them, even below the log start, as long as one of its leader epochs is in the
+            lineage.
         topic_deleted: whether the remote data of this deleted topic is due for deletion.
         superseded_at_ms: when a new copy replaced a failed segment, for segments whose deletion waits because of that.
         superseded_hold_ms: how long the objects of these segments are kept, even if another rule would delete them.

@@ -96,12 +96,12 @@ class SetUpService:
         return claim.raise_generation(first_place=True) if own.token is None or own.place is None else own
 
     def _require_segments(self, cluster_id: str) -> None:
-        """Raise ForeignStoreError if no segment is at the place of the settings, which is about to be recorded."""
+        """Raise ForeignStoreError if no segment is as copied at the place of the settings, which is to be recorded."""
         proof = prove_place(self._unguarded(), self._metadata_of(cluster_id), read_back=False)
         if proof.checked and proof.wrong == proof.checked:
             raise ForeignStoreError(
-                f"none of {proof.checked} checked segments is in {self._place()}: {proof.missing[0]}. Correct"
-                " remote_storage.url, layout and key_prefix. Nothing was written or deleted"
+                f"none of {proof.checked} checked segments is in {self._place()} as copied: {proof.missing[0]}. Correct"
+                " remote_storage.url, layout and key_prefix. Nothing in the store was written or deleted"
             )
 
     def _cluster_of(self, known: Sequence[str]) -> str:

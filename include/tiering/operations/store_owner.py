@@ -38,7 +38,7 @@ from include.tiering.units import format_utc
 _REMEDY: Final = {
     FindingKind.ADOPTABLE: "adoptable: copies that this database does not know; ./tiering adopt adds them",
     FindingKind.DANGLING_REFERENCE: (
-        "dangling-reference: segments of this database whose objects are missing; they cannot be read any more"
+        "dangling-reference: missing objects of segments in this database; these segments cannot be read any more"
     ),
 }
 
@@ -62,7 +62,10 @@ class DeletesBy:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """What a take-over would do. `ours`: the marker in this database; `found`: that in the store; `is_ours`: equal."""
+    """What a take-over would do.
+
+    `ours` is the marker in this database, `found` that in the store; `is_ours`: this database accepts `found`.
+    """
 
     ours: StoreMarker
     found: StoreMarker
@@ -94,7 +97,7 @@ class Relocation:
         """Why the segments are not at the new place, with numbers."""
         proof = self.proof
         return (
-            f"{proof.wrong} of {count(proof.checked, 'checked segment')} are not in {self.place}: "
+            f"{proof.wrong} of {count(proof.checked, 'checked segment')} are not in {self.place} as copied: "
             f"{'; '.join(proof.missing[:3])}. Nothing was changed"
         )
 
@@ -272,7 +275,10 @@ class StoreOwnerService:
         self._ownership = ownership
 
     def plan_take_over(self, run_id: str, *, on_listed: Callable[[int], None] = ignore) -> TakeOver:
-        """Compare both markers and audit the store against this database. Changes nothing but the record of audits.
+        """Compare both markers and audit the store against this database. Nothing in the store is changed.
+
+        In the database, the audit is recorded. It may also ingest the brokers' records, raise or clear guards, and
+        delete findings and removal runs that ended long ago.
 
         Raises:
             ForeignStoreError: the store has no marker, or that of another store.

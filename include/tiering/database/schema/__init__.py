@@ -1,4 +1,8 @@
-"""The schema of the database. The key of every table has the cluster id and, if it is about a topic, the topic id."""
+"""The schema of the database.
+
+Every table belongs to a cluster by its cluster id, which is part of the primary key unless that is a surrogate.
+Partitions are identified by the topic id; pauses, meters and dynamic configs by the topic's name.
+"""
 
 from include.tiering.database.schema.administration import (
     dynamic_config_changes,

@@ -1,7 +1,8 @@
 """Read the rolled segments of a partition, by names, sizes and the last time index entry, or batch by batch.
 
 `SegmentFiles` holds the files of one segment open and checks all of them. Whether the indexes belong to their `.log`
-is checked by samples: up to `_SPOT_CHECKS` entries, spread evenly.
+is checked by samples: of the offset index up to `_SPOT_CHECKS` entries, spread evenly; of the time index the last
+entry; of the transaction index every known aborted transaction.
 
 - An offset index entry is correct if a batch with a base offset not above the entry's offset begins at its position:
   then a scan from there finds every record from that offset on. (Brokers before 4.x index whole appends, so the offset
@@ -164,7 +165,9 @@ _MARKER_BYTES: Final = HEADER_SIZE + 10
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """The contents of a segment's files. Indexes are without the unused space that a broker allocates in advance.
+    """The contents of the checked files.
+
+    Offset and time index are as on disk; the transaction index is without an incomplete last entry.
 
     `max_timestamp_ms` is the largest timestamp of the batches, or the modification time of the `.log` without one.
     """
@@ -242,7 +245,8 @@ class SegmentFiles:
         """Read every batch and every index.
 
         Raises:
-            CorruptFileError: a check failed; the error has the file and position of the first failure.
+            CorruptFileError: a check failed; the error has the file of the first failure and, unless a transaction is
+                missing in the transaction index, its position.
             OldMagicError: a batch has magic 0 or 1.
             SourceError: a file cannot be read.
         """
@@ -284,7 +288,10 @@ class SegmentFiles:
         return batches
 
     def _check_transactions(self, batches: CheckedBatches) -> tuple[bytes | None, int]:
-        """Return the trimmed index (None without one) and the number of aborted transactions."""
+        """Return the transaction index without an incomplete last entry, and the number of its entries.
+
+        The index is None if there is no such file.
+        """
         path = f"{self.log.path.removesuffix(FileKind.LOG)}{FileKind.TRANSACTION_INDEX}"
         data, entries = None, indexes.parse_transaction_index(b"")
         if self.transaction_index is not None:

@@ -128,7 +128,7 @@ def test_what_is_written_down_again_may_be_under_way_again(
 
 def test_nothing_is_written_down_behind_a_pending_record(store: PublicationStore, fence: Fence) -> None:
     store.intend(fence, 0, _intent(1))
-    with pytest.raises(PublicationRefusedError, match="record 0 may be in the topic"):
+    with pytest.raises(PublicationRefusedError, match="record 0 was not read back yet"):
         store.intend(fence, 1, _intent(1, _FINISHED))
     with pytest.raises(PublicationRefusedError, match="the next record is number 1, not 0"):
         store.intend(fence, 0, _intent(2))

@@ -417,7 +417,7 @@ def _left_table(run: CopyRun, names: TopicNames) -> tuple[Table, ...]:
         for partition in run.left
         if partition.reason is not LeftBecause.THROTTLED
     )
-    return (Table("left", ("partition", "segments>", "bytes>", "why"), rows),) if rows else ()
+    return (Table("still planned", ("partition", "segments>", "bytes>", "why"), rows),) if rows else ()
 
 
 def _why_left(run: CopyRun) -> str:

@@ -4,22 +4,22 @@ import time
 from typing import Final, Protocol
 
 _ELAPSED: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Leases expire while a host is suspended, but Linux's CLOCK_MONOTONIC would stand still."""
+"""Leases also expire while a host is suspended. CLOCK_BOOTTIME counts that time; CLOCK_MONOTONIC does not."""
 
 
 class Clock(Protocol):
     """Source of wall-clock time, elapsed time and sleep."""
 
     def now_ms(self) -> int:
-        """UTC wall clock in milliseconds since 1970. May step; never use it for durations."""
+        """UTC wall clock in milliseconds since 1970. It may jump in both directions: never use it for durations."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an unspecified start that never decrease; they include suspension if the host supports that."""
+        """Seconds since an unspecified moment; never decreasing. A suspension counts if the host has CLOCK_BOOTTIME."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait; a negative or zero value returns at once."""
+        """Wait for this time; return at once if it is negative or zero."""
         ...
 
 

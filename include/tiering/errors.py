@@ -5,78 +5,78 @@ TieringError
 |   `-- SegmentKeyError              the key pair of an encrypted segment is missing
 |-- ConfigRefusedError               dynamic configs together break a rule
 |-- ConfigNotTakenError              running workers do not use a change yet  (retriable)
-|-- FormatError                      bytes break a Kafka format (position, message; no path)
+|-- FormatError                      bytes break a format (position, message; no path)
 |   |-- OldMagicError                a record batch older than magic 2
-|   `-- BatchTooLargeError           a batch is larger than the limit; no damage
+|   `-- BatchTooLargeError           a batch is larger than the limit; perhaps no damage
 |-- SourceError                      a file or replica of a log source (path, position)
-|   |-- SourceUnreadableError        permission, I/O error, not a regular file
-|   |-- SourceVanishedError          gone or renamed during a read           (retriable)
-|   |-- SourceChangedError           changed since the copy began            (retriable)
-|   |-- CorruptFileError             a FormatError with its path
-|   |-- CompactedSegmentError        offsets are gone by compaction; no damage
-|   `-- HostileNameError             a name that no broker writes, or a link out of the directory
+|   |-- SourceUnreadableError        permission, I/O error, not a regular file or not a directory
+|   |-- SourceVanishedError          not there (any more), or of another topic (retriable)
+|   |-- SourceChangedError           changed since it was listed or checked  (retriable)
+|   |-- CorruptFileError             a file breaks its format, or is missing among others
+|   |-- CompactedSegmentError        compaction removed offsets; no damage
+|   `-- HostileNameError             a name that no broker writes, or a symbolic link
 |-- ClusterMetadataError             cluster metadata is unknown or contradicts itself
 |   `-- BrokersError                 a request to the brokers failed
-|       |-- BrokersUnavailableError  no answer in time, or a leader is changing (retriable)
+|       |-- BrokersUnavailableError  no answer in time, or a state that passes  (retriable)
 |       |-- BrokersLoginError        TLS or SASL failed
 |       |-- BrokersForbiddenError    logged in, but not authorised for this
-|       |-- BrokersRefusedError      an invalid request, name or value, with the broker's message
+|       |-- BrokersRefusedError      a request that is invalid or not supported, or an unusable response
 |       |-- UnknownTopicError        no such topic or partition, or its name belongs to another topic id
-|       `-- ForeignClusterError      the brokers are of another cluster than the database or the log dirs
+|       `-- ForeignClusterError      the brokers are of another cluster than the database
 |-- RemoteStorageError               a remote object or the store
 |   |-- RemoteResourceNotFoundError
 |   |-- RemoteObjectExistsError      If-None-Match: another writer has written this key
-|   |-- RemoteChecksumError          the bytes stored or sent differ from the source
+|   |-- RemoteChecksumError          bytes that were sent or stored are not those expected
 |   |-- RemoteStorageFullError
-|   |-- RemoteAccessDeniedError      the object exists, access to it is denied
+|   |-- RemoteAccessDeniedError      access is denied, perhaps to an object that exists
 |   |-- RemoteStoreMissingError      no such bucket
 |   |-- RemoteStorageUnavailableError  time-out, 503, connection refused      (retriable)
 |   |-- ObjectKeyError               a key that cannot be built or parsed
-|   |-- StoredChunkError             a stored chunk, index or wrapped key that cannot be opened
+|   |-- StoredChunkError             a stored chunk, index or wrapped key that cannot be opened, or is too large
 |   |-- CustomMetadataTooLargeError  more than the brokers accept
-|   |-- StoreInDoubtError            too many objects are missing from the store
-|   `-- ForeignStoreError            the store's marker differs from the database's
+|   |-- StoreInDoubtError            objects are missing, and the store is probably the wrong one or incomplete
+|   `-- ForeignStoreError            the store is not the one of the database
 |       `-- StorePlaceUnknownError   the database has no place of the keys: `migrate` records it
 |-- RemoteMetadataError
 |   |-- IllegalTransitionError       not an edge of the segment state machine
-|   |-- StateConflictError           the segment's state is not the expected one
-|   |   `-- HistoryChangedError      the archive follows another leader epoch history (retriable)
+|   |-- StateConflictError           what the database has is not what the caller expected
+|   |   `-- HistoryChangedError      the archive follows another history since then (retriable)
 |   |-- UnknownSegmentError          no such remote log segment id
-|   |-- OffsetOutOfRangeError        no served segment holds this offset
-|   `-- MetadataUnavailableError     database locked, unreachable or not migrated (retriable)
+|   |-- OffsetOutOfRangeError        below the log start, or no served segment holds this offset
+|   `-- MetadataUnavailableError     database locked, unreachable, not migrated or being rebuilt (retriable)
 |-- MetadataTopicError               the topic __remote_log_metadata of a cluster
 |   |-- MetadataTopicUnavailableError  no answer in time, or no leader        (retriable)
-|   |-- MetadataTopicRefusedError    no such topic or partition, or not for this principal
+|   |-- MetadataTopicRefusedError    no such topic or partition, not for this principal, or an invalid record
 |   |-- MetadataTopicRangeError      records that should exist are missing
-|   |-- MetadataTopicReplacedError   another topic, or other records, than those read so far
-|   `-- PoisonRecordError            a record at which every broker that reads it stops
+|   |-- MetadataTopicReplacedError   another topic id or partition count than when it was first read
+|   `-- PoisonRecordError            every broker that reads this record stops there
 |-- PublicationError                 remote log metadata that cannot be published
-|   |-- PublicationRefusedError      a rule forbids it: no record was sent
-|   `-- ForeignRecordError           another writer wrote about a partition that we publish
+|   |-- PublicationRefusedError      a rule forbids the next record: it was not sent
+|   `-- ForeignRecordError           another writer wrote about a published partition, or records are missing
 |-- QueueFullError                   no space in a bounded queue in time      (retriable)
 |-- QueueEmptyError                  no item came to a queue in time          (retriable)
-|-- QueueClosedError                 a queue was closed, or is closed and empty
-|-- AirflowApiError                  Airflow's REST API refused a request
-|   `-- AirflowApiUnavailableError   no answer                              (retriable)
-|-- LeaseLostError                   the fencing token is no longer the newest (retriable)
+|-- QueueClosedError                 an item for a closed queue, or from a closed and empty one
+|-- AirflowApiError                  no login for Airflow's REST API, or it refused a request
+|   `-- AirflowApiUnavailableError   no answer, or Airflow says unavailable (retriable)
+|-- LeaseLostError                   the lease of a partition has ended or is another's (retriable)
 |-- LeaseAheadError                  a lease ends further ahead than it may last and is ignored
 |-- QuotaExceededError               a topic brings in more than its threshold  (retriable)
-|-- ApprovalRequiredError            a plan is above a deletion limit and not approved
+|-- ApprovalRequiredError            a plan that deletes needs an approval and has none
 |-- RunWithdrawnError                a run that deletes was withdrawn, and is never released again
 |-- DatabaseSetBackError             an audit found that the database was set back: no segment expires
 |-- AnswerRefusedError               a person's answer about a plan does not count
-|-- LimitRefusedError                a deletion limit is loosened by a user who may not approve deletions
+|-- LimitRefusedError                a deletion limit may not be loosened by this run or its user
 |-- ClockDisagreesError              another clock, or an event, contradicts the database's clock
 |   `-- ClockBehindError             it was set back a little, and will catch up  (retriable)
-|-- UnprovedReplacementError         a superseded segment stays until its new copy is verified
-|-- HandoverForgottenError           a handover overrides a topic's retention and no run continues it
+|-- UnprovedReplacementError         a superseded or abandoned copy stays until what replaces it is verified
+|-- HandoverForgottenError           a handover suspends a topic's retention or copies, without progress
 |-- RehearsalError                   a handover cannot be rehearsed
-|   |-- KafkaMissingError            no Java, or not all the jars of a broker
+|   |-- KafkaMissingError            no Java, no Maven, or not all the jars of a broker
 |   |-- RehearsalSpaceError          no space for what would be copied
-|   `-- BrokerProcessError           a broker that was started here ended, or was not ready in time
+|   `-- BrokerProcessError           a broker on this host was not formatted or started, or does not run
 |       `-- PortTakenError           another process listens on its port
-|-- DataDocsError                    the pages about quality runs cannot be written
-|-- RuleEvaluationError              a quality rule could not be applied: no verdict is given
+|-- DataDocsError                    the directory of the pages about quality runs cannot be written
+|-- RuleEvaluationError              a quality rule could not be applied: it neither passes nor fails
 `-- SendingStoppedError              paused, or the parent process died       (retriable)
 """
 
@@ -84,13 +84,13 @@ from typing import ClassVar
 
 
 class TieringError(Exception):
-    """Root of all errors. The message names the thing and the number, never a secret or a payload."""
+    """Root of all errors. The message names the affected thing and the numbers, never a secret or a payload."""
 
     retriable: ClassVar[bool] = False
 
 
 def printable(name: str) -> str:
-    """A name from disk or wire, safe for a terminal and a log line (control characters escaped)."""
+    """Return a name from disk or wire with unprintable characters escaped: safe for a terminal and a log line."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
@@ -101,7 +101,7 @@ class SettingError(TieringError):
 
 
 class ConfigRefusedError(TieringError):
-    """A valid change of dynamic configs breaks a rule together with the other values; the message has the numbers."""
+    """A change of dynamic configs, each value of which is valid, breaks a rule; the message has the numbers."""
 
 
 class ConfigNotTakenError(TieringError):
@@ -123,31 +123,31 @@ class QueueEmptyError(TieringError):
 
 
 class QueueClosedError(TieringError):
-    """A queue was closed: it accepts no items, or is also empty."""
+    """The queue was closed: `put` is refused, and so is `get` once the queue is empty."""
 
 
 class AirflowApiError(TieringError):
-    """Airflow's REST API refused a request, or the answer was not from Airflow."""
+    """There is no usable login for Airflow's REST API, it refused a request, or the answer was not from Airflow."""
 
 
 class AirflowApiUnavailableError(AirflowApiError):
-    """No answer: the API server is starting, stopping or unreachable."""
+    """Airflow did not answer, or answered that it is unavailable: it is starting, stopping or unreachable."""
 
     retriable = True
 
 
 class LeaseLostError(TieringError):
-    """Another worker has a newer fencing token for this partition: stop at once, change nothing."""
+    """The lease of a partition was not renewed in time, or another worker has it: stop at once, change nothing."""
 
     retriable = True
 
 
 class LeaseAheadError(TieringError):
-    """A lease row ends too far in the future for its length, because a clock was ahead. It blocks no claim."""
+    """A stored lease ends later than its length allows, because a clock was ahead when it was stored. It is ignored."""
 
 
 class QuotaExceededError(TieringError):
-    """A topic exceeds its threshold of bytes a second while its broker's total is exceeded: it has to wait."""
+    """A topic exceeds its threshold of bytes a second while all topics exceed the broker's: the topic has to wait."""
 
     retriable = True
 
@@ -174,15 +174,15 @@ class QuotaExceededError(TieringError):
 
 
 class ApprovalRequiredError(TieringError):
-    """A plan that deletes is above a deletion limit and not approved: it must not be carried out."""
+    """A plan that deletes needs an approval (for an orphan removal, or above a deletion limit) and has none."""
 
 
 class RunWithdrawnError(TieringError):
-    """A run that deletes was withdrawn: nothing more of it is deleted, and it is never released again."""
+    """A run that deletes was withdrawn: it deletes nothing more, and is never released again."""
 
 
 class DatabaseSetBackError(TieringError):
-    """An audit found that the database was set back, and no later audit cleared that: no segment expires."""
+    """An audit found that the database was set back, and no later audit cleared that finding: no segment expires."""
 
 
 class AnswerRefusedError(TieringError):
@@ -190,21 +190,24 @@ class AnswerRefusedError(TieringError):
 
 
 class LimitRefusedError(TieringError):
-    """A change loosens a deletion limit, and its author may not approve deletions. No value was changed."""
+    """A change loosens a deletion limit, but its author may not approve deletions, or its run is old or was repeated.
+
+    No value was changed.
+    """
 
 
 class ClockDisagreesError(TieringError):
-    """The database's clock, by which retention is decided, contradicts another clock; the message names both times."""
+    """The database's clock, which decides about retention, contradicts another clock or an event."""
 
 
 class ClockBehindError(ClockDisagreesError):
-    """The database's clock was set back a little: it lies before an event that it dated, and will catch up."""
+    """The database's clock is a little before the time of an event that it dated itself: it will catch up."""
 
     retriable = True
 
 
 class UnprovedReplacementError(TieringError):
-    """A superseded segment is kept: the copy that replaced it is not verified to be complete and correct."""
+    """A superseded or abandoned copy is kept: what replaces it is not verified to be complete and correct."""
 
 
 class DataDocsError(TieringError):
@@ -222,7 +225,7 @@ class SendingStoppedError(TieringError):
 
 
 class FormatError(TieringError):
-    """Bytes that break a format at `position`, from the start of buffer or file; `message` is rule and number."""
+    """Bytes break a format at byte `position` of the buffer or file. `message` names the broken rule and the number."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(f"{message} (at byte {position})")
@@ -231,7 +234,7 @@ class FormatError(TieringError):
 
 
 class OldMagicError(FormatError):
-    """A record batch of magic 0 or 1: perhaps valid, but without leader epoch, so it can never be tiered."""
+    """A record batch has magic 0 or 1: it may be valid, but has no leader epoch, so it can never be tiered."""
 
 
 class BatchTooLargeError(FormatError):
@@ -242,8 +245,8 @@ class SourceError(TieringError):
     """A file or replica of a log source could not be used.
 
     Attributes:
-        path: the file or directory for the message; do not open it again.
-        position: byte in that file, or None if the whole of it is meant.
+        path: the file or directory, only for the message; do not open it again.
+        position: byte in that file; None if no position is known or the whole file or directory is meant.
         message: what was expected and what was found.
     """
 
@@ -256,23 +259,23 @@ class SourceError(TieringError):
 
 
 class SourceUnreadableError(SourceError):
-    """Permission denied, an I/O error, or not a regular file."""
+    """Permission is denied, the read failed, or it is not the regular file or directory that was expected."""
 
 
 class SourceVanishedError(SourceError):
-    """The file or directory was removed or renamed during a read."""
+    """The file, directory or segment does not exist (any more), or belongs to another topic id now."""
 
     retriable = True
 
 
 class SourceChangedError(SourceError):
-    """The replica has changed since the copy began: plan it again."""
+    """The replica has changed since it was listed or checked: plan it again."""
 
     retriable = True
 
 
 class CorruptFileError(SourceError):
-    """A file of the source breaks its format at `position`."""
+    """A file of the source breaks its format, or is missing although other files show that it existed."""
 
 
 class CompactedSegmentError(SourceError):
@@ -280,19 +283,19 @@ class CompactedSegmentError(SourceError):
 
 
 class HostileNameError(SourceError):
-    """A file or directory name that no broker writes, or a link that leads out of the directory."""
+    """No broker writes a file or directory of this name, or it is a symbolic link, wherever that leads."""
 
 
 class ClusterMetadataError(TieringError):
-    """The metadata of a topic is unknown or contradicts itself; no decision is based on it."""
+    """The metadata of the cluster is unknown, or contradicts itself or a log directory; no decision is based on it."""
 
 
 class BrokersError(ClusterMetadataError):
-    """A request to the brokers failed; the message names them and the request."""
+    """A request to the brokers failed; the message says which, and why."""
 
 
 class BrokersUnavailableError(BrokersError):
-    """No broker answered in time, or the broker that must answer is changing."""
+    """No broker answered in time, or the brokers are in a state that passes, such as the election of a leader."""
 
     retriable = True
 
@@ -306,7 +309,7 @@ class BrokersForbiddenError(BrokersError):
 
 
 class BrokersRefusedError(BrokersError):
-    """The brokers refused a request, name or value; it changed nothing."""
+    """The brokers refused a request, a name or a value, do not support the request, or sent an unusable response."""
 
 
 class UnknownTopicError(BrokersError):
@@ -314,33 +317,33 @@ class UnknownTopicError(BrokersError):
 
 
 class ForeignClusterError(BrokersError):
-    """The brokers belong to another cluster than the database or the log directories; no decision is based on both."""
+    """The brokers belong to another cluster than the one that the database serves; no decision is based on both."""
 
 
 class MetadataTopicError(TieringError):
-    """The topic with the brokers' remote log metadata; the message names topic, partition and the broker's reason."""
+    """An error of the topic with the brokers' remote log metadata; the message names the partition and the reason."""
 
 
 class MetadataTopicUnavailableError(MetadataTopicError):
-    """No answer of the brokers in time, or no leader. A record being sent may have arrived or not."""
+    """The brokers did not answer in time, or there is no leader. A record that was being sent may be in the topic."""
 
     retriable = True
 
 
 class MetadataTopicRefusedError(MetadataTopicError):
-    """The brokers answered, and refused: unknown topic or partition, no authorization, a wrong password."""
+    """The brokers refused: unknown topic or partition, no authorization, a wrong password, or an invalid record."""
 
 
 class MetadataTopicRangeError(MetadataTopicError):
-    """The partition does not have these offsets (any more): retention removed them, or it is another topic."""
+    """The partition lacks these offsets (by now): retention removed them, its end is lost, or it is another topic."""
 
 
 class MetadataTopicReplacedError(MetadataTopicError):
-    """The topic was created again, or lost records that were not read yet: continuing would skip them silently."""
+    """The topic has another id or partition count than when it was first read: reading on would skip records."""
 
 
 class PoisonRecordError(MetadataTopicError):
-    """Kafka's reader does not accept the record: every broker that reads its partition always stops there."""
+    """Kafka's reader does not accept the record: every broker that reads its partition stops there, at every start."""
 
 
 class PublicationError(TieringError):
@@ -348,15 +351,15 @@ class PublicationError(TieringError):
 
 
 class PublicationRefusedError(PublicationError):
-    """A record would break a rule that brokers or consumers rely on; it was not sent."""
+    """A record would break a rule that brokers or consumers rely on: it was not sent; earlier ones may have been."""
 
 
 class ForeignRecordError(PublicationError):
-    """A broker or another publisher wrote about a partition that we publish: no further record is sent."""
+    """Another writer wrote about a partition that we publish, or published records are missing: no more are sent."""
 
 
 class HandoverForgottenError(TieringError):
-    """A handover overrides a topic's retention, and no run continues it: a person has to resume or undo it."""
+    """A handover suspends a topic's retention or copies, and makes no progress: a person has to resume or undo it."""
 
 
 class RemoteStorageError(TieringError):
@@ -364,7 +367,7 @@ class RemoteStorageError(TieringError):
 
 
 class RemoteResourceNotFoundError(RemoteStorageError):
-    """No object under this key, or the object lacks the requested part."""
+    """There is no object under this key, or the object lacks the requested bytes."""
 
 
 class RemoteObjectExistsError(RemoteStorageError):
@@ -372,7 +375,7 @@ class RemoteObjectExistsError(RemoteStorageError):
 
 
 class RemoteChecksumError(RemoteStorageError):
-    """Length or CRC-32C of an object differs from the source's."""
+    """The length or the CRC-32C of bytes that were sent, stored or fetched is not that of the source."""
 
 
 class RemoteStorageFullError(RemoteStorageError):
@@ -384,11 +387,11 @@ class RemoteStoreMissingError(RemoteStorageError):
 
 
 class RemoteAccessDeniedError(RemoteStorageError):
-    """The store denied access: credentials, archive tier, file mode. That says nothing about the stored bytes."""
+    """The store denied access (credentials, archive tier, file mode), which says nothing about the stored bytes."""
 
 
 class RemoteStorageUnavailableError(RemoteStorageError):
-    """The store did not answer or asked to slow down."""
+    """The store did not answer, reported an error that passes, or told the client to slow down."""
 
     retriable = True
 
@@ -402,7 +405,7 @@ class SegmentKeyError(SettingError):
 
 
 class StoredChunkError(RemoteStorageError):
-    """A part of a segment differs from its manifest: changed, truncated, or encrypted with another key."""
+    """A stored part of a segment is changed, truncated, encrypted with another key, or larger than is read."""
 
 
 class CustomMetadataTooLargeError(RemoteStorageError):
@@ -410,15 +413,15 @@ class CustomMetadataTooLargeError(RemoteStorageError):
 
 
 class StoreInDoubtError(RemoteStorageError):
-    """Too many objects are missing for single losses: the store has our marker, but not what was stored there."""
+    """More segments lack objects than single losses explain, or a witness is not whole: it may be the wrong store."""
 
 
 class ForeignStoreError(RemoteStorageError):
-    """The marker is not this database's, or keys are in another place: no object is written or deleted."""
+    """The store's marker, location or directory is not this database's: no object is written or deleted."""
 
 
 class StorePlaceUnknownError(ForeignStoreError):
-    """The database has no place of the keys: until `./tiering migrate` records it, no object is written."""
+    """The database lacks the location of the keys: until `./tiering migrate` records it, no object is written."""
 
 
 class RemoteMetadataError(TieringError):
@@ -426,11 +429,11 @@ class RemoteMetadataError(TieringError):
 
 
 class IllegalTransitionError(RemoteMetadataError):
-    """Not an edge of the segment state machine."""
+    """The segment state machine has no such transition."""
 
 
 class StateConflictError(RemoteMetadataError):
-    """The segment is not in the state that the caller expected."""
+    """What the database has (a state, an owner, a plan, a decision) is not what the caller expected or asks for."""
 
 
 class HistoryChangedError(StateConflictError):
@@ -444,21 +447,21 @@ class UnknownSegmentError(RemoteMetadataError):
 
 
 class OffsetOutOfRangeError(RemoteMetadataError):
-    """No served segment holds the offset under the leader epoch that was asked for."""
+    """The offset is below the log start, or no served segment holds it under the requested leader epoch, if any."""
 
 
 class MetadataUnavailableError(RemoteMetadataError):
-    """The database is locked, unreachable, or its schema is not at the expected revision."""
+    """The database is locked, unreachable, not set up, at another schema revision than expected, or being rebuilt."""
 
     retriable = True
 
 
 class RehearsalError(TieringError):
-    """A handover cannot be rehearsed; only the rehearsal's own directory was written."""
+    """A handover cannot be rehearsed. Only the rehearsal's own directory and the directory of the jars were written."""
 
 
 class KafkaMissingError(RehearsalError):
-    """No Java, or not all the jars of a broker; the message says which, and how to get them."""
+    """There is no Java, no Maven, or not all the jars of a broker; the message says what is missing or failed."""
 
 
 class RehearsalSpaceError(RehearsalError):
@@ -466,7 +469,7 @@ class RehearsalSpaceError(RehearsalError):
 
 
 class BrokerProcessError(RehearsalError):
-    """A broker that was started here ended, or was not ready in time; the message has the end of its log."""
+    """A broker on this host was not formatted, ended, was not ready in time, or does not run."""
 
 
 class PortTakenError(BrokerProcessError):

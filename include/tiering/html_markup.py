@@ -1,8 +1,9 @@
-"""HTML pages that are safe from injection and make no requests.
+"""HTML pages that are safe from injection. A page without a script makes no requests.
 
-Pages are trees of elements; all text is escaped. A page contains its style and no image, font or frame. Its head has a
-policy that forbids every request, which also applies to a file opened from disk. A page with a button contains a
-script, a constant of the program, which the policy allows by its hash.
+Pages are trees of elements, and all text in them is escaped. A page contains its style and no image, font or frame. The
+content security policy in its head forbids every request, also if the page is opened as a file from disk. A page with a
+button contains a script, which is a constant of the program. The policy of such a page allows exactly this script, by
+its hash, and lets it send requests to the server of the page.
 """
 
 import base64
@@ -57,9 +58,9 @@ def _policy(script: str | None) -> str:
 
 
 def content_security_policy(script: str | None = None) -> str:
-    """The policy for the HTTP header of a page, which only a header can protect from being framed.
+    """Return the policy for the HTTP header of a page. Only a header can forbid other sites to frame the page.
 
-    With a `script` the page may run exactly this text, which may send requests to the server of the page.
+    With a `script` the page may run exactly this script, and the script may send requests to the server of the page.
     """
     return f"{_policy(script)}; frame-ancestors 'self'"
 
@@ -68,7 +69,7 @@ CONTENT_SECURITY_POLICY: Final = content_security_policy()
 
 
 def element(tag: str, *children: Element | str, **attributes: str) -> Element:
-    """An element; `class_` stands for the attribute `class`."""
+    """Return an element; the argument `class_` sets the attribute `class`."""
     made = Element(tag, {name.rstrip("_"): visible(value) for name, value in attributes.items()})
     last: Element | None = None
     for child in children:
@@ -83,7 +84,7 @@ def element(tag: str, *children: Element | str, **attributes: str) -> Element:
 
 
 def table(heads: tuple[str, ...], rows: list[Element]) -> Element:
-    """A table; heads of columns with numbers end in `>`."""
+    """Return a table. If a head ends in `>`, its column has numbers; the `>` is not shown."""
     cells = [element("th", head.removesuffix(">"), **_number(head.endswith(">"))) for head in heads]
     return element("table", element("thead", element("tr", *cells)), element("tbody", *rows))
 
@@ -93,7 +94,7 @@ def number(value: int) -> Element:
 
 
 def document(title: str, *body: Element, script: str | None = None) -> bytes:
-    """A page. `script` is a constant of the program without `</`, because it is not escaped."""
+    """Return a page in UTF-8. `script` must be a constant of the program without `</`, because it is not escaped."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -111,7 +112,7 @@ def document(title: str, *body: Element, script: str | None = None) -> bytes:
 
 
 def visible(text: str) -> str:
-    """The text with escapes for characters that change the display of others, or are not allowed in a page."""
+    """Return the text, cut after `MAX_TEXT_CHARACTERS`, with every unprintable character except line feeds escaped."""
     if len(text) > MAX_TEXT_CHARACTERS:
         text = f"{text[:MAX_TEXT_CHARACTERS]}… ({len(text)} characters)"
     return "\n".join(printable(line) for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""Reports: a JSON document, tables, a summary line, and whether a person has to act."""
+"""Reports. Each has a JSON document, tables, a summary line, and a flag that says whether a person has to act."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text below column heads. If a head ends in `>`, the column has numbers; the `>` is not shown."""
+    """Rows of text below column heads. A column of numbers has a head that ends in `>`, which is not shown."""
 
     title: str
     columns: tuple[str, ...]
@@ -31,7 +31,7 @@ class Presentation:
 
 
 class TopicNames:
-    """Names of topics and partitions in the tables of a report, with the topic id if several topics have the name."""
+    """Names topics and partitions in the tables of a report: with the topic id if several topics have the same name."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition] = (), *, shared: Collection[str] = ()) -> None:
         """`partitions` are all partitions of the report; `shared` are names that other topics have as well."""
@@ -45,11 +45,11 @@ class TopicNames:
         self._ids.setdefault(topic, set()).add(str(topic_id))
 
     def topic(self, topic: str, topic_id: Uuid | str) -> str:
-        """The topic as `orders`, or `orders (topic id ...)`."""
+        """Return the topic as `orders`, or as `orders (topic id ...)` if several topics have the name."""
         return topic + self._suffix(topic, topic_id)
 
     def partition(self, partition: TopicIdPartition) -> str:
-        """The partition as `orders-0`, or `orders-0 (topic id ...)`."""
+        """Return the partition as `orders-0`, or as `orders-0 (topic id ...)` if several topics have the name."""
         return str(partition) + self._suffix(partition.topic, partition.topic_id)
 
     def _suffix(self, topic: str, topic_id: Uuid | str) -> str:
@@ -68,12 +68,12 @@ def epoch_pairs(leader_epochs: LeaderEpochs) -> list[list[int]]:
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
-    """Number and noun: `1 segment`, `2 segments`."""
+    """Return number and noun, such as `1 segment` or `2 segments`; without a `plural` an `s` is appended."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def as_text(presentation: Presentation) -> str:
-    """The tables and the summary line of a report as text; control characters in names are escaped."""
+    """Return the tables and the summary line as text; unprintable characters in cells and summary are escaped."""
     return "\n".join([*map(_table, presentation.tables()), printable(presentation.summary)])
 
 

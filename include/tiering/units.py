@@ -12,7 +12,7 @@ _SCALE: Final = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 
 
 def format_bytes(size_bytes: int) -> str:
-    """``1536`` -> ``"1.5 KiB"``; below one KiB the exact number of bytes."""
+    """``1536`` -> ``"1.5 KiB"``; a size below one KiB is shown exactly, as in ``"900 B"``."""
     for factor, name in _SCALE:
         if abs(size_bytes) >= factor:
             return f"{size_bytes / factor:.1f} {name}"
@@ -20,7 +20,10 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``75`` -> ``"1m 15s"``; with a decimal below a minute, in days and hours from two days on."""
+    """``75`` -> ``"1m 15s"``.
+
+    Below a minute: seconds with one decimal. From one hour on: hours and minutes. From 48 hours on: days and hours.
+    """
     if seconds < 60:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)

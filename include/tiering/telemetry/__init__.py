@@ -1,4 +1,4 @@
-"""Loggers that redact text that looks like a secret; lines about a partition begin with its name in brackets.
+"""Loggers that redact what looks like a secret. A `PartitionLogger` begins its lines with a partition in brackets.
 
 Metrics are in `telemetry.metrics`.
 """
@@ -19,7 +19,7 @@ _LINE: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
 def redact(text: str) -> str:
-    """The text without passwords in URLs, and without values that have the name of a secret."""
+    """Return the text with `***` for passwords in URLs, and for values named like a secret, as in `token=x`."""
     return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1:***@", text))
 
 
@@ -41,7 +41,7 @@ class PartitionLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module, with redaction."""
+    """Return the logger of this name, which redacts its lines."""
     logger = logging.getLogger(name)
     if not any(isinstance(known, _Redaction) for known in logger.filters):
         logger.addFilter(_Redaction())
@@ -53,7 +53,7 @@ def for_partition(logger: logging.Logger, partition: TopicIdPartition) -> Partit
 
 
 def log_to_stderr(level: int) -> None:
-    """Log to standard error, redacted: this library from `level` on, others from WARNING on. For commands."""
+    """Log to standard error, redacted: this library from `level` on, others only from WARNING on. For commands."""
     handler = logging.lastResort
     if handler is not None:
         handler.setLevel(level)

@@ -1,8 +1,9 @@
 """Metrics, the recorder that sets them, and a thread that publishes them once a second.
 
-The recorder uses prometheus-client's registry. Batches are short-lived processes: if prometheus-client's variable
-PROMETHEUS_MULTIPROC_DIR names a directory of this host that outlives them, all of them add to the same values. The
-process that serves the directory shows the sum, or for a gauge the value that `Across` selects.
+The recorder uses a registry of prometheus-client. Batches are short-lived processes. If the environment variable
+PROMETHEUS_MULTIPROC_DIR of prometheus-client names a directory of this host, each process keeps its values in files
+there, which outlive it. The process that serves the directory shows the sum of each counter over all processes, and for
+each gauge the value that `Across` selects.
 """
 
 import os
@@ -22,14 +23,17 @@ from include.tiering.model.segments import TopicIdPartition
 
 
 class MetricKind(StrEnum):
-    """COUNTER only increases (prometheus-client appends `_total` to its name); GAUGE is the last value set."""
+    """A COUNTER only increases, and prometheus-client appends `_total` to its name. A GAUGE has the value set last."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Across(StrEnum):
-    """Which value a gauge of several processes shows; a process that has ended counts only in NEWEST."""
+    """Which value a gauge shows that several processes set: the value set last, the sum, or the highest.
+
+    SUM and HIGHEST leave out an ended process once `remove_files_of_ended_processes` removed its file; NEWEST does not.
+    """
 
     NEWEST = "mostrecent"
     SUM = "livesum"
@@ -38,7 +42,7 @@ class Across(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: `sentence` describes what it counts and the unit. `across` is for gauges."""
+    """A metric. `sentence` says what it measures, and in which unit. `across` is used for gauges only."""
 
     name: str
     kind: MetricKind
@@ -54,7 +58,7 @@ _declared: Final[dict[Metric, None]] = {}
 class PrometheusRecorder:
     """Sets metrics of this process in `registry`; make a single recorder per registry. Thread-safe.
 
-    A metric exists once it was registered or recorded.
+    A metric is created when it is registered, or else when its first value is recorded.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -64,7 +68,7 @@ class PrometheusRecorder:
         self._gauges: dict[Metric, Gauge] = {}
 
     def register(self, metrics: Iterable[Metric]) -> None:
-        """Create metrics that do not exist yet; those without labels are 0.
+        """Create metrics that do not exist yet. Those without labels begin at 0, the others without a value.
 
         Raises:
             ValueError: another metric has the same name.
@@ -85,32 +89,35 @@ class PrometheusRecorder:
                     )
 
     def add(self, counter: Metric, amount: float, *labels: str) -> None:
-        """Add to a counter with these label values."""
+        """Add `amount` to the counter's value for these label values."""
         if counter not in self._counters:
             self.register([counter])
         known = self._counters[counter]
         (known.labels(*labels) if labels else known).inc(amount)
 
     def set(self, gauge: Metric, value: float, *labels: str) -> None:
-        """Set a gauge with these label values."""
+        """Set the gauge's value for these label values."""
         if gauge not in self._gauges:
             self.register([gauge])
         known = self._gauges[gauge]
         (known.labels(*labels) if labels else known).set(value)
 
     def show(self, gauge: Metric, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set a gauge for several label values; its values for other labels stay."""
+        """Set a gauge for several sets of label values; its values for other label values stay."""
         for labels, value in values.items():
             self.set(gauge, value, *labels)
 
 
 def declare(metrics: Iterable[Metric]) -> None:
-    """Register metrics as soon as this process has a recorder, before any of them is recorded."""
+    """Make later calls of `process_recorder` register these metrics, so that they exist before they are recorded."""
     _declared.update(dict.fromkeys(metrics))
 
 
 def process_recorder() -> PrometheusRecorder:
-    """The recorder of this process, in prometheus-client's default registry; made at the first call."""
+    """Return the recorder of this process with all declared metrics registered.
+
+    The first call makes it, in prometheus-client's default registry.
+    """
     recorder = _recorder_of_this_process()
     recorder.register(tuple(_declared))
     return recorder
@@ -125,9 +132,10 @@ def _recorder_of_this_process() -> PrometheusRecorder:
 
 
 def remove_files_of_ended_processes(directory: Path) -> None:
-    """Remove files of live gauges that ended processes left in the multi-process directory.
+    """Remove the files of SUM and HIGHEST gauges that ended processes left in the multi-process directory.
 
-    Call it before the first metric is made: an ended process may have had the same process id as this process.
+    Files with the process id of this process are removed too: an ended process may have had the same id. So call it
+    before this process makes its first metric.
     """
     for path in directory.glob("gauge_live*.db"):
         pid = _PID.search(path.name)
@@ -143,7 +151,7 @@ PERIOD_SECONDS: Final = 1.0
 
 
 class MetricsPublisher:
-    """Calls `publish` until it returns False. One thread at a time calls it; it must not raise."""
+    """Calls `publish` once a second until it returns False. Only one thread at a time calls it; it must not raise."""
 
     def __init__(self, publish: Callable[[], bool], name: str) -> None:
         self._publish = publish
@@ -152,7 +160,7 @@ class MetricsPublisher:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Start the publishing thread unless it runs; returns at once. A forked child gets its own thread."""
+        """Start the publishing thread unless it runs in this process: a forked child gets a thread of its own."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -173,7 +181,7 @@ class MetricsPublisher:
 
 
 StepObserver = Callable[[Any, TopicIdPartition, int], None]
-"""Receives each step of a protocol (a member of its `StrEnum`), the partition, and an offset."""
+"""Receives each step of a protocol (a member of its `StrEnum`), the partition, and a number, usually an offset."""
 
 
 def ignore(*_: object) -> None:

@@ -1,1 +1,1 @@
-"""Measure what is stored and record verdicts."""
+"""Measure stored segments, evaluate the quality rules, and record the verdicts."""

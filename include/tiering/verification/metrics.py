@@ -1,4 +1,4 @@
-"""Metrics of verdicts."""
+"""Metrics of the verdicts of segments."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,14 +22,14 @@ VERDICT_AGE: Final = Metric(
     "tiering_verdict_age_seconds",
     MetricKind.GAUGE,
     ("verdict",),
-    "Age of the oldest verdict of each kind; 0 if there is none.",
+    "Seconds since the oldest verdict of this kind on FINISHED segments; 0 if there is none, and always for `none`.",
 )
 
 VERDICT_METRICS: Final = (VERDICT_SEGMENTS, VERDICT_BYTES, VERDICT_AGE)
 
 
 def publish_verdicts(recorder: PrometheusRecorder, totals: Sequence[VerdictTotal]) -> None:
-    """Publish the totals of every verdict, also of those that no segment has."""
+    """Publish the totals; `totals` has an item for each verdict, also for verdicts that no segment has."""
     recorder.show(VERDICT_SEGMENTS, {(total.verdict,): total.segments for total in totals})
     recorder.show(VERDICT_BYTES, {(total.verdict,): total.size_bytes for total in totals})
     recorder.show(VERDICT_AGE, {(total.verdict,): (total.oldest_age_ms or 0) / 1000 for total in totals})

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, delete, func, insert, select, update
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import planned_verifications, quality_results, runs, topics
 from include.tiering.database.transactions import (
     ClusterStore,
@@ -14,7 +15,6 @@ from include.tiering.database.transactions import (
     key_of,
     partition_from,
     reading,
-    record_event,
     writing,
 )
 from include.tiering.errors import StateConflictError
@@ -30,7 +30,6 @@ from include.tiering.verification.plan import (
 )
 
 _KIND: Final = "verify"
-_LOST: Final = "losses confirmed"
 _SAME_TOPIC: Final = and_(
     topics.c.cluster_id == planned_verifications.c.cluster_id, topics.c.topic_id == planned_verifications.c.topic_id
 )
@@ -120,7 +119,8 @@ class SqlVerificationStore(ClusterStore):
         """See `VerificationStore`."""
         with writing(self._engine) as connection:
             now_ms = self._now_ms(connection)
-            record_event(connection, self._cluster_id, _LOST, "missing segments", found, author, now_ms)
+            kind = EventKind.LOSSES_CONFIRMED
+            record_event(connection, self._cluster_id, kind, "missing segments", found, author, now_ms)
 
     def totals(self, run_id: str) -> Sequence[VerificationTotal]:
         """See `VerificationStore`."""

@@ -1,9 +1,10 @@
 """What the platform does for a handover: copy, verify, publish, read back, and read free disk space.
 
-The digest of copied records is computed from the bytes in the store. Their checksum must be that of the source, if the
-segment's row has one. A record batch that is too large to be decoded at once is left out of the digest. Its offsets are
-in `StoredDigest.not_opened` and in the output of the handover; the digest of the records that consumers get leaves out
-the same offsets. That checksum is over the whole log, so it still covers the bytes of the batch.
+The digest of copied records is computed from the bytes in the store. If the segment's row has a checksum of the source,
+the stored bytes must have the same. A record batch that is too large to be decoded at once is left out of the digest.
+The offsets of such a batch are in `StoredDigest.not_opened` and in the output of the handover; the digest of the
+records that consumers get leaves out the same offsets. The checksum is over the whole log, so it still covers the bytes
+of such a batch.
 """
 
 import shutil
@@ -12,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from include.tiering.copying.copy_batch import BatchResult
-from include.tiering.copying.plan import CopyPlan, HeldBack
+from include.tiering.copying.plan import CopyPlan, HeldBack, RunScope
 from include.tiering.copying.service import CopyService
 from include.tiering.errors import BatchTooLargeError, PublicationRefusedError, RemoteChecksumError, UnknownSegmentError
 from include.tiering.formats.log_batches import BatchStream
@@ -47,13 +48,13 @@ _FOR_A_PERSON: Final = frozenset(
         HeldBack.PAST_RETENTION,
     }
 )
-"""Reasons that do not pass without a person. PAST_RETENTION is one: segments past the platform's retention are not
-copied, so they cannot be handed over although brokers still have them.
+"""Reasons that do not pass without a person. PAST_RETENTION is among them, because segments past the platform's
+retention are not copied: they cannot be handed over although brokers still have them.
 """
 
 
 class HandoverActions:
-    """`PlatformActions` of one deployment, in this process. `depth`: how deeply segments are verified."""
+    """Implements `PlatformActions` in this process. `depth`: how deeply `verify` reads segments."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class HandoverActions:
         self._depth = depth
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
-        plan = self._copying.plan(run_id, topics=(topic,))
+        plan = self._copying.plan(run_id, scope=RunScope((topic,)))
         results: list[BatchResult] = []
         while plan.partitions and (not results or results[-1].ended is BatchEnd.TIME_OVER):
             results.append(self._copying.run_batch(run_id, f"{run_id}.{len(results)}"))
@@ -145,8 +146,8 @@ def _require_decided(plan: PublicationPlan, seeded: SeededPartition) -> None:
     waits = plan.withheld
     why = "" if waits is None else f": nothing from offset {waits.offset} on can be published, {waits.reason}"
     raise PublicationRefusedError(
-        f"{seeded.topic_id_partition}: it was decided to publish up to {seeded.end_offset}, but the publication would"
-        f" end at {plan.end_offset}{why}. Nothing was sent"
+        f"{seeded.topic_id_partition}: it was decided to publish up to offset {seeded.end_offset}, but the publication"
+        f" would end at offset {plan.end_offset}{why}. Nothing was sent"
     )
 
 
@@ -159,7 +160,7 @@ def _held_back(plan: CopyPlan) -> tuple[str, ...]:
 
 
 _BLOCK_BYTES = 32 * MIB
-"""The largest record batch that is decoded."""
+"""Size in bytes of the largest record batch that is decoded."""
 
 
 def stored_digest(
@@ -173,10 +174,10 @@ def stored_digest(
     """Return the digest of the records from `start_offset` to `end_offset` (inclusive) in one copied segment.
 
     Raises:
-        UnknownSegmentError: no FINISHED segment of the platform has all of them.
-        RemoteChecksumError: the stored bytes differ from those of the source.
+        UnknownSegmentError: no FINISHED segment of the platform has all of these offsets.
+        RemoteChecksumError: the checksum of the stored bytes is not that of the source.
         RemoteStorageError: the segment cannot be read.
-        FormatError: it cannot be decoded.
+        FormatError: the segment's log cannot be decoded.
     """
     row = _holding(metadata, partition, start_offset, end_offset)
     log = LogPart(storage.fetch_log_segment(row.metadata, limiter=limiter), 0, row.metadata.segment_size_bytes)
@@ -196,7 +197,7 @@ def stored_digest(
                 if start_offset <= record.offset <= end_offset:
                     digest.add(record)
         except BatchTooLargeError:
-            # It is raised before the first record of the batch was added to the digest.
+            # The error is raised before the first record of the batch is added to the digest.
             not_opened.append(OffsetRange(max(header.base_offset, start_offset), min(header.last_offset, end_offset)))
     if row.log_crc32c is not None and log.crc32c != row.log_crc32c:
         raise RemoteChecksumError(

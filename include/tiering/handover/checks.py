@@ -1,7 +1,8 @@
 """Named checks of a handover: the values that they evaluate, the form of a check, and its results.
 
 The values come from brokers, the leader's disk, the stored segment metadata and the brokers' metadata topic;
-`run_checks.py` gathers them. A check is a pure function of them, about a topic or about one of its partitions.
+`run_checks.py` gathers them. A check is a pure function of these values; each of its results is about the topic or
+about one of its partitions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,9 +19,9 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class BrokerCapabilities:
-    """One broker as it describes itself. None: it does not show the value.
+    """One broker as it describes itself. None: the broker does not show the value.
 
-    `lists_remote_offsets`: it reports its earliest local and its latest tiered offset.
+    `lists_remote_offsets`: the broker reports earliest local and latest tiered offsets.
     """
 
     broker_id: int
@@ -48,11 +49,12 @@ class LeaderOffsets:
 
 @dataclass(frozen=True, slots=True)
 class LeaderReplica:
-    """The leader's replica as read from its disk. `active_base` is the first offset of the active segment.
+    """The partition's replica that was read from a log directory: the leader's, unless the leadership is moving.
 
-    `recovery_point` (exclusive): everything below it was flushed. `waiting`: rolled segments that are not remote yet,
-    each with its first offset and the reason why it cannot be copied now; None if it can. `bytes_per_second`: the rate
-    at which producers append to it.
+    `broker_id` is the broker of the replica. `active_base` is the first offset of the active segment. Everything below
+    `recovery_point` (exclusive) was flushed. `waiting` has the rolled segments that are not remote yet, each with its
+    first offset and the reason why it cannot be copied now (None if it can). `bytes_per_second` is the rate at which
+    producers append to the partition.
     """
 
     broker_id: int
@@ -65,9 +67,10 @@ class LeaderReplica:
 
 @dataclass(frozen=True, slots=True)
 class SeededSegment:
-    """A FINISHED segment that is to be handed over. `broken` are the rules that it failed, with their messages.
+    """A FINISHED segment that is to be handed over.
 
-    `passed_deep`: a verification that read every byte passed it, and none failed it since.
+    `broken` are the rules that the segment failed, with their messages. `passed_deep`: the segment passed a
+    verification that read every byte, and failed none since.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -78,7 +81,7 @@ class SeededSegment:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSegment:
-    """One segment of the topic in the metadata topic. `is_ours`: the platform wrote its records."""
+    """One segment of the topic in the metadata topic. `is_ours`: the platform wrote the segment's records."""
 
     partition: int
     segment_id: Uuid
@@ -91,9 +94,10 @@ class PublishedSegment:
 class MetadataTopicState:
     """`__remote_log_metadata` on this cluster.
 
-    `unreadable`: position and reason of each record at which brokers stop reading. `published`: segments of the topic
-    that is handed over, from all writers. `removed`: segments of it that another writer published and deleted again;
-    brokers do not lower the offsets that they read from them.
+    `unreadable`: position and reason of records at which brokers stop reading, at most ten. `published`: segments of
+    the topic that is handed over, from all writers, that are not deleted. `removed`: segments of that topic that
+    another writer published and deleted again; brokers do not lower the highest offset that they read from such
+    segments.
     """
 
     configs: Mapping[str, str]
@@ -104,7 +108,7 @@ class MetadataTopicState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDiskSpace:
-    """Free bytes in the log directories of one broker; None if they cannot be read from here."""
+    """Free bytes in the fullest log directory of one broker; None if they cannot be read from here."""
 
     broker_id: int
     free_bytes: int | None
@@ -114,8 +118,8 @@ class BrokerDiskSpace:
 class StoreProperties:
     """The platform's store.
 
-    `directory` is set for a `file://` store. `wants_custom_metadata`: the brokers' plugin for this layout expects
-    custom metadata with every segment.
+    `directory` is the path of a `file://` store, None for every other store. `wants_custom_metadata`: the brokers'
+    plugin for this layout expects custom metadata with every segment.
     """
 
     layout: str
@@ -127,9 +131,9 @@ class StoreProperties:
 class HandoverPartition:
     """The evidence about one partition.
 
-    `offsets` is None if no broker reports them, `replica` if no readable log directory has it; `problem` says why.
-    `histories` says which archived offsets in the broker's log belong to another history than the source's; empty if
-    there are none.
+    `offsets` is None if no broker reports them, and `replica` is None if no readable log directory has it; `problem`
+    says why, if that is known. `histories` is a sentence about an undecided log divergence, or about archived offsets
+    in the broker's log that belong to another history than the source's; empty if there are none.
     """
 
     partition: int
@@ -161,10 +165,11 @@ class FrozenPartition:
 class HandoverEvidence:
     """All values that the checks evaluate, at one moment. `topic_id_now` is None if the brokers have no such topic.
 
-    `configs` are the topic's configs in force, including defaults; `old_configs` those that are in force at the end.
-    `leases` are sentences about batches that still copy or delete. `frozen` is what was stored by the step `fence`,
-    empty before it. `hold_seconds`: for how long the disks must have space for what producers append.
-    `local_target_bytes`: local.retention.bytes at the end, -1 if the topic has no limit of its own.
+    `configs` are the topic's configs in force, including defaults. `old_configs` are those that would be in force after
+    the overrides are restored. `leases` are sentences about batches that still have a lease to copy or delete. `frozen`
+    are the decided offsets by partition; it is empty before the first quality check that passed. `hold_seconds`: for
+    how long the disks must have space for what producers append. `local_target_bytes`: local.retention.bytes at the end
+    of the handover, in bytes; -1 if neither the handover nor the old config sets a limit.
     """
 
     topic: str
@@ -185,7 +190,7 @@ class HandoverEvidence:
     local_target_bytes: int = UNLIMITED
 
     def limit(self, key: str, configs: Mapping[str, str] | None = None) -> int:
-        """Return a numeric config of the topic; -1 where it is absent or no number."""
+        """Return a numeric config of the topic, from `configs` if given; -1 if it is absent or not a number."""
         value = (self.configs if configs is None else configs).get(key, "")
         return int(value) if value.lstrip("-").isdigit() else UNLIMITED
 
@@ -206,7 +211,8 @@ class CheckOutcome(StrEnum):
 class CheckResult:
     """The result of one named check, about the topic or about one of its partitions.
 
-    `numbers`: what was found and what was expected. `what_to_do` is empty where no action is needed.
+    `numbers`: what was found and what was expected; for PASSED, the check's promise. `what_to_do` is empty if no action
+    is needed.
     """
 
     name: str
@@ -218,7 +224,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A deviation from what a check promises; it becomes a result under the check's name."""
+    """A deviation from the promise of a check. It becomes a `CheckResult` with the check's name."""
 
     numbers: str
     what_to_do: str = ""
@@ -231,7 +237,10 @@ CheckFunction = Callable[[HandoverEvidence], Iterator[Remark]]
 
 @dataclass(frozen=True, slots=True)
 class NamedCheck:
-    """A check. `promise`: what holds if it passes. `evaluate` yields the deviations. `steps`: when it is evaluated."""
+    """A check. `promise`: what holds if it passes without a note. `evaluate` yields the deviations from the promise.
+
+    `steps`: the steps at which the check is evaluated.
+    """
 
     name: str
     promise: str
@@ -240,12 +249,15 @@ class NamedCheck:
 
 
 def results_of(checks: Iterable[NamedCheck], step: HandoverStep, evidence: HandoverEvidence) -> tuple[CheckResult, ...]:
-    """Return the results of all checks of this step, in their order; a check without a remark has passed."""
+    """Return the results of all checks of this step, in the order of `checks`.
+
+    A check without a remark, or with notes only, has passed; its notes are results as well.
+    """
     return tuple(result for check in checks if step in check.steps for result in _results(check, evidence))
 
 
 def worst(results: Iterable[CheckResult]) -> CheckOutcome:
-    """Return the worst outcome: REFUSED before WAITING before NOTE before PASSED."""
+    """Return the worst outcome: REFUSED is worse than WAITING, then NOTE, then PASSED. Without results: PASSED."""
     order = list(CheckOutcome)
     return max((result.outcome for result in results), key=order.index, default=CheckOutcome.PASSED)
 

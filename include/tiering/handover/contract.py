@@ -2,11 +2,11 @@
 
 A handover is independent of the process that drives it. Its step, the old value of every config that it changes and
 the offsets that it seeds are stored before anything depends on them. One process drives it at a time, under a lease by
-the database's clock, and shows the token of that lease with every change. The driver of an active handover without a
-valid lease has died.
+the database's clock. The driver shows the token of that lease with every change that it makes.
 
-A handover is forgotten if no process continues it while configs of its topic have values that only a handover needs,
-or while the topic has no owner: brokers then delete by retention what is not copied.
+A handover is forgotten if no process continues it for too long while it is not parked and configs of its topic may
+have values that only a handover needs, or while it is parked. The platform copies nothing of the topic of a parked
+handover, but its brokers delete records by retention, including records that were never copied.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,7 +23,7 @@ from include.tiering.units import format_duration
 
 @dataclass(frozen=True, slots=True)
 class LocalRetention:
-    """Local retention at the end of a handover. None keeps, or restores, the value that the topic had."""
+    """Local retention at the end of a handover. For None the topic has its old value at the end."""
 
     local_retention_ms: int | None = None
     local_retention_bytes: int | None = None
@@ -33,9 +33,10 @@ class LocalRetention:
 class Handover:
     """One handover of one topic. Times are the database's.
 
-    `step` is the next step, or one to be repeated. `detail` says in a sentence why it last waited or stopped.
-    `plan_hash` is the hash of the plan that was proposed for approval, `approval` its approval. `driven_until_ms` is
-    the end (exclusive) of the newest lease to drive it, 0 once that was released.
+    `step` is the next step, or the step to be repeated. `detail` says in a sentence why the handover last waited or
+    stopped. `plan_hash` is the hash of the plan that was proposed for approval; `approval` is None until a person
+    approves that plan. `driven_until_ms` is the end (exclusive) of the newest lease to drive the handover, 0 before the
+    first lease and after the newest one was released.
     """
 
     handover_id: Uuid
@@ -55,7 +56,7 @@ class Handover:
 
     @property
     def run_id(self) -> str:
-        """The run id of its partition leases, the same for all its drivers."""
+        """The run id with which the handover takes partition leases. It is the same for all of its drivers."""
         return f"handover:{self.handover_id}"
 
 
@@ -63,7 +64,7 @@ class Handover:
 class RetentionOverride:
     """One config of the topic that the handover changes.
 
-    `old_value` is None if the topic had no value of its own. `restored`: the brokers confirmed its final value.
+    `old_value` is None if the topic had no value of its own. `restored`: the brokers showed the final value.
     """
 
     key: str
@@ -74,10 +75,11 @@ class RetentionOverride:
 
 @dataclass(frozen=True, slots=True)
 class SeededPartition:
-    """The offsets of one partition that are handed over. Inclusive; `end_offset` is `start_offset` - 1 without any.
+    """The offsets of one partition that are handed over, both ends inclusive.
 
-    `log_start_offset`, `leader` and `leader_epoch` are the broker's values when this was decided. Records below
-    `compared_offset` (exclusive) were compared: brokers served from remote storage what had been copied.
+    If none are handed over, `end_offset` is `start_offset` - 1. `log_start_offset`, `leader` and `leader_epoch` are the
+    broker's values when the offsets were decided; a resume at the step `watch` replaces `log_start_offset`. Records
+    below `compared_offset` (exclusive) were compared: brokers served them from remote storage as they had been copied.
     """
 
     topic_id_partition: TopicIdPartition
@@ -105,7 +107,7 @@ class Drive:
 
 
 class HandoverStore(Protocol):
-    """Handovers of one cluster. Every change is one transaction, dated by the database's clock."""
+    """Handovers of one cluster. Every change is one transaction; its times are by the database's clock."""
 
     def now_ms(self) -> int:
         """Return the database's time."""
@@ -115,7 +117,8 @@ class HandoverStore(Protocol):
         """Store a new handover: ACTIVE, at the first step. Idempotent for the same id and topic.
 
         Raises:
-            StateConflictError: the topic has another handover that has not ended.
+            StateConflictError: the topic has another handover that has not ended, or another topic's handover has this
+                id.
         """
         ...
 
@@ -123,12 +126,12 @@ class HandoverStore(Protocol):
         """Return this handover.
 
         Raises:
-            StateConflictError: there is none with this id.
+            StateConflictError: there is no handover with this id.
         """
         ...
 
     def latest(self, topic_id: Uuid) -> Handover | None:
-        """Return the newest handover of this topic, ended or not."""
+        """Return the handover of this topic that has not ended, else the newest one; None if there never was one."""
         ...
 
     def open_handovers(self) -> Sequence[Handover]:
@@ -139,7 +142,7 @@ class HandoverStore(Protocol):
         """Take the lease to drive a handover. The same driver may take it again, with a new token.
 
         Returns:
-            The lease; None while another driver has an unexpired one.
+            The lease; None while another driver has an unexpired lease.
 
         Raises:
             StateConflictError: there is no such handover.
@@ -150,7 +153,7 @@ class HandoverStore(Protocol):
         """Prolong the lease to `lease_ms` from now.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
@@ -161,18 +164,18 @@ class HandoverStore(Protocol):
     def advance(
         self, drive: Drive, step: HandoverStep, *, expected: HandoverStep, detail: str = "", event: str | None = None
     ) -> Handover:
-        """Set the step if it is `expected`, and record an event. Idempotent: at `step` already, nothing changes.
+        """Set the step if it is `expected`, and record an event. If the handover is at `step` already, change nothing.
 
         Args:
             drive: the lease.
             step: the new step.
-            expected: the step that it must have now.
+            expected: the step that the handover must have now.
             detail: replaces the detail of the handover.
-            event: text of the event; without it, which step is done and which one is next.
+            event: text of the event; without it, the text says which step is done and which step is next.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
-            StateConflictError: it is at neither of the two steps.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
+            StateConflictError: the handover is at neither of the two steps.
         """
         ...
 
@@ -180,22 +183,23 @@ class HandoverStore(Protocol):
         """Set the state and its detail; record an event if the state changes.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
-            StateConflictError: it has ended in another state.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
+            StateConflictError: the handover has ended in another state.
         """
         ...
 
     def save_overrides(self, drive: Drive, overrides: Sequence[RetentionOverride]) -> Sequence[RetentionOverride]:
         """Store the old values of configs before any of them is changed.
 
-        For a key that is stored and not restored, a different old value replaces the stored one: it was set from
-        outside since. The value that the handover itself sets does not.
+        A key without a stored override, or whose override was restored, gets the given override. If the stored override
+        was not restored, it is replaced only if the given old value is neither the stored old value nor the value that
+        the handover sets: then the config was set from outside since.
 
         Returns:
             All retention overrides of the handover, ordered by key.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
@@ -204,10 +208,10 @@ class HandoverStore(Protocol):
         ...
 
     def overrides_restored(self, drive: Drive, keys: Collection[str]) -> None:
-        """Store that these configs have their final values. Keys without an override are ignored.
+        """Mark the overrides of these configs as restored. Keys without an override are ignored.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
@@ -215,31 +219,31 @@ class HandoverStore(Protocol):
         """Replace all seeded partitions of the handover.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
     def seed(self, handover_id: Uuid) -> Sequence[SeededPartition]:
-        """Return the seeded partitions, ordered by number."""
+        """Return the seeded partitions, ordered by partition number."""
         ...
 
     def note_compared(self, drive: Drive, partition: int, offset: int) -> None:
         """Raise `compared_offset` (exclusive) of a seeded partition; a lower offset changes nothing.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
     def claim(
         self, drive: Drive, partition: TopicIdPartition, role: LeaseRole, *, lease_ms: int
     ) -> PartitionLease | None:
-        """Take the lease of a partition in a role, so that every older token of it is refused from then on.
+        """Take the lease of a partition in a role, so that every older token of that lease is refused from then on.
 
-        A lease that another driver of this handover took is taken over. `WorkStore.release` releases it.
+        A partition lease that another driver of this handover took is taken over. `WorkStore.release` releases it.
 
         Returns:
-            The lease; None while a batch has it.
+            The partition lease; None while a batch has an unexpired one.
 
         Raises:
             LeaseLostError: another driver took the lease of the handover, or it was released.
@@ -247,20 +251,20 @@ class HandoverStore(Protocol):
         ...
 
     def propose(self, drive: Drive, plan_hash: str) -> Handover:
-        """Store a plan for approval. A plan with another hash than before removes the approval.
+        """Store the hash of a plan for approval. If it differs from the stored hash, the approval is removed.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
     def approve(self, handover_id: Uuid, plan_hash: str, *, author: str) -> Handover:
         """Store the approval of a plan and record an event. Idempotent: the first approval of a plan stays.
 
-        It needs no lease, as the person who approves does not drive the handover.
+        No lease is needed, as the person who approves does not drive the handover.
 
         Raises:
-            StateConflictError: another plan, or none, was proposed.
+            StateConflictError: another plan was proposed, no plan was, or there is no such handover.
         """
         ...
 
@@ -268,24 +272,29 @@ class HandoverStore(Protocol):
         """Replace the results of the checks of this step.
 
         Raises:
-            LeaseLostError: another driver took the lease, or it was released.
+            LeaseLostError: the lease was released, or was taken again, so that it has a new token.
         """
         ...
 
     def checks(self, handover_id: Uuid, step: HandoverStep | None = None) -> Sequence[CheckResult]:
-        """Return the results of the checks of one step, or of all steps, in the order in which they were made."""
+        """Return the results of the checks of one step, or of all steps in their order; each step's as recorded."""
         ...
 
 
 ALONE_MS: Final = 5 * 60 * 1000
-"""A driver that has had no lease for longer has died: two tasks of a DAG run follow each other sooner."""
+"""Milliseconds without a lease after which the driver counts as dead: two tasks of a DAG run follow each other sooner.
+"""
 PERSON_MS: Final = 24 * 60 * 60 * 1000
-"""How long a handover may wait for a person before it is reported."""
+"""Milliseconds for which a handover may wait for a person before it is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenHandover:
-    """A handover without progress. `since_ms`: time of its last change or lease, by the database's clock."""
+    """A handover without progress.
+
+    `since_ms`: time of the handover's last change, or of the end of its last lease if that is later, by the database's
+    clock.
+    """
 
     handover: Handover
     since_ms: int
@@ -295,14 +304,14 @@ class ForgottenHandover:
 def forgotten_handovers(open_handovers: Iterable[Handover], now_ms: int) -> list[ForgottenHandover]:
     """Return handovers that suspend the topic's retention or copies and have made no progress for too long.
 
-    Too long is more than PERSON_MS if the handover waits for a person or is parked, otherwise more than ALONE_MS.
+    Too long means more than PERSON_MS if the handover waits for a person or is parked, otherwise more than ALONE_MS.
     """
     return [found for open_handover in open_handovers if (found := _forgotten(open_handover, now_ms)) is not None]
 
 
 def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
     is_parked = handover.state is HandoverState.PARKED
-    # A lease that ends much later was taken while the clock was ahead: its driver has no valid lease.
+    # A lease that ends later than ALONE_MS from now was taken while the clock was ahead, and is not valid.
     is_driven = now_ms < handover.driven_until_ms <= now_ms + ALONE_MS
     if not (handover.state.holds_overrides or is_parked) or is_driven:
         return None
@@ -313,9 +322,9 @@ def _forgotten(handover: Handover, now_ms: int) -> ForgottenHandover | None:
         return None
     waits = "is parked" if is_parked else "waits for a person" if needs_a_person else "has no driver any more"
     meanwhile = (
-        "the topic is neither copied nor expired"
+        "the platform neither copies nor expires the topic"
         if is_parked
-        else "its retention overrides are in force: nothing of the topic expires"
+        else "its retention overrides may be in force, so that nothing of the topic expires"
     )
     ways_out = f"./tiering handover {handover.topic} --resume" + ("" if is_parked else ", or --undo")
     return ForgottenHandover(

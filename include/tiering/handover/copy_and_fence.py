@@ -1,39 +1,42 @@
-"""Copy, verify and decide what is handed over, have it approved, fence the topic off and repeat all checks.
+"""Copy, verify and decide what is handed over, have the plan approved, fence the topic off and repeat the checks.
 
-**Copy** from the broker's log start, round after round, until no rolled segment is left that can be copied.
+**Copy**: segments are copied from the broker's log start on, in rounds, until no rolled segment is left that the
+platform has to copy.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     round       a plan was stored and copied             what a batch of copies leaves       the next round
-    checked     no rolled segment is left that can be    everything copied, step `copy`      the next try finds nothing
-                copied                                                                       to do
+    checked     no rolled segment is left to copy        everything copied, step `copy`      the next try finds nothing
+                                                                                             to do
 
-Producers continue, so each round copies what was rolled during the round before it; rounds get shorter as long as
+Producers continue, so each round copies the segments that were rolled during the round before it; rounds get shorter if
 copying is faster than producing. The step waits for segments that were just rolled and are not flushed yet. Segments
 above the high watermark or the last stable offset are left to the broker, which cannot copy them earlier either.
 
 **Quality check and approval**: the segments are read back and checked, then a person is asked to approve.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
-    verified    every segment has a verdict; a deep      verdicts                            the next try reads segments
-                one if handovers require that                                                without such a verdict
-    decided     offsets by partition are stored          what was decided                    the next try replaces it
-    proposed    the plan's hash is stored                a question                          the next try: the same plan
+    verified    every segment has a verdict, of a deep   verdicts                            the next try reads only the
+                verification if handovers require it                                         other segments
+    decided     the offsets of each partition are        the stored offsets                  the next try replaces them
+                stored
+    proposed    the plan's hash is stored                a plan that waits for an approval   the next try: the same plan
                                                                                              has the same hash
 
-**Fence**: from here on no batch copies or expires the topic, and what is handed over does not change any more.
+**Fence**: once this step is done, no batch copies or expires the topic, so the segments to be handed over are final.
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     owner       the owner is `handing-over`              a topic without copies              the next try, or an undo
-    drained     this handover had every lease once, so   leases that expire                  the next try
-                every older token is refused
-    cleared     no attempt is left that never was        the same                            the next try
-                FINISHED
-    decided     offsets, log start, leader and epoch     all of it                           the next try replaces it
+    drained     this handover had every partition lease  leases that expire                  the next try
+                once, so older tokens are refused
+    cleared     unfinished copies without an object in   the same                            the next try
+                the store are abandoned
+    decided     offsets, log start, leader and epoch     the stored values                   the next try replaces them
                 are stored
 
 A batch that works on the topic checks the owner before its next FINISHED, abandons its attempt and releases its lease;
-the lease of a batch that died expires. Segments that were copied since the approval are handed over too, if they
-passed verification. The approved segments must come first, otherwise a person is asked again.
+the lease of a batch that died expires. Segments that were copied after the plan was decided are verified and handed
+over too; the step `recheck` stops the handover if one of them failed. If the approved segments are not exactly the
+segments up to the approved end offsets any more, they are checked again and a person has to approve again.
 """
 
 import hashlib
@@ -57,11 +60,12 @@ _LEFT_TO_THE_BROKER: Final = frozenset(
 _SOON: Final = frozenset({str(IneligibleReason.NOT_FLUSHED)})
 _MOST_NAMED: Final = 3
 _NEXT_ROUND_SECONDS: Final = 5.0
-"""Brokers write their recovery points once a minute, so shorter pauses would find nothing new."""
+"""Brokers write their recovery points only once a minute by default, so shorter pauses would hardly find anything new.
+"""
 
 
 def copy_until_active(run: HandoverRun) -> StepResult:
-    """Copy in rounds until no rolled segment is left; from the step `fence` on nothing is copied."""
+    """Copy in rounds until no rolled segment is left to copy. If the topic was fenced off before, copy nothing."""
     handover = run.handover
     if run.ports.registry.owner(handover.topic_id) is TopicOwner.HANDING_OVER:
         return DONE
@@ -71,7 +75,7 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         run.renew()
         done = run.ports.actions.copy_round(handover.topic, run.ports.new_run_id())
         left = _left(evidence_of(run).partitions)
-        message = f"{done.copied_segments} segments copied, {len(left)} rolled segments are left"
+        message = f"{done.copied_segments} segments copied, {len(left)} partitions still have rolled segments to copy"
         if message != last_message:
             run.on_message(last_message := message)
         if not left:
@@ -83,11 +87,14 @@ def copy_until_active(run: HandoverRun) -> StepResult:
         if stuck.end is StepEnd.STOP or done.failed or clock.monotonic() - copied_at >= limits.watch_seconds:
             return stuck
         clock.sleep(_NEXT_ROUND_SECONDS)
-    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll segments faster than they are copied")
+    return StepResult(StepEnd.WAIT, f"after {rounds} rounds producers still roll segments as fast as they are copied")
 
 
 def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str | None]]:
-    """Return (partition, first offset, reason) of the first rolled segment of each partition that is to be copied."""
+    """Return (partition, first offset, reason) for each partition whose first uncopied segment must be copied here.
+
+    `reason` says why the segment cannot be copied now; None if it can.
+    """
     return [
         (partition.partition, first, reason)
         for partition in partitions
@@ -98,21 +105,21 @@ def _left(partitions: Sequence[HandoverPartition]) -> list[tuple[int, int, str |
 
 
 def _expired(run: HandoverRun, left: Sequence[tuple[int, int, str | None]]) -> list[str]:
-    """Say which segments have expired here while the broker still has them: they are not copied a second time."""
+    """Return sentences about segments that expired here while the broker has them; they are not copied again."""
     handover, found = run.handover, []
     for number, first, reason in left:
         partition = TopicIdPartition(handover.topic_id, number, handover.topic)
         highest = run.ports.metadata.highest_copied_offset(partition)
         if reason is None and highest is not None and first <= highest:
             found.append(
-                f"partition {number}, offset {first}: it was copied up to offset {highest} and has expired here, but"
-                " the broker still has it: raise the broker's log start (kafka-delete-records)"
+                f"partition {number}, offset {first}: segments up to offset {highest} were copied and have expired"
+                " here, but the broker still has this one: raise the broker's log start (kafka-delete-records)"
             )
     return found
 
 
 def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired: Sequence[str]) -> StepResult:
-    """Decide what follows if a round copied nothing and segments are left: wait, or stop for a person."""
+    """Return WAIT or STOP (a person has to act) after a round that copied nothing although segments are left."""
     named = [f"partition {partition}, offset {first}: {reason or 'not copied'}" for partition, first, reason in left]
     sentences = [*done.failed, *done.held_back, *expired, *named][:_MOST_NAMED]
     is_for_a_person = bool(expired) and not (done.failed or done.held_back)
@@ -123,7 +130,10 @@ def _stuck(left: Sequence[tuple[int, int, str | None]], done: CopyRound, expired
 
 
 def check_quality(run: HandoverRun) -> StepResult:
-    """Verify segments that have not passed at the required depth, then check everything that is to be handed over."""
+    """Verify the segments that have not passed at the required depth, then evaluate the checks of the step `gate`.
+
+    If no check refuses or waits, store the offsets that are to be handed over.
+    """
     evidence = verified(run)
     result = evaluate_checks(run, HandoverStep.QUALITY_CHECK, evidence)
     if result.end is StepEnd.DONE:
@@ -132,7 +142,7 @@ def check_quality(run: HandoverRun) -> StepResult:
 
 
 def verified(run: HandoverRun) -> HandoverEvidence:
-    """Verify what has no sufficient verdict and return evidence with it. Raises RemoteStorageUnavailableError."""
+    """Verify segments without a sufficient verdict, then return the evidence. Raises RemoteStorageUnavailableError."""
     evidence = evidence_of(run)
     deep = run.ports.limits.verify_deep
     wanted: dict[TopicIdPartition, frozenset[RemoteLogSegmentId]] = {}
@@ -156,7 +166,7 @@ def _is_to_be_read(segment: SeededSegment, *, deep: bool) -> bool:
 
 
 def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
-    """Return what would be handed over now; partitions whose leader does not answer are left out."""
+    """Return the offsets that would be handed over now, without partitions whose leader does not report offsets."""
     seed = []
     for found in evidence.partitions:
         if found.offsets is None:
@@ -170,7 +180,7 @@ def seed_of(evidence: HandoverEvidence) -> list[SeededPartition]:
 
 
 def ask_approval(run: HandoverRun) -> StepResult:
-    """Propose exactly this plan; the step is done once a person has approved it."""
+    """Store the hash of the present plan; the step is done once a person has approved exactly this plan."""
     handover = run.handover
     plan = plan_hash(
         handover, evidence_of(run).partitions, run.seed, run.ports.handovers.overrides(handover.handover_id)
@@ -188,8 +198,8 @@ def plan_hash(
 ) -> str:
     """Return the SHA-256 of a plan.
 
-    It covers the segments up to the decided ends (inclusive) by id and offsets, the configs that change, and their
-    values at the end.
+    It covers the ids and offsets of the segments up to the decided ends (inclusive), the overridden configs with their
+    old values, and the requested local retention.
     """
     ends = {seeded.topic_id_partition.partition: seeded.end_offset for seeded in seed}
     segments = [
@@ -234,7 +244,7 @@ def fence_off(run: HandoverRun) -> StepResult:
     evidence = verified(run)
     overrides = ports.handovers.overrides(handover.handover_id)
     if plan_hash(handover, evidence.partitions, run.seed, overrides) != handover.plan_hash:
-        detail = "the approved segments are not the present ones: they are checked and proposed again"
+        detail = "the present segments are not the approved ones: the present ones are checked and proposed"
         return StepResult(StepEnd.DONE, detail, HandoverStep.QUALITY_CHECK)
     ports.handovers.save_seed(run.drive, seed_of(evidence))
     for seeded in run.seed:
@@ -244,7 +254,11 @@ def fence_off(run: HandoverRun) -> StepResult:
 
 
 def _drain(run: HandoverRun) -> StepResult | None:
-    """Take the leases of every partition once, so that older tokens are refused. None once that is done."""
+    """Take the leases of every partition once, so that older tokens are refused.
+
+    Returns:
+        None after all leases were taken; WAIT while a batch has one of them.
+    """
     ports = run.ports
     for seeded in run.seed:
         partition = seeded.topic_id_partition
@@ -262,7 +276,10 @@ def _drain(run: HandoverRun) -> StepResult | None:
 
 
 def recheck(run: HandoverRun) -> StepResult:
-    """Repeat all checks with present values: the last ones before a record is published."""
+    """Evaluate the checks with present values for the last time before a record is published.
+
+    If the log start or the leader of a partition changed since the step `fence`, that step is repeated.
+    """
     evidence = evidence_of(run)
     result = evaluate_checks(run, HandoverStep.RECHECK, evidence)
     if result.end is StepEnd.WAIT and result.detail.startswith("nothing-changed-since"):

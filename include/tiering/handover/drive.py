@@ -2,28 +2,30 @@
 
     what dies                    what it leaves                       what continues
     the driver, in a step        the step, done in part; its lease    the next driver, once the lease has ended: it runs
-                                                                      the step again, each is idempotent
-    the driver, between steps    the next step; its lease             the same
-    the database                 no step is advanced                  the same driver, or the next
+                                                                      the step again, as every step is idempotent
+    the driver, between steps    the stored next step; its lease      the next driver, once the lease has ended
+    the database                 the step that was stored last        the same driver, or the next driver
 
-A second thread renews the driver's lease as long as the driver's process lives. If the lease is lost, the thread only
-logs it: the driver's next change is refused. If the database is unavailable, the thread tries again; after an outage
-that is longer than the lease another driver may take the lease.
+A second thread renews the driver's lease as long as the drive lasts. If the lease is lost, the thread only logs this
+and ends: the driver's next change is refused. If the database is unavailable, the thread tries again; after an outage
+that is longer than the lease, another driver may take the lease.
 
 Undo:
 
     step        done when it is reached                  a crash right after it leaves       cleaned up by
     undoing     the state is UNDOING                     that state, overrides in force      the next try of the undo
-    restored    configs have their old values            the same, without overrides         the same
-    owner       the topic's owner is the platform        the same                            the same
-    checked     nothing was published until then, or     the same                            the same
-                the owner is `handing-over` again
+    restored    configs have their old values            that state, without overrides       the next try of the undo
+    owner       the topic's owner is the platform, if    the same                            the same
+                nothing was published
+    checked     still nothing was published, or the      the same                            the same
+                owner is `handing-over` again
     ended       UNDONE or PARKED                         nothing                             -
 
-A publisher checks the owner in the transaction of each record, so records of a publisher that was still at work are
-seen after `owner`. Two answers of a single broker are not trusted, as it may lag behind the controller: that remote
-storage is off, once the switch may have been requested, and that there is no such topic. Both are verified with the
-controller, by requests that it only validates.
+A publisher checks the owner in the transaction that stores each record before it is sent. So after `owner` no record
+can be added, and `checked` finds every record that a publisher stored until then. Two answers of a single broker are
+not trusted, because a broker may lag behind the controller: that remote storage is off although the switch may have
+been requested, and that there is no such topic. Both answers are verified with the controller, by requests that the
+controller only validates.
 """
 
 import threading
@@ -100,14 +102,15 @@ def carry_on(
     on_step: Callable[[Handover], None] = lambda _: None,
     on_message: Callable[[str], None] = _silent,
 ) -> Handover:
-    """Run the next steps, at most up to `until` (inclusive), and return the handover as it is then.
+    """Run the next steps, at most up to `until` (inclusive), and return the handover as it is after them.
 
-    Its `detail` says why it waits or stopped. With `resume` a STOPPED or PARKED handover continues. If it is UNDOING,
-    the undo continues.
+    Its `detail` says why it waits or stopped. With `resume` a STOPPED or PARKED handover continues. If the handover is
+    UNDOING, the undo continues, also without `resume`.
 
     Raises:
-        LeaseLostError: another process drives it, or took the lease since.
-        BrokersError: it was resumed, and the brokers do not report the log starts that it needs.
+        LeaseLostError: another process drives the handover, or took the lease since.
+        StateConflictError: the handover is UNDOING, and nothing can be undone any more.
+        BrokersError: the brokers do not report the log starts that a resume needs, or fail a request of an undo.
         MetadataUnavailableError: the database cannot be reached.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
@@ -129,8 +132,8 @@ def undo_handover(
     """Undo a handover as far as possible, and return what was undone.
 
     Raises:
-        LeaseLostError: another process drives it.
-        StateConflictError: it has ended, or nothing can be undone any more; the text says what can be done instead.
+        LeaseLostError: another process drives the handover.
+        StateConflictError: the handover has ended, or nothing can be undone any more; the text says why.
         BrokersError: the brokers do not answer, or refuse a change.
     """
     with _driving(ports, handover_id, driver, on_message) as run:
@@ -142,7 +145,11 @@ def _is_due(handover: Handover, until: HandoverStep | None) -> bool:
 
 
 def _done(run: HandoverRun, step: HandoverStep) -> StepResult:
-    """Run a step. A retriable error makes the handover wait, another one stops it; the error is its detail."""
+    """Run a step. After a retriable error the handover waits, after another error it stops; the error is the detail.
+
+    Raises:
+        LeaseLostError: another process drives the handover.
+    """
     try:
         return notice_switch(run, step) or STEP_FUNCTIONS[step](run)
     except LeaseLostError:
@@ -169,8 +176,9 @@ def _advance(run: HandoverRun, step: HandoverStep, result: StepResult) -> bool:
 def _set_going(run: HandoverRun) -> None:
     """Resume a stopped or parked handover.
 
-    A parked one restarts at its overrides, which the undo restored. One that stopped in `watch` because a log start
-    rose accepts the present log starts, as otherwise it could never end.
+    A parked handover restarts at the step `guards`, as the undo restored the configs. A handover that stopped in
+    `watch` accepts the present log starts: a log start that rose never falls again, so the handover could otherwise
+    never end.
     """
     handover = run.handover
     if handover.state not in (HandoverState.STOPPED, HandoverState.PARKED):
@@ -198,11 +206,11 @@ def _driving(
 
 
 OFF: Final = {REMOTE_STORAGE: "false", "remote.log.delete.on.disable": "false"}
-"""A change that brokers refuse if remote storage is on: they disable it only together with deleting what is remote."""
+"""A change that brokers refuse if remote storage is on, as they disable it only if they may delete what is remote."""
 
 
 def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
-    """Return what an undo would do now, and why not more. Changes nothing.
+    """Return what an undo would do now, and why it cannot do more. Changes nothing.
 
     Raises:
         BrokersError: the brokers do not answer.
@@ -219,10 +227,11 @@ def possible_undo(ports: HandoverPorts, handover: Handover) -> Undo:
 
 
 def undo(run: HandoverRun) -> Undo:
-    """Undo what can be undone, and return that. Configs of a deleted topic need no undo.
+    """Undo what can be undone, and return what was undone. Configs of a deleted topic are not restored.
 
     Raises:
-        StateConflictError: nothing can be undone; the text says why, and what can be done instead.
+        StateConflictError: nothing can be undone, or remote storage was enabled meanwhile; the text says why, and what
+            can be done instead.
         BrokersError: the brokers do not answer, or refuse a change.
     """
     ports, handover = run.ports, run.handover
@@ -247,14 +256,14 @@ def undo(run: HandoverRun) -> Undo:
 
 
 def _stopped(run: HandoverRun, why: str) -> StateConflictError:
-    """Return the error of an undo that cannot continue. The handover becomes STOPPED, so that it can be resumed."""
+    """Return the error of an undo that cannot continue. An UNDOING handover becomes STOPPED, so it can be resumed."""
     if run.handover.state is HandoverState.UNDOING:
         run.ports.handovers.set_state(run.drive, HandoverState.STOPPED, detail=why)
     return StateConflictError(why)
 
 
 def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> None:
-    """Set the owner if it is `expected`; a topic with any other owner keeps it."""
+    """Set the owner if the present owner is `expected`; otherwise change nothing."""
     registry, handover = run.ports.registry, run.handover
     if registry.owner(handover.topic_id) is expected:
         registry.set_owner(handover.topic_id, handover.topic, owner, expected=expected, author=run.drive.driver)
@@ -262,7 +271,7 @@ def _set_owner(run: HandoverRun, owner: TopicOwner, *, expected: TopicOwner) -> 
 
 
 def _topic(ports: HandoverPorts, handover: Handover) -> TopicMetadata | None:
-    """Return the topic; None if it was deleted, even if another topic has its name now. Raises BrokersError."""
+    """Return the topic; None if it was deleted, even if another topic has the same name now. Raises BrokersError."""
     topic = ports.brokers.topics([handover.topic]).get(handover.topic)
     if topic is None:
         with suppress(UnknownTopicError):

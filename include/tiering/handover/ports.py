@@ -1,6 +1,6 @@
 """What the steps of a handover work with: contracts, actions of the platform, and a scan of the metadata topic.
 
-Also one drive of a handover, and how a step can end.
+The module also defines one drive of a handover, and how a step can end.
 """
 
 from collections import defaultdict
@@ -45,14 +45,15 @@ _PartitionKey = tuple[Uuid, int]
 
 
 class MetadataScan:
-    """Reads what `__remote_log_metadata` has about some partitions, incrementally.
+    """Reads incrementally what `__remote_log_metadata` has about some user partitions.
 
-    The first call reads every metadata partition that has records about them from its beginning, each later call only
-    what was appended since. The result is that of a full read, as records are only appended: if the topic was created
-    again, or its beginning was removed, it is read from its beginning.
+    The first call reads the metadata partitions to which these user partitions map, from their beginning. Each later
+    call reads only the records that were appended since. As records are only appended, the result is that of a full
+    read. If the metadata topic was created again, or the beginning of a metadata partition changed, that is read from
+    its beginning again.
 
-    Ingested metadata cannot replace this scan: ingestion removes segments that brokers deleted, while brokers keep
-    their offsets.
+    The metadata that the platform ingests cannot replace this scan: ingestion removes segments that brokers deleted,
+    while brokers keep the offsets that they read from the records of these segments.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class MetadataScan:
         """Return the state of the metadata topic, as far as it is about `partitions`.
 
         Returns:
-            None if the cluster has no such topic (`configs` is None).
+            The state; None if the cluster has no metadata topic (`configs` is None).
 
         Raises:
             MetadataTopicUnavailableError: the topic cannot be read.
@@ -109,7 +110,7 @@ class MetadataScan:
 class _Read:
     """What one metadata partition has about some partitions, from `begin` up to `next_offset` (exclusive).
 
-    `is_ours` of its segments is not set yet.
+    `is_ours` of these segments is False here; `MetadataScan.evidence` sets it.
     """
 
     begin: int
@@ -142,12 +143,12 @@ class _Read:
 
 
 def is_published(publications: PublicationStore, partitions: Sequence[TopicIdPartition]) -> bool:
-    """Return whether a record about one of these partitions is in the metadata topic, or may be."""
+    """Return whether a record that the platform wrote about one of these partitions may be in the metadata topic."""
     return any(_journaled(publications, partition) for partition in partitions)
 
 
 def published_end(publications: PublicationStore, partition: TopicIdPartition) -> int | None:
-    """Return the highest offset (inclusive) of segments that were read back as FINISHED; None without any."""
+    """Return the highest offset (inclusive) of segments whose published FINISHED was read back; None without any."""
     journal = publications.journal(partition)
     finished = [
         record.intent.end_offset
@@ -167,9 +168,10 @@ REMOTE_STORAGE: str = "remote.storage.enable"
 
 @dataclass(frozen=True, slots=True)
 class CopyRound:
-    """The result of one plan and its batches. `failed` and `held_back` are sentences about what was not copied.
+    """The result of one copy plan and its batches.
 
-    `worth_retrying`: none of the reasons needs a person.
+    `failed` and `held_back` are sentences about segments and partitions that were not copied. `worth_retrying`: none of
+    the reasons needs a person.
     """
 
     copied_segments: int
@@ -180,7 +182,7 @@ class CopyRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredDigest:
-    """The digest of a range, without the offsets in `not_opened`: batches that are too large to be decoded."""
+    """The digest of a range of offsets. It leaves out `not_opened`, the offsets of batches too large to be decoded."""
 
     digest: RangeDigest
     not_opened: tuple[OffsetRange, ...] = ()
@@ -190,11 +192,14 @@ class PlatformActions(Protocol):
     """What the platform does for a handover. Every action is idempotent."""
 
     def copy_round(self, topic: str, run_id: str) -> CopyRound:
-        """Plan and copy rolled segments that are not remote, in this process, until nothing planned is left."""
+        """Plan the rolled segments that are not remote and copy them in this process.
+
+        Batches of the plan follow each other until one ends for another reason than its time limit.
+        """
         ...
 
     def verify(self, segments: Mapping[TopicIdPartition, frozenset[RemoteLogSegmentId]]) -> None:
-        """Read these segments back, as deeply as handovers require, and record their verdicts."""
+        """Read these segments back from the store, as deeply as handovers require, and record their verdicts."""
         ...
 
     def abandon_empty_copies(self, fence: Fence) -> None:
@@ -202,21 +207,33 @@ class PlatformActions(Protocol):
         ...
 
     def publish(self, seeded: SeededPartition) -> None:
-        """Send STARTED and FINISHED of its segments, in order, and read them back. Published records stay."""
+        """Send STARTED and FINISHED of the partition's segments, in order, and read these records back.
+
+        Published records cannot be removed.
+        """
         ...
 
     def stored_digest(self, partition: TopicIdPartition, start_offset: int, end_offset: int) -> StoredDigest:
-        """Return the digest of copied records, after a check against the source's checksum. Offsets are inclusive."""
+        """Return the digest of copied records. Both offsets are inclusive.
+
+        The stored bytes must have the source's checksum, if it is known.
+        """
         ...
 
     def served_digest(
         self, partition: TopicIdPartition, start_offset: int, end_offset: int, leave_out: Sequence[OffsetRange] = ()
     ) -> RangeDigest:
-        """Return the digest of what a plain consumer gets, without the offsets in `leave_out`. All are inclusive."""
+        """Return the digest of the records that a plain consumer gets, without the offsets in `leave_out`.
+
+        All offsets are inclusive.
+        """
         ...
 
     def free_bytes(self, broker_id: int) -> int | None:
-        """Return the free bytes of the fullest log directory of a broker; None if they cannot be read from here."""
+        """Return the free bytes of the fullest log directory of a broker; None if they cannot be read from here.
+
+        If the setting `tiering.handover.free.bytes` is not -1, it is returned instead.
+        """
         ...
 
 
@@ -227,12 +244,12 @@ class HandoverLimits:
     Attributes:
         lease_ms: length of the driver's lease.
         hold_seconds: for how long the disks must have space for what producers append.
-        watch_seconds: how long one drive waits for brokers.
+        watch_seconds: the longest that a drive waits each time for brokers, or for segments that can be copied.
         poll_seconds: pause between two requests to brokers.
         settle_seconds: how long brokers may take to delete down to a level of local retention.
         local_steps: number of steps in which local retention is lowered.
         verify_deep: whether a segment is handed over only after a deep verification passed it.
-        max_rounds: most rounds of copies in one drive.
+        max_rounds: the most rounds in one drive that copy a segment.
     """
 
     lease_ms: int = 30_000
@@ -249,8 +266,8 @@ class HandoverLimits:
 class HandoverPorts:
     """What the steps of a handover use.
 
-    `new_run_id` returns another id each time, `keep_alive` renews a drive's lease until its context exits,
-    `metadata_scan` keeps what was read of the metadata topic.
+    `new_run_id` returns another id each time, `keep_alive` renews a drive's lease until its context exits, and
+    `metadata_scan` stores what it has read of the metadata topic.
     """
 
     handovers: HandoverStore
@@ -280,7 +297,7 @@ class StepEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How a step ended. `goes_to`: the next step, if it is not the following one."""
+    """How a step ended. `goes_to`: the next step after DONE; None for the following one in the order of steps."""
 
     end: StepEnd
     detail: str = ""
@@ -300,7 +317,7 @@ class HandoverRun:
 
     @property
     def handover(self) -> Handover:
-        """As it is stored now."""
+        """The handover as it is stored now."""
         return self.ports.handovers.handover(self.drive.handover_id)
 
     @property
@@ -312,6 +329,6 @@ class HandoverRun:
         self.ports.handovers.renew(self.drive, lease_ms=self.ports.limits.lease_ms)
 
     def pause(self) -> None:
-        """Renew the lease and wait between two requests to brokers."""
+        """Renew the lease, then sleep for `poll_seconds`."""
         self.renew()
         self.ports.clock.sleep(self.ports.limits.poll_seconds)

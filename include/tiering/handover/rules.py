@@ -1,17 +1,17 @@
-"""Decisions of a handover, without I/O.
+"""Rules of a handover, without I/O.
 
-They are its steps and states, the next step, what can be undone, what follows if remote storage is enabled by hand,
-and what a broker deletes from its own disk as local retention is lowered.
+This module defines the steps and states of a handover and decides which step is next, what can be undone, what follows
+if remote storage is enabled by hand, and what a broker deletes from its own disk as local retention is lowered.
 
     preconditions -> guards -> copy -> gate -> approval -> fence -> recheck -> publish
         -> switch -> watch -> take-over -> retention -> local-retention -> (done)
 
-Up to `recheck` the only effect outside the platform is changed configs, whose old values are stored. From the first
-published record on the brokers' metadata topic contains our segments, and brokers do not lower the highest offset that
-they read there. From the switch on the brokers copy and expire.
+Up to `recheck` (inclusive) the only effect outside the platform is changed configs, whose old values are stored. From
+the first published record on, the brokers' metadata topic contains the platform's segments, and brokers do not lower
+the highest offset that they read there. From the switch on, the brokers copy and expire the topic.
 
-Which segments local retention deletes is decided like Kafka's local log deletion with remote copying enabled: the
-oldest first, while the excess is at least the segment's size, and only segments that are remote already.
+Local retention deletes segments as Kafka's local log deletion does with remote copying enabled: the oldest first, while
+the bytes above the limit are at least the segment's size, and only segments that are remote already.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 
 class HandoverStep(StrEnum):
-    """The steps in their order. Each is idempotent: a step that was interrupted is run again."""
+    """The steps in their order. Each step is idempotent: a step that was interrupted is run again."""
 
     PRECONDITIONS = "preconditions"
     OVERRIDES = "guards"
@@ -44,11 +44,11 @@ _FOLLOWING: Final = dict(pairwise(STEPS))
 
 
 class HandoverState(StrEnum):
-    """Whether a handover continues without a person.
+    """The state of a handover.
 
-    ACTIVE: its driver runs the next step. STOPPED: a check refused; a person resumes it. UNDOING: it is being undone.
-    PARKED: it was undone as far as possible, published records stay (see `undo_of`), and it can be resumed.
-    UNDONE and DONE have ended.
+    ACTIVE: its driver runs the next step, or waits. STOPPED: a check refused, or a step or an undo failed with an error
+    that a repetition does not remove; a person resumes it. UNDOING: it is being undone. PARKED: it was undone as far as
+    possible, its published records stay (see `undo_of`), and it can be resumed. UNDONE and DONE: it has ended.
     """
 
     ACTIVE = "active"
@@ -78,7 +78,11 @@ class UndoAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What an undo does. `reason` says why not everything can be undone; without `actions` nothing is done."""
+    """What an undo does.
+
+    `ends_as`: the state after the undo; None if nothing can be undone, and `actions` is empty. `reason` says why not
+    everything can be undone; None if everything can.
+    """
 
     actions: tuple[UndoAction, ...]
     ends_as: HandoverState | None
@@ -87,20 +91,20 @@ class Undo:
 
 PUBLISHED: Final = (
     "records of its segments are in __remote_log_metadata, and brokers never lower the highest offset that they read"
-    " there: were the segments deleted, a later remote.storage.enable=true would not upload these offsets again and"
-    " local retention would delete their only copy. So the segments stay, the topic is neither copied nor expired, and"
-    " ./tiering handover TOPIC --resume continues"
+    " there: if the segments were deleted, brokers would not upload these offsets again after a later"
+    " remote.storage.enable=true, and local retention would delete their only copy. So the segments stay, the platform"
+    " neither copies nor expires the topic, and ./tiering handover TOPIC --resume continues the handover"
 )
 SWITCHED: Final = (
     "remote.storage.enable is true: the brokers copy and expire the topic. Kafka has one way back only,"
     " remote.storage.enable=false with remote.log.delete.on.disable=true: it deletes all remote segments and raises the"
     " log start to the earliest local offset, so it loses nothing only while earliest and earliest-local are equal. To"
-    " stop only new uploads: remote.log.copy.disable=true. ./tiering handover TOPIC --resume restores the retention"
+    " stop only new uploads, set remote.log.copy.disable=true. ./tiering handover TOPIC --resume restores the retention"
 )
 
 
 def following(step: HandoverStep) -> HandoverStep | None:
-    """Return the next step; None after the last one, which ends the handover."""
+    """Return the step that follows `step`; None if `step` is the last one."""
     return _FOLLOWING.get(step)
 
 
@@ -113,9 +117,9 @@ def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
     """Return how far a handover can be undone.
 
     Args:
-        is_fenced: whether the owner of the topic is `handing-over`. The step does not show it: a handover that was
-            fenced may have returned to the quality check.
-        is_published: whether a record of one of its segments may be in the metadata topic.
+        is_fenced: whether the owner of the topic is `handing-over`. The step of the handover does not show this: a
+            handover may have returned from the step `fence` to the quality check.
+        is_published: whether the platform's record of a segment of the topic may be in the metadata topic.
         is_enabled: whether remote.storage.enable is true for the topic on the brokers.
     """
     if is_enabled:
@@ -129,25 +133,28 @@ def undo_of(*, is_fenced: bool, is_published: bool, is_enabled: bool) -> Undo:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedByHand:
-    """remote.storage.enable=true was set before the handover did it. `goes_to` is the step that follows."""
+    """remote.storage.enable=true was set by hand before the handover set it.
+
+    `goes_to` is the step that follows. `meaning` says what the brokers do with the platform's copies.
+    """
 
     goes_to: HandoverStep
     meaning: str
 
 
 def switched_by_hand(step: HandoverStep, *, is_published: bool) -> SwitchedByHand | None:
-    """Return what follows if remote storage is enabled at `step`; None from the step on that enables it.
+    """Return what follows if remote storage is found enabled at `step`; None if `step` is `switch` or a later step.
 
-    From then on the brokers own the topic: nothing more is copied or published. The overrides are removed as after a
-    switch by the handover, once the brokers report what is remote.
+    After a switch by hand the brokers own the topic: the platform copies and publishes nothing more. The overrides are
+    removed as after a switch by the handover, once the brokers report what is remote.
     """
     if not is_before(step, HandoverStep.SWITCH):
         return None
     if is_published:
         return SwitchedByHand(
             HandoverStep.WATCH,
-            "the brokers serve what was published until then and upload the rest themselves; the platform's copies of"
-            " the rest are not read any more",
+            "the brokers serve the segments that were published until then, and upload the rest themselves; the"
+            " platform's copies of the rest are not read any more",
         )
     return SwitchedByHand(
         HandoverStep.WATCH,
@@ -157,11 +164,11 @@ def switched_by_hand(step: HandoverStep, *, is_published: bool) -> SwitchedByHan
 
 
 class LocalSegment(Protocol):
-    """The properties of a segment on a broker's disk that these rules use. Offsets are inclusive."""
+    """The properties of a segment on a broker's disk that these rules use."""
 
     @property
     def base_offset(self) -> int:
-        """First offset."""
+        """First offset (inclusive)."""
 
     @property
     def end_offset(self) -> int:
@@ -169,15 +176,15 @@ class LocalSegment(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the log file."""
+        """Size of the log file in bytes."""
 
     @property
     def max_timestamp_ms(self) -> int:
-        """Largest timestamp of its records."""
+        """Largest timestamp of the segment's records."""
 
     @property
     def active(self) -> bool:
-        """Whether the broker still appends to it."""
+        """Whether the broker still appends to the segment."""
 
 
 def local_bytes(segments: Sequence[LocalSegment]) -> int:
@@ -186,7 +193,7 @@ def local_bytes(segments: Sequence[LocalSegment]) -> int:
 
 
 def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: int, now_ms: int) -> int:
-    """Return roughly how many bytes stay under both limits.
+    """Return roughly how many local bytes remain after the broker has applied both limits.
 
     Args:
         segments: all local segments in the order of offsets.
@@ -204,7 +211,10 @@ def target_bytes(segments: Sequence[LocalSegment], limit_ms: int, limit_bytes: i
 
 
 def levels(has_bytes: int, wants_bytes: int, steps: int) -> list[int]:
-    """Return evenly falling levels from below `has_bytes` down to `wants_bytes` (inclusive); none if it is no less."""
+    """Return at most `steps` evenly falling levels below `has_bytes`, the last of which is `wants_bytes`.
+
+    Without a difference, or if `wants_bytes` is the larger one, there are no levels.
+    """
     if wants_bytes >= has_bytes:
         return []
     gap = has_bytes - wants_bytes
@@ -218,7 +228,7 @@ def next_local_start(segments: Sequence[LocalSegment], level: int, latest_tiered
     Args:
         segments: all local segments in the order of offsets.
         level: local retention in bytes.
-        latest_tiered: highest offset (inclusive) that is remote; None without any.
+        latest_tiered: highest offset (inclusive) that is remote; None if nothing is remote.
     """
     excess, start = local_bytes(segments) - level, None
     for segment in segments:

@@ -1,4 +1,4 @@
-"""Handovers of topics to their brokers: begin, carry on, approve, undo and inspect them; and their metrics."""
+"""Begin, continue, approve, undo and inspect handovers of topics to their brokers, and set their metrics."""
 
 import os
 import secrets
@@ -34,10 +34,10 @@ class HandoverService:
     Args:
         handovers: the stored handovers of this cluster.
         ports: builds what the steps work with; raises SettingError without bootstrap servers.
-        brokers: connects to the brokers, which are the source for topic ids.
+        brokers: connects to the brokers, from which the topic ids are read.
         require_free_broker_id: raises SettingError if a broker has the publisher's broker id.
         ownership: which database writes to the store.
-        random_bytes: returns that many random bytes, for new handover ids.
+        random_bytes: returns the given number of random bytes, for new handover ids.
     """
 
     def __init__(
@@ -69,12 +69,13 @@ class HandoverService:
         """Begin a new handover at the first step. No step is run yet.
 
         Args:
-            topic: name of the topic; its id is the brokers'.
+            topic: name of the topic; its id is read from the brokers.
             wanted: local retention at the end.
             author: name that is stored with the handover and in the event.
 
         Raises:
             StateConflictError: a handover of this topic has not ended.
+            UnknownTopicError: the brokers have no topic of this name.
             SettingError: a broker has the publisher's broker id.
             ForeignStoreError: the store belongs to another database.
         """
@@ -90,11 +91,15 @@ class HandoverService:
         return self._handovers.begin(Uuid.random(self._random_bytes), topic_id, topic, wanted, author=author)
 
     def latest_of(self, topic: str) -> Handover | None:
-        """Return the open handover of a topic of this name; without one, the newest of the topic that has it now.
+        """Return the handover of this topic name that has not ended.
 
-        Two handovers of one name are open if the topic was deleted and created again after its id was read and before
-        its handover was stored. Then the handover of the present topic is returned until it has ended, the other one
-        after that.
+        Without an open handover, the newest one of the topic that has this name now is returned; None if that topic
+        never had a handover. Two handovers of one name are open if the topic was deleted and created again while a
+        handover of the older topic was open. Then the handover of the present topic is returned until it has ended,
+        and the other handover after that.
+
+        Raises:
+            UnknownTopicError: no handover of this name is open, and the brokers have no topic of this name.
         """
         named = [open_handover for open_handover in self._handovers.open_handovers() if open_handover.topic == topic]
         if not named:
@@ -121,14 +126,14 @@ class HandoverService:
 
         Args:
             handover_id: the handover.
-            until: the last step to run (inclusive); without it, all of them.
+            until: the last step to run (inclusive); without it, all steps are run.
             resume: whether a STOPPED or PARKED handover continues.
-            driver: name of the driver; without it, that of this process.
+            driver: name of the driver; without it, the name of this process.
             on_step: called before each step.
             on_message: called with each progress message.
 
         Raises:
-            LeaseLostError: another process drives it.
+            LeaseLostError: another process drives the handover.
             ForeignStoreError: the store belongs to another database.
         """
         self._ownership.require()
@@ -146,7 +151,8 @@ class HandoverService:
         """Approve exactly this plan. Approving the same plan again changes nothing.
 
         Raises:
-            StateConflictError: the handover has another plan, or none.
+            StateConflictError: the handover has another plan, or no plan.
+            ForeignStoreError: the store belongs to another database.
         """
         self._ownership.claim()
         return self._handovers.approve(handover_id, plan_hash, author=author)
@@ -169,7 +175,7 @@ class HandoverService:
         return gather(self._ports(), topic, topic_id, handover)
 
     def forgotten(self) -> Sequence[ForgottenHandover]:
-        """Return open handovers that make no progress while retention or copies are suspended; set their metrics."""
+        """Return the forgotten handovers (see `forgotten_handovers`), and set the metrics of all open handovers."""
         under_way = self._handovers.open_handovers()
         forgotten = forgotten_handovers(under_way, self._handovers.now_ms())
         steps = [(handover.state, handover.step) for handover in under_way]
@@ -183,7 +189,7 @@ def _this_process() -> str:
 
 
 def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
-    """Refuse a publication of the topic while its handover has not reached the step that publishes.
+    """Refuse a publication of the topic while an open handover of it has not reached the step `publish`.
 
     Raises:
         PublicationRefusedError: an open handover of the topic is at an earlier step.
@@ -192,8 +198,8 @@ def require_publishable(handovers: HandoverStore, topic: TopicMetadata) -> None:
     if handover is None or handover.state.has_ended or not is_before(handover.step, HandoverStep.PUBLISH):
         return
     raise PublicationRefusedError(
-        f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes after"
-        f" {HandoverStep.RECHECK}: ./tiering handover {topic.topic} --resume"
+        f"the handover of {topic.topic} is at {handover.step} ({handover.state}), and publishes only after the step"
+        f" {HandoverStep.RECHECK}: continue it with ./tiering handover {topic.topic} --resume"
     )
 
 

@@ -121,7 +121,7 @@ def test_what_has_expired_here_and_not_there_is_for_a_person(world):
         delete(copying.metadata, row.metadata, fence)
     stopped = world.carry_on()
     assert (stopped.step, stopped.state) == (HandoverStep.COPY, HandoverState.STOPPED)
-    assert "partition 0, offset 0: it was copied up to offset 19 and has expired here" in stopped.detail
+    assert "partition 0, offset 0: segments up to offset 19 were copied and have expired here" in stopped.detail
 
 
 def test_what_is_above_the_last_stable_offset_is_left_to_the_broker(world):
@@ -354,7 +354,9 @@ def test_a_parked_one_is_named_after_a_day_because_nobody_copies_its_topic(world
     now_ms = world.handover.updated_at_ms
     assert forgotten_handovers([world.handover], now_ms + PERSON_MS) == []
     (found,) = forgotten_handovers([world.handover], now_ms + PERSON_MS + 1)
-    assert found.message.endswith("and the topic is neither copied nor expired. ./tiering handover orders --resume")
+    assert found.message.endswith(
+        "and the platform neither copies nor expires the topic. ./tiering handover orders --resume"
+    )
 
 
 def test_the_doctor_says_what_it_waits_for(world):

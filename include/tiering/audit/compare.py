@@ -1,12 +1,13 @@
 """Compare the store with the metadata: first by segment id, then by range of offsets.
 
-`gather` and `classify` do this in the memory of one process, for stores that one process can list. The Spark job
-classifies in the same way, segment by segment, for large stores.
+`gather` and `classify` do this in the memory of one process, for stores that one process can list. For large stores,
+the Spark job applies the same functions to each segment id and to each range, in its executors.
 
-Overlaps are no duplicates: after a leader change the new leader's segment is copied whole, as Kafka does. Of two
-segments with equal start and end offsets one is superfluous if the same leader epochs wrote the same offsets, because
-an epoch and an offset identify a record. With other epochs it has records of its own, from a history that an unclean
-leader election has replaced.
+Segments that overlap without having the same start and end offsets are not duplicates: after a leader change the new
+leader's segment is copied whole, as Kafka does. Of two segments with equal start and end offsets one is superfluous if
+the same leader epochs wrote the same offsets, because an epoch and an offset identify a record. If their leader epochs
+differ, each of the two segments has records of its own: one of them is from a history that an unclean leader election
+has replaced.
 """
 
 from collections import Counter, defaultdict
@@ -51,11 +52,11 @@ def classify_segment(
     uploads: Sequence[ListedUpload],
     context: AuditContext,
 ) -> AuditOutcome:
-    """Classify all that names one segment id; `objects` are the current ones.
+    """Classify the segments, current objects and open uploads of one segment id.
 
     Raises:
         RemoteStorageUnavailableError: the store did not answer when a manifest was read.
-        RemoteMetadataError: the metadata contradicts itself.
+        RemoteMetadataError: a segment's topic is not in the metadata.
     """
     known = [segment for segment in segments if segment.state != _TOMBSTONE]
     if known:
@@ -70,9 +71,10 @@ def classify_segment(
 def classify_uploads(
     known: Sequence[AuditedSegment], uploads: Sequence[ListedUpload], context: AuditContext
 ) -> AuditOutcome:
-    """Report abandoned uploads that name one segment id, or none.
+    """Report abandoned uploads, which all name the same segment id, or none.
 
-    An upload is passed over while it is young, while its partition has a live lease, and if brokers tier its topic.
+    An upload is passed over if it is younger than the age guard, if its partition has a live lease, or if brokers tier
+    its topic or take it over.
     """
     findings = []
     passed_over: Counter[PassedOver] = Counter()
@@ -126,7 +128,7 @@ StoredRange = tuple[str, int, int, int]
 """Topic id, partition, start offset, end offset (inclusive)."""
 
 _Records = tuple[tuple[int, int], ...]
-"""Each leader epoch that wrote offsets of a range, with its first offset there."""
+"""Each leader epoch that wrote offsets of a range, with the first of these offsets, ascending."""
 
 
 def range_of_segment(segment: AuditedSegment) -> StoredRange:
@@ -146,10 +148,10 @@ def range_of_adoptable(finding: AuditFinding) -> StoredRange | None:
 def classify_same_range(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """Return the duplicates among the copies of one range, and the copies that stay adoptable.
+    """Return a finding for each duplicate among the copies of one range, and the findings that stay adoptable.
 
-    `finished` are FINISHED segments, `adoptable` are provisional findings: one stays adoptable only if no FINISHED
-    segment and no newer adoptable copy has the range under the same leader epochs.
+    `finished` are FINISHED segments. `adoptable` are provisional findings: such a copy stays adoptable only if no
+    FINISHED segment and no newer adoptable copy has the range under the same leader epochs.
     """
     segments: dict[_Records, list[AuditedSegment]] = defaultdict(list)
     findings: dict[_Records, list[AuditFinding]] = defaultdict(list)
@@ -165,7 +167,8 @@ def classify_same_range(
 def _records(leader_epochs: str | None, start_offset: int, end_offset: int) -> _Records:
     """Return which epochs wrote the range.
 
-    The first epoch also counts for offsets before it, because a broker that moves its log start cuts the history there.
+    If the first epoch starts above the start of the range, it still counts from the start of the range on: a broker
+    that raises its log start offset also raises the start of the first epoch to it.
     """
     parts = written(epochs_of_text(leader_epochs or ""), OffsetRange(start_offset, end_offset))
     return tuple((epoch, start_offset if place == 0 else part.first) for place, (epoch, part) in enumerate(parts))
@@ -196,7 +199,7 @@ def _classify_same_records(
 def classify_ranges(
     finished: Iterable[AuditedSegment], adoptable: Iterable[AuditFinding], context: AuditContext
 ) -> Iterator[AuditFinding]:
-    """Apply `classify_same_range` to each range, in memory."""
+    """Apply `classify_same_range` to each range, in memory. A finding whose range is unknown stays adoptable."""
     segments: dict[StoredRange, list[AuditedSegment]] = defaultdict(list)
     findings: dict[StoredRange, list[AuditFinding]] = defaultdict(list)
     for segment in finished:
@@ -218,7 +221,11 @@ def _superfluous(finding: AuditFinding, segment_id: str) -> AuditFinding:
 
 @dataclass(slots=True)
 class Gathered:
-    """A listing, grouped for classification. `objects` counts current objects."""
+    """A listing, grouped for classification.
+
+    `objects` counts current objects. `alone` are findings that need no metadata. Objects and uploads are grouped by the
+    segment id that their keys name; None is the group of uploads whose keys name none.
+    """
 
     objects: int = 0
     object_bytes: int = 0
@@ -230,7 +237,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """The findings. `objects` and `rows` count what was compared: current objects, and segments in every state."""
+    """The findings. `objects` counts the current objects, `rows` the segments in every state that were compared."""
 
     objects: int
     object_bytes: int
@@ -242,7 +249,11 @@ class AuditResult:
 def gather(
     objects: Iterable[Sequence[ListedObject]], uploads: Iterable[Sequence[ListedUpload]], context: AuditContext
 ) -> Gathered:
-    """Read a listing. The caller reads the metadata after this, because a row is written before its objects."""
+    """Read a listing.
+
+    The caller must read the metadata afterwards: a row is written before its objects, so it then has the rows of all
+    listed objects that will ever have one.
+    """
     gathered = Gathered()
     for page in objects:
         for listed in page:
@@ -261,10 +272,10 @@ def gather(
 
 
 def classify(gathered: Gathered, segments: Iterable[AuditedSegment], context: AuditContext) -> AuditResult:
-    """Return every finding, by kind and key.
+    """Return every finding, ordered by kind and key.
 
     Raises:
-        ForeignStoreError: the listing has no marker object, so it is of another store, or incomplete.
+        ForeignStoreError: the listing has no marker object, so it is of another store, too old, or incomplete.
         RemoteStorageUnavailableError, RemoteMetadataError: see `classify_segment`.
     """
     require_marker(gathered.has_marker)

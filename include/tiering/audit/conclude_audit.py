@@ -1,11 +1,12 @@
-"""The end of an audit: check findings again, evaluate the guards, and record the audit. Nothing is removed here.
+"""The end of an audit: check dangling references again, evaluate the guards, and record the audit.
 
-A dangling reference fails a run and raises an alarm, so it is reported only if the store and then the row confirm it
-when they are read again. Only the first 2,000 dangling references (`_MAX_CHECKED_AGAIN`) are read again; further ones
-are reported as they are. The order matters: a deletion takes the row out of FINISHED before it deletes objects, so an
-object that was missing while its row is still FINISHED afterwards was not deleted by it. If an object exists after all,
-and its segment was FINISHED before the listing began, the listing was incomplete, and other objects that it lacked may
-have gone unnoticed.
+Nothing is removed here. A dangling reference fails a run and raises an alarm. So the object and then the segment's row
+are read again, and the finding is reported only if the object is missing and the row is FINISHED. Only the first 2,000
+dangling references (`_MAX_CHECKED_AGAIN`) are checked again; further ones are reported unchecked. The order of the two
+reads matters: a deletion takes the row out of FINISHED before it deletes objects, so if the object is missing and the
+row read after it is still FINISHED, no deletion has removed the object. If the object exists after all, and the row is
+FINISHED, the listing was incomplete, because the segment was FINISHED before the listing began: the listing may lack
+other objects too.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,10 +42,11 @@ _COMPLETE: Final = (FindingKind.ADOPTABLE, FindingKind.DUPLICATE)
 class SeenByAudit:
     """What an audit saw.
 
-    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for an earlier listing, such as an
-    inventory: all changes before this time are certainly in it. `listing_ended_ms` and `rows_began_ms`
-    are by this process's monotonic clock, so they can be compared only with each other. `covers` are the kinds of
-    findings that this source can show.
+    `began_at_ms` is the database's time before the listing. `seen_at_ms` is set for a listing that was taken earlier,
+    such as an inventory, which certainly shows all changes before this time; it is None for a current listing.
+    `objects` counts current objects, `rows` segments in every state. `listing_ended_ms` and `rows_began_ms` are by this
+    process's monotonic clock, so they can be compared only with each other. `covers` are the kinds of findings that
+    this source can show.
     """
 
     run_id: str
@@ -62,7 +64,7 @@ class SeenByAudit:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """An audit that ended, and its confirmed findings."""
+    """An audit that ended, and its findings without the dangling references that the second check refuted."""
 
     record: AuditRecord
     findings: tuple[AuditFinding, ...]
@@ -71,7 +73,7 @@ class AuditReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditEnd:
-    """Checks findings again, evaluates the guards, and records what an audit saw.
+    """Checks dangling references again, evaluates the guards, and records what an audit saw.
 
     Attributes:
         objection: why the store is not this database's, None if it is.
@@ -85,10 +87,11 @@ class AuditEnd:
     clock_contradiction: str | None
 
     def conclude(self, seen: SeenByAudit) -> AuditReport:
-        """Record the audit and its confirmed findings.
+        """Record the audit and its findings, without the dangling references that the second check refutes.
 
         Raises:
-            RemoteStorageUnavailableError, MetadataUnavailableError: no audit was recorded; some findings may have been.
+            RemoteStorageUnavailableError, MetadataUnavailableError: the audit was not recorded; some of its findings
+                may have been recorded.
         """
         confirmed: list[AuditFinding] = []
         unlisted: list[str] = []
@@ -136,7 +139,7 @@ class AuditEnd:
         return key in self.storage.attempt(key)
 
     def _unknown_copies(self, findings: Sequence[AuditFinding]) -> Iterator[UnknownCopy]:
-        """Return the newest copies without a row, by the store's clock, except those that a person accepted."""
+        """Return the newest complete copies without a row, at most 100, except those that a person accepted."""
         complete = [
             finding for finding in findings if finding.kind in _COMPLETE and finding.key.endswith(_MANIFEST_SUFFIX)
         ]

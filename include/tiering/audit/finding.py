@@ -1,6 +1,6 @@
-"""What an audit finds, and what it decides from: the metadata's segments, the time of the listing, and live leases.
+"""The findings of an audit, and the input for them: segments and topics of the metadata, live leases, and times.
 
-There is one finding for each object, version, upload or segment about which store and metadata disagree.
+Each finding is about one object, version, upload or segment; `FindingKind` says which it is for each kind.
 """
 
 from collections import Counter
@@ -22,69 +22,78 @@ FindingIdentity = tuple[str, str, str, str]
 class FindingKind(StrEnum):
     """The kind of a finding.
 
-    A key is a segment's if this store's layout could have written it. A segment id is known if the metadata has it in
-    any state except DELETE_SEGMENT_FINISHED (a tombstone).
+    A segment id is known if the metadata has it in any state except DELETE_SEGMENT_FINISHED (a tombstone); otherwise it
+    is unknown. In topics that brokers tier, the current objects of unknown ids can only be FOREIGN_OBJECT.
     """
 
     ORPHAN = "orphan"
-    """An object of a segment id that is unknown, or a tombstone, and that cannot be adopted. One per object.
+    """An object of an unknown segment id, if the id has a tombstone, or its objects are no complete copy.
 
-    Harmless: a copy or a deletion that dies leaves such objects (KIP-405 writes STARTED before the first object, and
-    DELETE_FINISHED after the last).
+    There is one finding per object. Orphans are never read. They are left by a database that was restored or lost, by
+    another writer, or by a write that arrived after its segment was deleted. A copy or a deletion that only dies leaves
+    none, because its segment id stays known: KIP-405 writes STARTED before the first object, and DELETE_FINISHED after
+    the last.
     """
 
     ADOPTABLE = "adoptable"
-    """All objects of an unknown segment id without a tombstone, with a manifest that can be parsed and agrees with the
-    keys. One per segment, under the key of its manifest; bytes are those of all its objects. It can be adopted, and is
-    never deleted by default.
+    """A complete copy: an unknown segment id without a tombstone has all required objects, and a manifest that can be
+    parsed and agrees with the keys and lengths of the objects. A process that cannot read manifests checks only that
+    the objects exist. There is one finding per segment, under the key of its manifest; its bytes are those of all its
+    objects. `./tiering adopt` can make a segment of it, and no removal run deletes it.
     """
 
     ABANDONED_COPY = "abandoned-copy"
-    """COPY_SEGMENT_STARTED, or DELETE_SEGMENT_STARTED longer than every hold, without a live lease of the partition.
-    One per segment, under the key of its log; bytes are those of its objects, which are no orphans.
+    """A segment is in COPY_SEGMENT_STARTED at least as long as the age guard, or in DELETE_SEGMENT_STARTED at least as
+    long as the age guard and the hold of superseded segments, and its partition has no live lease. In topics that
+    brokers tier, only COPY_SEGMENT_STARTED counts, and leases are not compared. There is one finding per segment, under
+    the key of its log; its bytes are those of its objects, which are no orphans.
     """
 
     DANGLING_REFERENCE = "dangling-reference"
-    """An object that a FINISHED segment must have is not in the listing. A fetch of these offsets fails. One per
-    missing object, under the key that it should have.
+    """The listing lacks an object that a segment must have, although the segment was FINISHED before the listing began.
+    The segment's offsets cannot be read. There is one finding per missing object, under the key that it should have.
     """
 
     SIZE_MISMATCH = "size-mismatch"
-    """The length of a FINISHED segment's log differs from the metadata, or another object has an impossible length.
-    One per object; bytes are those in the store.
+    """A FINISHED segment's log has another length than the metadata says (or than its manifest says, if the log is
+    compressed or encrypted), or its manifest is longer than the limit, or an object that is never empty is empty. There
+    is one finding per object; its bytes are those in the store.
     """
 
     DUPLICATE = "duplicate"
-    """The same records of a partition are stored twice: the same start and end offset, under the same leader epochs.
+    """The same records of a partition are stored more than once: with the same start and end offset, under the same
+    leader epochs.
 
-    Either a FINISHED segment if lookups return another FINISHED one: one per segment, under the key of its log. Or an
-    otherwise adoptable copy if there is a FINISHED segment or a newer adoptable copy: one per segment, under the key of
-    its manifest, with the bytes of all its objects, and never deleted by default.
+    The finding is either about a FINISHED segment, if lookups return another FINISHED segment with these records; it is
+    under the key of the segment's log. Or it is about an otherwise adoptable copy, if a FINISHED segment or a newer
+    adoptable copy has these records; it is under the key of the copy's manifest, with the bytes of all its objects.
+    There is one finding per superfluous segment or copy. No removal run deletes either.
     """
 
     WRONG_LAYOUT = "wrong-layout"
-    """An object that names a known segment id, under a key that is not one of that segment: another prefix, topic,
-    partition, start offset or object kind. One per object.
+    """An object's key names a known segment id, and is none of the keys of that segment: it has another prefix, topic,
+    partition, start offset or object kind. There is one finding per object.
     """
 
     FOREIGN_OBJECT = "foreign-object"
-    """A key that this layout never writes and that names no known segment id. Or each object of an unknown segment id
-    that has all of them, in a layout without manifests: a complete copy that cannot be proven. Or an object of a topic
-    that brokers tier, without a record, although all records up to its age were read. Never deleted by the platform."""
+    """An object that the platform never deletes. Its key is one that this layout never writes, and names no known
+    segment id. Or the layout has no manifests, and the object belongs to an unknown segment id with all its objects,
+    which may be a complete copy. Or brokers tier its topic, and all of their records that could mention it were read:
+    they have none of its segment, or recorded the segment as deleted. There is one finding per object."""
 
     OPEN_MULTIPART_UPLOAD = "open-multipart-upload"
-    """A write that did not become an object (a multipart upload; a temporary file in a file tree), while no copy of its
-    segment is running. It uses space and is in no listing of objects. One per upload; bytes are 0 if the store does
-    not report them.
+    """A write that did not become an object (a multipart upload; a temporary file in a file tree) is older than the age
+    guard, and its partition has no live lease. It uses space and is in no listing of objects. There is one finding per
+    upload; its bytes are 0 if the store does not report them.
     """
 
     OLD_VERSION = "old-version"
     """A version of an object, or a delete marker, that is not the latest of its key. It uses space and is never read.
-    One per version.
+    There is one finding per version.
     """
 
     DELETE_MARKER = "delete-marker"
-    """The latest version of a key is a delete marker: the key has no object. One per key."""
+    """The latest version of a key is a delete marker: the key has no object. There is one finding per key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +103,13 @@ class AuditFinding:
     `key` is relative to the store's prefix, exactly as the store returns it. Any writer may have chosen it, so it is
     not safe for a terminal (`errors.printable`) and need not pass `object_store.checked_key`.
 
-    `size_bytes` is what is stored under the key (see the kind), 0 if nothing is. Ids, `topic` (a label), `partition`
-    and offsets (of the segment, inclusive) are None if neither the key nor the metadata has them. `version_id` is set
-    if the store keeps versions; "null" is the id of objects from before it did. `upload_id` is the store's token of an
-    open upload, as in `OpenUpload`, None for other kinds. `last_modified_ms` is by the store's clock. `leader_epochs`
-    are those of an adoptable copy, as `epochs_text` writes them; they are used during an audit and not recorded.
+    `size_bytes` are the stored bytes that the kind describes, 0 if nothing is stored. Ids, `topic` (a label),
+    `partition` and offsets (of the segment, inclusive) are None if they are unknown. `version_id` is set if the store
+    keeps versions; "null" is the id of objects from before the store kept versions. `upload_id` is the store's token of
+    an open upload, as in `OpenUpload`, None for other kinds. `last_modified_ms` is by the store's clock: for a finding
+    about several objects the newest time, for an upload the time at which it began, None if nothing is stored.
+    `leader_epochs` are those of an adoptable copy, as `epochs_text` writes them; they are used during an audit and not
+    recorded.
     """
 
     kind: FindingKind
@@ -118,7 +129,7 @@ class AuditFinding:
 
     @property
     def identity(self) -> FindingIdentity:
-        """Return (kind, key, version id, upload id), empty for none; it is equal for one finding of two audits."""
+        """Return (kind, key, version id, upload id), equal in all audits that see the finding; absent ids are empty."""
         return (self.kind.value, self.key, self.version_id or "", self.upload_id or "")
 
 
@@ -167,7 +178,7 @@ class AuditedTopic:
 
     @property
     def is_ours(self) -> bool:
-        """Return whether only the platform writes its segments; otherwise objects of unknown ids are no orphans."""
+        """Return whether no broker writes segments of the topic; otherwise objects of unknown ids are no orphans."""
         return self.owner in (TopicOwner.PLATFORM, TopicOwner.NONE)
 
 
@@ -190,19 +201,20 @@ class AuditedMetadata(Protocol):
         ...
 
     def split(self, ranges: int) -> Sequence[KeyRange]:
-        """Return at most `ranges` ranges that together have every current segment once."""
+        """Return at most `ranges` ranges of row keys that together have every segment stored now exactly once."""
         ...
 
     def export(self, key_range: KeyRange) -> Iterator[Sequence[AuditedSegment]]:
-        """Return the segments of the range, in pages. Each page is a transaction of its own."""
+        """Return the segments of the range, in pages. Each page is read in a transaction of its own."""
         ...
 
 
 DEFAULT_MIN_AGE_MS: Final = 24 * 3_600_000
 
 ManifestReader = Callable[[str], bytes | None]
-"""Returns the manifest object of a key; None if this process cannot read manifests. Raises RemoteResourceNotFoundError
-if it is gone, another RemoteStorageError if it cannot be a manifest or the store does not answer."""
+"""Returns the content of the manifest under a key; None if this process cannot read manifests. Raises
+RemoteResourceNotFoundError if there is no such object, another RemoteStorageError if the object cannot be a manifest or
+the store does not answer."""
 
 
 def no_manifest(key: str) -> bytes | None:
@@ -212,10 +224,12 @@ def no_manifest(key: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class AuditMoment:
-    """The time of a listing, by the database's clock (of an inventory: by its own), and the ages that count as new.
+    """The time of a listing, and the ages that its objects and changes are compared with.
 
-    `settled_ms`: a change is certainly in the listing if it was made this long before `listed_at_ms`. `min_age_ms` is
-    the age guard. `delete_hold_ms` is the longest planned wait between the start of a deletion and the first object.
+    `listed_at_ms` is when the listing began, by the database's clock; for an inventory it is the inventory's own time,
+    if that is earlier. A change is certainly in the listing if it was made more than `settled_ms` before
+    `listed_at_ms`. `min_age_ms` is the age guard. `delete_hold_ms` is the longest planned wait between the start of a
+    deletion and the deletion of the first object.
     """
 
     listed_at_ms: int
@@ -224,7 +238,7 @@ class AuditMoment:
     delete_hold_ms: int = 0
 
     def was_settled(self, changed_at_ms: int) -> bool:
-        """Return whether a change at this time was complete before the listing began."""
+        """Return whether a change at this time is certainly in the listing."""
         return changed_at_ms < self.listed_at_ms - self.settled_ms
 
     def is_young(self, at_ms: int) -> bool:
@@ -232,7 +246,7 @@ class AuditMoment:
         return at_ms > self.listed_at_ms - self.min_age_ms
 
     def is_past_hold(self, delete_started_at_ms: int) -> bool:
-        """Return whether a deletion is older than the age guard and every hold."""
+        """Return whether a deletion is at least as old as the age guard, and as `delete_hold_ms`."""
         return delete_started_at_ms <= self.listed_at_ms - max(self.min_age_ms, self.delete_hold_ms)
 
 
@@ -243,7 +257,8 @@ class AuditContext:
     Attributes:
         leased_partitions: partitions with a live lease, read after the segments.
         unread: partitions that brokers tier and whose records were not all read.
-        brokers_read_ms: for partitions whose records were all read: when the end of the records was determined.
+        brokers_read_ms: for partitions whose records were all read: when the end of the records was determined, by the
+            database's clock.
     """
 
     moment: AuditMoment
@@ -267,25 +282,27 @@ class AuditContext:
 
 
 class PassedOver(StrEnum):
-    """Why objects were not classified. They are counted, so that a report shows what it does not cover."""
+    """Why objects or uploads were not classified. They are counted, so that a report shows what it does not cover."""
 
     YOUNG = "young"
-    """Younger than the age guard: a copy may be running, or the database may be behind."""
+    """They are younger than the age guard: a copy may be running, or the database may lack recent rows."""
 
     CHANGING = "changing"
-    """The segment changed since the listing began, or an object disappeared: the next audit classifies it."""
+    """The segment may have changed since the listing began, a manifest disappeared, or the partition of an upload has a
+    live lease. A later audit classifies them."""
 
     OF_BROKERS = "of-brokers"
-    """Unknown segment ids of a topic that brokers tier or that is being handed over: brokers write objects without a
-    row here. They are classified only if the brokers' records about them must have been read."""
+    """They belong to a topic that brokers tier or that is being handed over, and objects name an unknown segment id.
+    Brokers write objects without a row here. Such objects are classified only if they are so old that the brokers'
+    records about them must have been read; uploads are never classified."""
 
     UNREAD = "unread"
-    """Of a partition that brokers tier and whose records were not all read: ./tiering ingest reads them."""
+    """Brokers tier their partition, and the brokers' records were not all read: ./tiering ingest reads them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOutcome:
-    """Findings, and how many objects were passed over."""
+    """Findings, and how many objects and uploads were passed over."""
 
     findings: tuple[AuditFinding, ...] = ()
     passed_over: Mapping[PassedOver, int] = field(default_factory=Counter)

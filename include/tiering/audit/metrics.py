@@ -11,7 +11,7 @@ AUDIT_FINDINGS: Final = Metric(
     "tiering_audit_findings",
     MetricKind.GAUGE,
     ("kind",),
-    "Open findings: the last audit saw them and they are not accepted.",
+    "Open findings: an audit saw them, and since then they were not removed, accepted, or found to be gone.",
 )
 AUDIT_FINDING_BYTES: Final = Metric(
     "tiering_audit_finding_bytes",
@@ -29,7 +29,7 @@ AUDIT_REFUSALS: Final = Metric(
     "tiering_audit_refusals",
     MetricKind.GAUGE,
     (),
-    "Guards of the last audit that forbid removals.",
+    "Number of guards by which the last audit forbids removals.",
 )
 AUDIT_REMOVED_OBJECTS: Final = Metric(
     "tiering_audit_removed_objects",
@@ -44,7 +44,7 @@ AUDIT_METRICS: Final = (AUDIT_FINDINGS, AUDIT_FINDING_BYTES, AUDIT_ENDED, AUDIT_
 def publish_audit(
     recorder: PrometheusRecorder, findings: Iterable[RecordedFinding], *, ended_seconds: float, refusals: int
 ) -> None:
-    """Publish the open findings after an audit, also kinds without any."""
+    """Publish the open findings after an audit; kinds without open findings are published as 0."""
     number: dict[tuple[str, ...], float] = {(kind.value,): 0.0 for kind in FindingKind}
     size_bytes = dict(number)
     for finding in findings:

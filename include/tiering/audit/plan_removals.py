@@ -1,17 +1,18 @@
 """Runs that remove objects without metadata: which findings are removed, the contract of such runs, and their limit.
 
-For each segment id without metadata, all findings are removed or none. Orphans and open uploads are removed; old
-versions and delete markers only on request. A complete copy (`adoptable` or `duplicate`) is never removed by these
-runs: after adoption it is a normal segment, with an owner, a retention and a deletion limit. Foreign objects are never
-removed. Planning changes nothing.
+For each segment id without metadata, either all findings of the wanted kinds are planned, or none. Orphans and open
+uploads are always wanted; old versions and delete markers only on request. A complete copy (`adoptable` or `duplicate`)
+is never removed by these runs: after adoption it is a normal segment, with an owner, a retention and a deletion limit.
+Foreign objects are never removed. Planning removes nothing.
 
-A run has one plan, and is released only by the approval of exactly this plan by a person who has seen its contents. The
-deletion limits of expiration are evaluated too (share of a topic, with a floor, within 24 hours) and shown with the
-question. If metadata has some of the plan's segments by then, the question says so: these stay.
+A run has one plan. If this plan has removals, the run is released only when a person approves exactly this plan. The
+deletion limit of expiration for a single topic is evaluated too (a share of the topic within 24 hours, and a number of
+bytes below which any share passes), and its result is shown with the question. If metadata has some of the plan's
+segments when the limit is evaluated, the question says so: their objects stay.
 
-An id is marked for deletion before its objects are removed: from then on no segment may begin under it, by a copy or
-an adoption. Database transactions ensure that an id is either marked or begun, so a process that was stopped in between
-is refused, however late it continues.
+An id is marked for deletion before its objects are removed: from then on no copy and no adoption may begin a segment
+under it. Database transactions ensure that an id is either marked or begun, never both. So a copy or an adoption that
+was suspended before it wrote its row is refused, however late it continues.
 """
 
 from collections import Counter, defaultdict
@@ -31,9 +32,10 @@ from include.tiering.runs.deletion_run import DeletionRun, DeletionRuns, hash_of
 
 @dataclass(frozen=True, slots=True)
 class PlannedRemoval:
-    """One object, open upload or old version to remove, of a segment id without metadata.
+    """One object, open upload, old version or delete marker to remove, of a segment id without metadata.
 
-    `token`: version id or upload id; None for the object itself. `last_modified_ms` is by the store's clock.
+    `token` is the upload id of an open upload, and otherwise the version id, which is None if the store keeps no
+    versions. `last_modified_ms` is by the store's clock.
     """
 
     segment_id: RemoteLogSegmentId
@@ -54,8 +56,10 @@ class PlannedRemoval:
 class RemovalOutcome(StrEnum):
     """The outcome of a planned removal.
 
-    GONE: the object was already gone. KEPT: it differs from the plan, or the metadata has its segment now. FAILED: the
-    store refused the removal; the next audit finds the object again.
+    PLANNED: not done yet, or failed in a way that may pass. GONE: the object was absent before its removal. KEPT: not
+    removed, because the store differs from the plan, the metadata has its segment now, the topic has another owner, or
+    the run was withdrawn. FAILED: the store refused the removal, or the run was withdrawn while it may have been under
+    way; the next audit finds the object if it still exists.
     """
 
     PLANNED = "planned"
@@ -67,7 +71,7 @@ class RemovalOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RemovalItem:
-    """A planned removal with its outcome; `message` explains it."""
+    """A planned removal with its outcome; `message` explains the outcome, None if there is nothing to explain."""
 
     planned: PlannedRemoval
     outcome: RemovalOutcome
@@ -78,7 +82,8 @@ class RemovalItem:
 class WithdrawnRemovals:
     """A run that was withdrawn, and its planned removals with their outcomes.
 
-    `not_claimed` says why the store could not be claimed: a copy of the database may continue the same plan.
+    `not_claimed` says why the store could not be claimed, so that a copy of the database may continue the same plan; it
+    is None if the store was claimed.
     """
 
     run: DeletionRun
@@ -96,8 +101,9 @@ class RemovalTotals:
     Attributes:
         planned_bytes, planned_objects: of the stored plan.
         known_objects: planned objects of segments that the metadata has now (none should).
-        recent_bytes: bytes that audits removed and expiration began to delete within the requested window.
-        remote_bytes: bytes stored now, in any state.
+        recent_bytes: bytes that removal runs removed within the requested window, and bytes of segments that expiration
+            began to delete within it (of superseded segments: whose deletion ended within it).
+        remote_bytes: bytes of the segments that the metadata has now, in any state except a tombstone.
     """
 
     topic_id: Uuid
@@ -121,20 +127,20 @@ class RemovalStore(DeletionRuns, Protocol):
         ...
 
     def totals(self, run_id: str, *, window_ms: int) -> Sequence[RemovalTotals]:
-        """Return the totals of every topic in the plan, by name; the window ends now by the database's clock."""
+        """Return the totals of every topic in the plan, by name. The window ends now, by the database's clock."""
         ...
 
     def remaining(self, lease: PartitionLease) -> Sequence[PlannedRemoval]:
-        """Return the removals of the leased partition that are still PLANNED, in order."""
+        """Return the removals of the leased partition that are still PLANNED, in the order of the plan."""
         ...
 
     def mark_for_deletion(self, lease: PartitionLease, segment_ids: Collection[RemoteLogSegmentId]) -> frozenset[Uuid]:
         """Mark ids of the leased partition for deletion: from then on no segment may begin under them.
 
-        One transaction. Ids that the metadata has in any state except a tombstone are not marked.
+        This is one transaction. Ids that the metadata has in any state except a tombstone are not marked.
 
         Returns:
-            The ids that are marked now. Nothing of the others may be removed.
+            The given ids that are marked now. No object of the other ids may be removed.
 
         Raises:
             LeaseLostError: the lease is no longer held.
@@ -150,13 +156,13 @@ class RemovalStore(DeletionRuns, Protocol):
         ...
 
     def items(self, run_id: str) -> Sequence[RemovalItem]:
-        """Return all planned removals with their outcomes, in order."""
+        """Return all planned removals with their outcomes, in the order of the plan."""
         ...
 
     def forget(self, older_than_ms: int) -> int:
         """Delete removals whose outcome is older than `older_than_ms`, by the database's clock; return how many.
 
-        Their ids are no longer marked for deletion, as with tombstones that are deleted.
+        This deletes their marks too: a segment may begin under such an id again, as after a tombstone was deleted.
         """
         ...
 
@@ -187,13 +193,16 @@ class Spared(Reason):
     AGE_UNKNOWN = "age-unknown", "the age of an object of its segment is unknown"
     KNOWN = "known", "the metadata has its segment"
     ACCEPTED = "accepted", "a finding of its segment was accepted"
-    COMPLETE = "complete", "its segment is a complete copy: ./tiering adopt"
-    NO_SEGMENT = "no-segment", "its key is not a segment's"
+    COMPLETE = "complete", "its segment is a complete copy, which ./tiering adopt can restore"
+    NO_SEGMENT = "no-segment", "its key is not the key of a segment"
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """The removals of one run, by partition and segment. With `refusals` it removes nothing."""
+    """The removals of one run, ordered by partition and segment.
+
+    `spared` counts the findings of removable kinds that are not planned, by reason. With `refusals` the plan is empty.
+    """
 
     run_id: str
     audit_run_id: str
@@ -224,9 +233,10 @@ def plan_removals(
 ) -> RemovalPlan:
     """Decide which findings of one audit are removed.
 
-    `now_ms` is the time by the database's clock. `is_known` returns whether the metadata has an id in any state except
-    a tombstone; it is called for ids with open uploads or old versions, since orphans have no such row by definition.
-    `accepted` are the identities of accepted findings.
+    With `refusals` none is removed. An id is spared if any of its findings is younger than `min_age_ms`. `now_ms` is
+    the time by the database's clock. `is_known` returns whether the metadata has an id in any state except a tombstone;
+    it is not called for ids that only have orphans, which have no such row by definition. `accepted` are the identities
+    of accepted findings.
     """
     if refusals:
         return RemovalPlan(run_id, audit_run_id, (), refusals=tuple(refusals))
@@ -264,7 +274,10 @@ def _segment_id(finding: AuditFinding) -> RemoteLogSegmentId | None:
 
 
 def _too_young(found: Sequence[AuditFinding], newest_ms: int) -> Spared | None:
-    """Return why a segment id is too young. The youngest object decides: its writer may still be running."""
+    """Return why a segment id is spared for its age, None if it is old enough.
+
+    The youngest object decides: its writer may still be running.
+    """
     times = [finding.last_modified_ms for finding in found]
     if any(time_ms is None for time_ms in times):
         return Spared.AGE_UNKNOWN
@@ -309,15 +322,15 @@ def apply_removal_limits(
 
 
 def _action(totals: RemovalTotals) -> TopicAction:
-    """Return the share of the topic: its removals in relation to stored and removed bytes together."""
+    """Return the removals of the topic. Its stored bytes lack the planned objects, which have no metadata: add both."""
     occupied_bytes = totals.remote_bytes + totals.planned_bytes
     return TopicAction(totals.topic_id, totals.topic, totals.planned_bytes, totals.recent_bytes, occupied_bytes)
 
 
 def _known_by_now(totals: Sequence[RemovalTotals]) -> list[str]:
     return [
-        f"{total.topic}: {total.known_objects} of {total.planned_objects} belong to segments that the metadata has now,"
-        " and stay"
+        f"{total.topic}: {total.known_objects} of {total.planned_objects} planned objects belong to segments that the"
+        " metadata has now, and stay"
         for total in totals
         if total.known_objects
     ]

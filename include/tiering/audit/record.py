@@ -2,25 +2,27 @@
 
 There is one row for each finding, however many audits saw it. A finding is OPEN while audits see it, and GONE when an
 audit could have seen it and did not. ACCEPTED is a person's decision: the finding stays in the list and fails no run.
-ACTED: the platform removed it, and no audit has run since.
+ACTED: the platform removed the object. A finding that is GONE or ACTED is OPEN again if a later audit sees it.
 
-An audit reports all that it sees; it removes only if no guard objects. Complete copies (`adoptable`) are never removed,
-which is a protection besides these guards. Each guard is about a store, database or listing that is not the right one
-or not complete:
+An audit reports all that it sees, whatever the guards say. Objects are removed only if no guard objects. Complete
+copies (`adoptable`) are never removed, which is a protection besides these guards. Each guard objects if a store,
+database, clock or listing is not the right one or not complete:
 
     FOREIGN_STORE        the marker is missing, or names another cluster, store or generation; or the store's place is
-                         not that of the settings
+                         not the place in the settings
     CLOCK_DISAGREES      another clock, or the database's own events, contradict the database's clock: ages of objects
                          and live leases are not reliable
-    EMPTY_DATABASE       the store has segments and the database has no row at all
-    OLDER_DATABASE       a complete copy in the store began after everything that the database has stored: its row was
-                         lost, so the database was set back, and other rows may be lost like it
+    EMPTY_DATABASE       the store has objects of segments, and the database has no row of a segment, not even a
+                         tombstone
+    OLDER_DATABASE       a complete copy without a row began at or after the newest time of all segments in the
+                         database: its row was lost, so the database was set back, and other rows may be lost too
     ROWS_BEFORE_LISTING  metadata was read before the listing had ended. In the right order an object without a row will
                          never get one, because a row is written before the first object of its segment
-    INCOMPLETE_LISTING   the store has an object that the listing lacks, although its segment was FINISHED before it
+    INCOMPLETE_LISTING   the store has an object that the listing lacks, although the object's segment was FINISHED
+                         before the listing began
 
-A copy's manifest has the start time of the attempt by the clock of the worker that also wrote the row, so this
-comparison depends on neither the store's clock nor the database's.
+OLDER_DATABASE compares the start time in the copy's manifest with times in rows. Both are by the clocks of the workers
+that wrote manifests and rows, so the comparison depends on neither the store's clock nor the database's.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +36,7 @@ from include.tiering.units import format_utc
 
 
 class Guard(StrEnum):
-    """The guard that objects."""
+    """The guards of an audit; the head of this module says when each of them objects."""
 
     FOREIGN_STORE = "foreign-store"
     CLOCK_DISAGREES = "clock-disagrees"
@@ -46,7 +48,10 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One guard's objection, as a sentence. `memory_ms` of OLDER_DATABASE: the newest time that the database had."""
+    """One guard's objection, as a sentence.
+
+    `memory_ms` is the newest time of a segment in the database (`Memory.newest_ms`); only OLDER_DATABASE sets it.
+    """
 
     guard: Guard
     sentence: str
@@ -57,8 +62,8 @@ class Refusal:
 class ActiveGuard:
     """An objection that an audit raised and no later one has cleared.
 
-    `raised_at_ms` is the database's time of the first audit that raised it, `memory_ms` the newest time that the
-    database had stored then.
+    `raised_at_ms` is when the first audit that raised it was recorded, by the database's clock. `memory_ms` is that of
+    this first objection, see `Refusal`.
     """
 
     guard: Guard
@@ -69,7 +74,7 @@ class ActiveGuard:
 
 @dataclass(frozen=True, slots=True)
 class UnknownCopy:
-    """A complete copy without a row. `began_ms` is from its manifest, None if the manifest lacks it."""
+    """A complete copy without a row. `began_ms` is from its manifest, None if the manifest lacks it or is unusable."""
 
     key: str
     began_ms: int | None
@@ -79,7 +84,8 @@ class UnknownCopy:
 class Memory:
     """The number of segments in the database in any state, tombstones included.
 
-    `newest_ms` is the latest time that a worker wrote into one of them, None without segments.
+    `newest_ms` is the latest event time of these segments, by the clock of the worker that wrote it; None without
+    segments.
     """
 
     segments: int
@@ -93,10 +99,12 @@ class AuditEvidence:
     Attributes:
         objection: why the store is not this database's, None if it is.
         clock_contradiction: how another clock contradicts the database's, None if none does.
-        segment_objects: objects of the listing with keys of segments.
-        unknown_copies: complete copies without a row; if there are very many, the newest.
+        segment_objects: objects that were passed over, and findings about segments. Without any row in the database
+            these are all objects of segments, with a complete copy counted once.
+        unknown_copies: the newest complete copies without a row, at most 100; accepted ones are left out.
         listing_ended_ms, rows_began_ms: both by the process's monotonic clock; comparable only with each other.
-        unlisted: keys of segments that were FINISHED before the listing began, which it lacks and the store has.
+        unlisted: keys of objects that the store has and the listing lacks, although their segments were FINISHED before
+            it began.
     """
 
     objection: str | None
@@ -118,13 +126,16 @@ def stays_active(refusal: Refusal) -> bool:
 
 
 def known_before_restore(memory: Memory, active: Sequence[ActiveGuard]) -> Memory:
-    """Return what the database had stored before it was set back, without the segments copied since."""
+    """Return `memory` with the newest time from before the database was set back.
+
+    So segments that were copied since do not hide the lost ones. Without an active guard, `memory` stays as it is.
+    """
     times = [active_guard.memory_ms for active_guard in active if active_guard.memory_ms is not None]
     return Memory(memory.segments, min((memory.newest_ms, *times)) if memory.newest_ms is not None else None)
 
 
 def refusals(evidence: AuditEvidence) -> tuple[Refusal, ...]:
-    """Return every objection; if empty, findings may be removed after a person approved the plan."""
+    """Return every objection; if there is one, nothing may be removed after this audit."""
     return tuple(_objections(evidence))
 
 
@@ -137,15 +148,15 @@ def _objections(evidence: AuditEvidence) -> Iterator[Refusal]:
     if not memory.segments and evidence.segment_objects:
         yield Refusal(
             Guard.EMPTY_DATABASE,
-            f"the store has {evidence.segment_objects} objects of segments and the database has no segment, not even a"
-            " deleted one: was it emptied or created again? ./tiering rebuild restores it from the manifests",
+            f"the store has {evidence.segment_objects} objects or copies of segments, the database has no segment, not"
+            " even a deleted one: was it emptied or created again? ./tiering rebuild restores it from the manifests",
         )
     elif (copy := _younger_than_memory(evidence)) is not None:
         yield Refusal(
             Guard.OLDER_DATABASE,
             f"the complete copy {printable(copy.key)} began at {copy.began_ms}, and the newest row of the database is"
-            f" of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? The store has what it"
-            " lost: ./tiering adopt restores it, or reports why it cannot",
+            f" of {memory.newest_ms} (UTC milliseconds): was the database restored from a backup? ./tiering adopt"
+            " restores the segments that the database lost, or reports why it cannot",
             memory.newest_ms,
         )
     if evidence.rows_began_ms < evidence.listing_ended_ms:
@@ -192,9 +203,11 @@ class AuditSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFinding:
-    """A finding with its current state. Times are those of audits by the database's clock, or those of inventories.
+    """A finding with its current state.
 
-    The finding's key and message are in their stored form: control characters escaped, length bounded.
+    `first_seen_ms` and `last_seen_ms` are the `seen_at_ms` of the audits that saw it. `author` is the person who
+    accepted it; None if no person did. The finding's texts are in their stored form: control characters are escaped,
+    and the length is limited.
     """
 
     finding_id: int
@@ -209,8 +222,9 @@ class RecordedFinding:
 class AuditRecord:
     """One audit that ended.
 
-    `seen_at_ms` is the earliest time of what it saw: its start, or the time of its inventory. `rows` counts the
-    compared segments, tombstones included; `passed_over` the objects that were not classified.
+    All changes before `seen_at_ms` are certainly in its listing: it is the start of the audit, or for an inventory the
+    earlier time up to which the inventory is complete. `rows` counts the compared segments, tombstones included;
+    `passed_over` the objects and uploads that were not classified, by reason.
     """
 
     run_id: str
@@ -226,7 +240,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditTally:
-    """What an audit changed: `seen` findings, of which `new` ones were not open before, and `gone` findings."""
+    """Numbers of findings: `seen` by an audit, of these `new` or open again, and `gone` because it did not see them."""
 
     seen: int
     new: int
@@ -247,23 +261,25 @@ class AuditStore(Protocol):
     def record(
         self, audit: AuditRecord, findings: Iterable[AuditFinding], *, covers: Collection[FindingKind]
     ) -> AuditTally:
-        """Store all findings of one audit; `audit.findings` is counted here. Idempotent for a run id.
+        """Store an audit and all its findings, which are counted here; `audit.findings` is ignored.
 
-        Findings are written in pages, each a transaction of its own, and the audit last: a crash leaves an audit that
-        did not end, and the next one completes the rows. An audit does not change a finding whose state changed after
-        `audit.seen_at_ms`. Refusals of the audit may stay active; see `active_guards`.
+        Repeating a call with the same run id is harmless. Findings are written in pages, each in a transaction of its
+        own, and the audit last: a crash leaves findings without their audit, and the next audit writes all of its own.
+        A finding that ended (GONE or ACTED) after `audit.seen_at_ms` is not opened again. Refusals of the audit may
+        stay active; see `active_guards`.
 
         Args:
             audit: the audit that ended.
             findings: all of its findings.
-            covers: kinds that this audit could have seen; open findings of these kinds that it did not see are GONE.
+            covers: kinds that this audit could have seen; findings of these kinds that are open or accepted become GONE
+                if it did not see them.
         """
         ...
 
     def active_guards(self) -> Sequence[ActiveGuard]:
-        """Return objections that are active until an audit of the store's own listing ends without any.
+        """Return the active objections: an audit of the store's own listing that ends without objections clears them.
 
-        An audit of an inventory may raise an objection and clears none, because the inventory may be older.
+        An audit of an inventory may raise an objection but clears none, because the inventory may be older.
         """
         ...
 
@@ -272,15 +288,15 @@ class AuditStore(Protocol):
         ...
 
     def last_audit(self) -> AuditRecord | None:
-        """Return the audit that was recorded last, independent of the clock; None if there is none."""
+        """Return the audit that was recorded last, independently of the clock; None if there is no audit."""
         ...
 
     def findings(self, states: Collection[FindingState] = (FindingState.OPEN,)) -> Sequence[RecordedFinding]:
-        """Return the findings in these states, by kind and key."""
+        """Return the findings in these states, ordered by kind and key."""
         ...
 
     def seen_by(self, run_id: str, kinds: Collection[FindingKind]) -> Sequence[RecordedFinding]:
-        """Return the findings of this audit, in any state, by kind and key.
+        """Return the findings of these kinds that this audit saw, in any state, ordered by kind and key.
 
         Raises:
             StateConflictError: there is no such audit, or a later one has ended since.
@@ -292,9 +308,12 @@ class AuditStore(Protocol):
         ...
 
     def forget(self, older_than_ms: int) -> int:
-        """Delete findings that ended, and audits that were recorded, before `older_than_ms`; return how many.
+        """Delete findings that ended, and audits that were recorded, more than `older_than_ms` ago.
 
-        Ages are in milliseconds by the database's clock. The last audit stays.
+        The age is in milliseconds by the database's clock. The last audit stays.
+
+        Returns:
+            How many findings and audits were deleted, in total.
         """
         ...
 
@@ -302,7 +321,7 @@ class AuditStore(Protocol):
         """Set these findings to ACCEPTED and record an event for each; all or none.
 
         Raises:
-            StateConflictError: a finding is neither open nor accepted.
+            StateConflictError: a finding is unknown, or neither open nor accepted.
         """
         ...
 
@@ -321,9 +340,9 @@ class ActiveGuards:
         first = min(active, key=lambda guard: guard.raised_at_ms)
         return (
             f"nothing expires while the guard {first.guard} is active, since {format_utc(first.raised_at_ms)}: an audit"
-            f" found that {first.sentence}. Restore its dynamic configs and adopt or accept the lost segments; then"
-            " the next ./tiering audit clears the guard. ./tiering take-over-store shows the retention settings that"
-            ' would be used (docs/runbook.md, "The database was restored from a backup")'
+            f" found that {first.sentence}. Restore the database's dynamic configs and adopt or accept the lost"
+            " segments; then the next ./tiering audit clears the guard. ./tiering take-over-store shows the retention"
+            ' settings that would be used (docs/runbook.md, "The database was restored from a backup")'
         )
 
     def require_expiration_allowed(self) -> None:

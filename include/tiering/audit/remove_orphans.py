@@ -1,17 +1,18 @@
 """Remove objects without metadata, partition by partition in groups: the protocol with its crash table, and the batch.
 
-A copy writes its row before its first object, and an adoption its row under a lease. So an object whose id has no row,
-or a tombstone, belongs to no segment, and once its id is marked for deletion, no segment can begin under it.
+A copy writes its row before its first object, and an adoption writes its row under a lease. So an object whose id has
+no row, or a tombstone, belongs to no segment, and once this id is marked for deletion, no segment can begin under it.
 
     step        done when it is reached                        a crash right after it leaves          cleaned up by
-    CHECKED     the store read again for each segment id: it   nothing                                -
-                has only planned objects, all unchanged
+    CHECKED     the store read again for each segment id; ids  nothing                                -
+                with changed or unplanned objects are kept
     MARKED      in one transaction, under the lease: no row    ids that no segment can have, all      A
                 in any state except a tombstone; ids marked    objects
                 for deletion
     REMOVED     uploads, objects, then old versions, then      marked ids without objects, which are  A
                 delete markers                                 still PLANNED
-    RECORDED    outcomes stored with the plan and the finding  nothing                                -
+    RECORDED    outcomes stored with the plan, findings set    nothing                                -
+                to ACTED
 
 A: the same run, started again, continues with the removals that are still PLANNED; or the next audit finds what is left
    in the store, and its plan removes that. Both tolerate absent objects.
@@ -19,7 +20,7 @@ A: the same run, started again, continues with the removals that are still PLANN
 A batch takes a lease to expire a partition, does its planned removals in groups, releases the lease and takes the next,
 as the batch of `expiration.delete_segments` does. Before each group it waits while paused, and takes one request from
 the delete quota. It never waits for a copy, nor a copy for it. A batch that is killed leaves a lease, which expires,
-and the group that it worked on as described in the table.
+and its last group in a state of the table.
 """
 
 from collections import defaultdict, deque
@@ -44,7 +45,7 @@ from include.tiering.segments.topics import Owners
 from include.tiering.telemetry import for_partition, get_logger
 
 ATTEMPTS_PER_GROUP: Final = 333
-"""With three objects each they have 999 keys; a store deletes up to 1,000 in one request."""
+"""Segment ids per group. With three objects each they have 999 keys; a store deletes up to 1,000 in one request."""
 
 _OURS: Final = (TopicOwner.PLATFORM, TopicOwner.NONE)
 _CHECKS_AT_ONCE: Final = 8
@@ -81,7 +82,7 @@ class RemovedGroup:
 
 @dataclass(frozen=True, slots=True)
 class OrphanRemover:
-    """Removes objects, for a group at a time. Methods may raise LeaseLostError and MetadataUnavailableError."""
+    """Removes the objects of one group per call. Methods may raise LeaseLostError and MetadataUnavailableError."""
 
     storage: OrphanStorage
     removals: RemovalStore
@@ -90,7 +91,7 @@ class OrphanRemover:
     observe: RemovalObserver
 
     def is_ours(self, lease: PartitionLease, planned: Sequence[PlannedRemoval]) -> bool:
-        """Return whether only the platform writes objects of this topic; if not, record all of `planned` as kept."""
+        """Return whether no broker writes objects of this topic; if one does, record all of `planned` as kept."""
         owner = self.registry.owner(lease.fence.topic_id_partition.topic_id)
         if owner in _OURS:
             return True
@@ -101,7 +102,8 @@ class OrphanRemover:
         """Do the planned removals of at most `ATTEMPTS_PER_GROUP` segment ids of the leased partition.
 
         Raises:
-            RemoteStorageError: nothing of the group was removed; all of it stays PLANNED.
+            RemoteStorageError: a request to the store failed as a whole. No outcome of the group was recorded: all of
+                it stays PLANNED, although some of its objects may have been removed.
         """
         partition = lease.fence.topic_id_partition
         pending, items = self._check_again(planned)
@@ -141,12 +143,12 @@ class OrphanRemover:
         return pending, items
 
     def _all_of(self, planned: Sequence[PlannedRemoval]) -> Mapping[str, SeenObject]:
-        """Return the objects of one segment id, at every place that the planned keys name."""
+        """Return the objects that the store has of one segment id, at every place that the planned keys name."""
         places = {removal.key.rpartition(".")[0]: removal.key for removal in planned}
         return {key: seen for named in places.values() for key, seen in self.storage.attempt(named).items()}
 
     def _remove(self, pending: Sequence[PlannedRemoval]) -> list[RemovalItem]:
-        """Remove delete markers last, and only if all versions that they hide were removed."""
+        """Remove delete markers last, and only if every other planned removal under the same key was done."""
         markers = [removal for removal in pending if removal.kind is FindingKind.DELETE_MARKER]
         items = self._remove_at_once([removal for removal in pending if removal.kind is not FindingKind.DELETE_MARKER])
         hidden = {item.planned.key for item in items if item.outcome is not RemovalOutcome.REMOVED}
@@ -183,7 +185,10 @@ def by_attempt(planned: Sequence[PlannedRemoval]) -> list[Attempt]:
 
 
 def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject]) -> str | None:
-    """Return why a segment id must be kept: its objects were written again, or there are unplanned ones."""
+    """Return why a segment id must be kept, None if it may be removed.
+
+    It is kept if an object was written again, is not in the plan, or is an old version that became current again.
+    """
     orphans = {removal.key: removal for removal in planned if removal.kind is FindingKind.ORPHAN}
     versions = {
         (removal.key, removal.token)
@@ -201,14 +206,14 @@ def _changed(planned: Sequence[PlannedRemoval], found: Mapping[str, SeenObject])
 
 
 def _is_same(planned: PlannedRemoval, seen: SeenObject) -> bool:
-    """Compare an object with the plan. Times count in seconds: some responses of stores have no milliseconds."""
+    """Return whether an object equals the plan. Whole seconds are compared: some stores answer without milliseconds."""
     same_time = planned.last_modified_ms // _MS_PER_SECOND == seen.last_modified_ms // _MS_PER_SECOND
     same_version = planned.token is None or planned.token == seen.version_id
     return same_time and same_version and planned.size_bytes == seen.size_bytes
 
 
 def _orphan(planned: PlannedRemoval) -> Orphan:
-    """Convert a removal. In a bucket that keeps versions, removing an object only adds a delete marker."""
+    """Convert a removal. An object is removed without its version id: a bucket with versions adds a delete marker."""
     kind = _REMOVAL[planned.kind]
     return Orphan(kind, planned.key, NO_VERSION if kind is OrphanKind.OBJECT else planned.token or NO_VERSION)
 
@@ -219,7 +224,10 @@ def _kept(planned: PlannedRemoval, why: str) -> RemovalItem:
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
-    """The outcomes of one batch. `waiting` failed and may succeed later; other removals may still be PLANNED."""
+    """The outcomes of one batch.
+
+    Removals in `waiting` failed, may succeed later, and stay PLANNED. The batch may have left others PLANNED untried.
+    """
 
     items: tuple[RemovalItem, ...]
     waiting: tuple[RemovalItem, ...]
@@ -257,7 +265,7 @@ class RemovalBatch:
         self._waiting: list[RemovalItem] = []
 
     def run(self) -> RemovalResult:
-        """Pull partitions until there is a reason to end.
+        """Claim partitions and do their planned removals, until there is a reason to end.
 
         Raises:
             ApprovalRequiredError: the run is not released.
@@ -303,7 +311,7 @@ class RemovalBatch:
             yield [each for _, removals in attempts[first : first + self._attempts_per_group] for each in removals]
 
     def _remove(self, lease: PartitionLease, group: Sequence[PlannedRemoval]) -> bool:
-        """Remove a group; return whether the batch continues with this partition."""
+        """Remove a group; return whether the batch continues with this partition, which it does not after a failure."""
         partition = lease.fence.topic_id_partition
         with self._loop.setting_aside(partition, lambda error: self._give_up(lease, group, error)):
             outcome = self._remover.remove(lease, group)

@@ -1,4 +1,4 @@
-"""The reports of an audit, of its removals, and the question before they are approved."""
+"""The reports of an audit and of its removals, and the question that a person answers to approve the removals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _HARMLESS: Final = (FindingKind.OLD_VERSION, FindingKind.DELETE_MARKER)
 
 @dataclass(frozen=True, slots=True)
 class RemovalRun:
-    """A removal run with its current outcomes. `refusal` says why planned or requested removals were not done."""
+    """A removal run with its current outcomes. `refusal` says why nothing was removed; None if nothing was refused."""
 
     plan: RemovalPlan
     limit_report: DeletionLimitReport
@@ -36,7 +36,10 @@ class RemovalRun:
 
 @dataclass(frozen=True, slots=True)
 class AuditRun:
-    """One audit with the current state of its findings; `removal` is None unless removals were requested."""
+    """One audit with the current state of its findings.
+
+    `tally` is None if it is not known, `removal` if no removals were requested.
+    """
 
     record: AuditRecord
     findings: Sequence[RecordedFinding]
@@ -54,7 +57,7 @@ class AuditRun:
 
 
 def present_audit(run: AuditRun) -> Presentation:
-    """Present an audit; not `ok` if a finding needs a decision, or a requested removal was not done."""
+    """Present an audit; not `ok` if a finding needs a decision, or if a requested removal was refused or failed."""
     removal = run.removal
     refused = removal is not None and (removal.refusal is not None or bool(removal.of(RemovalOutcome.FAILED)))
     return Presentation(
@@ -73,7 +76,7 @@ def present_accepted(accepted: Sequence[RecordedFinding]) -> Presentation:
 
 
 def removal_sentence(removals: int, size_bytes: int) -> str:
-    """Return such as `3 objects (1.2 GiB)`."""
+    """Return a text such as `3 objects (1.2 GiB)`."""
     return f"{count(removals, 'object')} ({format_bytes(size_bytes)})"
 
 
@@ -240,7 +243,7 @@ _GONE = (RemovalOutcome.REMOVED, RemovalOutcome.GONE)
 
 
 def present_withdrawn_removals(withdrawn: WithdrawnRemovals) -> Presentation:
-    """Present a withdrawn run. It is always `ok`. A running batch stops only before its next group of objects."""
+    """Present a withdrawn run, always as `ok`. A running batch stops only before its next group of objects."""
     return Presentation(
         lambda: _withdrawal_document(withdrawn), lambda: _withdrawal_tables(withdrawn), _withdrawal_summary(withdrawn)
     )
@@ -289,9 +292,10 @@ _SHORT_HASH: Final = 12
 def removal_question(
     plan: RemovalPlan, limit_report: DeletionLimitReport, loosened: Sequence[Loosening] = ()
 ) -> ApprovalQuestion:
-    """Return the question for a plan, with its hash, at most 50 topics by planned bytes, and examples of keys.
+    """Return the question for a plan.
 
-    `loosened`: limits that were changed to allow more deletions, oldest first.
+    It has the plan's hash, at most 50 reasons, and the 50 topics with the most planned bytes, each with the key of one
+    object. `loosened` are limits that were changed to allow more deletions, oldest first.
     """
     what = removal_sentence(len(plan.removals), plan.size_bytes)
     segments = len({removal.segment_id for removal in plan.removals})

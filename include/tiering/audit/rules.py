@@ -1,14 +1,14 @@
-"""Classify an object in the store: by its key, by the segment in the metadata, or without one. Pure decisions.
+"""Classify an object in the store by its key, by the segment in the metadata, or without one. Only manifests are read.
 
-*By the key.* Whether the key is the marker's, which segment id it names, and versions or keys that name none.
+*By the key.* The key is the marker's, or names a segment id, or none. Old versions are classified by key, too.
 
-*A segment id that the metadata has.* Its objects are never orphans, in any state. A FINISHED segment must have all its
-objects, with the right lengths; a segment that is being copied or deleted may have any of them; no other key may name
-its id.
+*A segment id that the metadata has.* Its objects are never orphans, whatever the segment's state. A FINISHED segment
+must have all its required objects, with the right lengths; a segment that is being copied or deleted may have any of
+them; no other key may name its id.
 
 *A segment id that the metadata lacks, or has as a tombstone.* A row is written before the first object of its segment,
-and stays as a tombstone long after the last one is deleted. So an unknown id is not a copy that is about to get a row.
-It was written before the database was restored or lost, or by another writer.
+and stays as a tombstone long after the last object is deleted. So an object of an unknown id does not belong to a copy
+that is about to get a row. It was written before the database was restored or lost, or by another writer.
 """
 
 import re
@@ -54,12 +54,12 @@ def named_segment_id(key: str) -> str | None:
 
 
 def needs_metadata(listed: ListedObject) -> bool:
-    """Return whether the object names a segment, so that only the metadata can classify it."""
+    """Return whether this is a current object whose key names a segment id: only the metadata can classify it."""
     return listed.is_current and named_segment_id(listed.key) is not None
 
 
 def classify_by_key(listed: ListedObject, layout: SegmentLayout) -> AuditFinding | None:
-    """Return the finding about an object or version that does not need the metadata; None if there is none."""
+    """Return the finding about an object or version that can be made without the metadata; None if there is none."""
     if is_marker_or_probe(listed.key):
         return None  # each plan replaces the marker, and write checks delete their object: old versions are normal
     if not listed.is_latest:
@@ -119,9 +119,9 @@ _NOTHING: Final = AuditOutcome()
 def classify_known(
     segments: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """Classify `objects`, the current ones that name one segment id of the metadata.
+    """Classify `objects`, the current objects that name one known segment id.
 
-    `segments` have this id and are no tombstones; only a damaged database has more than one.
+    `segments` have this id and are no tombstones; only a damaged database has more than one such segment.
     """
     if any((segment.topic_id, segment.partition) in context.unread for segment in segments):
         return AuditOutcome((), Counter({PassedOver.UNREAD: len(objects)}))
@@ -241,7 +241,7 @@ def _of_begun(
     by_key: Mapping[str, ListedObject],
     context: AuditContext,
 ) -> Iterator[AuditFinding]:
-    """Report a copy or deletion that is older than the age guard and without a live lease.
+    """Report a copy or deletion without a live lease that is old enough; see `FindingKind.ABANDONED_COPY`.
 
     Brokers hold no leases here, and continue deletions by themselves: only their unfinished copies are reported.
     """
@@ -294,7 +294,7 @@ _WITHOUT_MANIFEST: Final = (
 def classify_unknown(
     tombstones: Sequence[AuditedSegment], objects: Sequence[ListedObject], context: AuditContext
 ) -> AuditOutcome:
-    """Classify current objects that name one segment id without rows, or whose rows are all `tombstones`."""
+    """Classify current objects that name one segment id which has no row, or only the rows `tombstones`."""
     findings: list[AuditFinding] = []
     passed_over: Counter[PassedOver] = Counter()
     attempts: dict[tuple[str, SegmentKey], dict[ObjectKind, ListedObject]] = defaultdict(dict)
@@ -342,11 +342,11 @@ def _classify_brokers(
     partition: PartitionText,
     context: AuditContext,
 ) -> list[AuditFinding] | PassedOver:
-    """Classify objects of a topic that brokers tier.
+    """Classify objects of an unknown segment id in a topic that brokers tier.
 
-    A broker writes a record before the first object, and one after deleting the last. So objects without a record are
-    foreign if all records were read, and if the objects were last modified, and their tombstones changed, at least the
-    age guard before the end of the records was determined and before the listing.
+    A broker writes a record before a segment's first object, and another after it deleted the last. So objects without
+    a record, or whose segment is recorded as deleted, are foreign if all records were read, and if objects and
+    tombstones last changed at least the age guard before the listing and before the end of the records was determined.
     """
     read_ms = context.brokers_read_ms.get(partition)
     if topic.owner is not TopicOwner.BROKER or read_ms is None or partition in context.unread:

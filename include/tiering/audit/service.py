@@ -1,4 +1,4 @@
-"""Audits: compare the store with the metadata, plan removals, get an approval, remove."""
+"""The service of audits: compare the store with the metadata, plan removals, record approvals, and remove objects."""
 
 import logging
 from collections import Counter
@@ -113,7 +113,7 @@ class AuditService:
         return self._listing() if inventory is None else self._inventory(inventory)
 
     def moment(self, properties: ListingProperties, began_at_ms: int) -> AuditMoment:
-        """Return the moment of a listing that begins now, or that was taken before.
+        """Return the moment of a listing that begins now, or that was taken before, as an inventory is.
 
         `began_at_ms` is the current time by the database's clock, read once, because a clock may jump between two
         readings.
@@ -152,11 +152,12 @@ class AuditService:
         Args:
             run_id: the id of the audit.
             listing: a listing of the store; None: list it now.
-            of_our_store: require that the store is this database's; otherwise the audit reports, and refuses removals.
+            of_our_store: if True, the audit does not begin unless the store is this database's; if False, an audit of
+                another database's store is recorded too, with a refusal of removals.
             on_listed: called with the number of objects of each page.
 
         Raises:
-            ForeignStoreError: the store, or the listing, is not this database's.
+            ForeignStoreError: the store is not this database's (only if `of_our_store`), or the listing has no marker.
         """
         if of_our_store:
             self._ownership.require()
@@ -188,8 +189,8 @@ class AuditService:
     def conclude(self, seen: SeenByAudit) -> AuditReport:
         """Check findings again, evaluate the guards and record an audit; see `AuditEnd`.
 
-        Findings and removals that ended longer ago than tombstones are kept are deleted, if the database's clock is
-        reliable.
+        Unless a clock contradicts the database's, audits, findings and removals that ended are then deleted, once they
+        are older than tombstones are kept.
         """
         seen = self._believed_of_brokers(seen)
         report = AuditEnd(
@@ -210,8 +211,8 @@ class AuditService:
     def _believed_of_brokers(self, seen: SeenByAudit) -> SeenByAudit:
         """Ingest the brokers' records before dangling references of their topics are checked again.
 
-        A broker may just have deleted the missing object. If its records cannot be read, these findings are dropped and
-        counted as unread.
+        A broker may just have deleted the missing object. If the brokers' records cannot be read, these findings are
+        dropped and counted as unread.
         """
         owners = self._seen_owners
         doubtful = [
@@ -234,7 +235,7 @@ class AuditService:
         return replace(seen, findings=kept, passed_over=passed_over)
 
     def findings(self, run_id: str) -> Sequence[RecordedFinding]:
-        """Return this audit's findings in their current state. Raises StateConflictError if a later audit ended."""
+        """Return this audit's findings in their current state. Raises StateConflictError if it is not the last one."""
         return self._audits.seen_by(run_id, tuple(FindingKind))
 
     def plan_removals(self, run_id: str, audit_run_id: str, *, with_versions: bool = False) -> RemovalPlan:
@@ -246,7 +247,7 @@ class AuditService:
             with_versions: also plan old versions and delete markers.
 
         Raises:
-            StateConflictError: there is no such audit, or a later one has ended since.
+            StateConflictError: there is no such audit, a later one has ended since, or the run has another plan.
             ForeignStoreError: the store is not this database's.
             ClockDisagreesError: another clock contradicts the database's.
         """
@@ -282,7 +283,7 @@ class AuditService:
     def approve_removals(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Release the run if `plan_hash` is that of its plan; otherwise raise StateConflictError.
 
-        A copy of the database may have the same plan, so the store is claimed once more.
+        A copy of the database may have the same plan, so the store is claimed before.
         """
         self._ownership.claim()
         return self._removals.approve(run_id, plan_hash, author=author)
@@ -291,7 +292,7 @@ class AuditService:
         """Withdraw a run for good: nothing more of it is removed. Idempotent.
 
         A running batch stops before its next group. A copy of the database may have the same released plan, so the
-        store is claimed afterwards; if that fails, the run is withdrawn anyway and the report says so.
+        store is claimed afterwards; if that fails, the run stays withdrawn and `not_claimed` says why it failed.
 
         Raises:
             StateConflictError: no such run was planned.
@@ -361,7 +362,7 @@ def covered_kinds(properties: ListingProperties) -> frozenset[FindingKind]:
 
 
 def seen_at_ms(properties: ListingProperties) -> int | None:
-    """Return the time before which an earlier listing certainly shows all changes; None for a current listing."""
+    """Return until when an earlier listing certainly shows all changes; None for a listing that begins now."""
     return None if properties.taken_at_ms is None else properties.taken_at_ms - properties.settled_ms
 
 

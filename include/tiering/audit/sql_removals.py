@@ -1,7 +1,7 @@
 """`RemovalStore` in SQL: runs of one cluster that remove objects without metadata.
 
-The totals for the deletion limit are computed in SQL, independently of the plan: objects of known segments from the
-rows of the segments, stored bytes from the counters that every state change updates.
+The totals for the deletion limit are computed in SQL: planned objects from the rows of the plan, objects of known
+segments from the rows of the segments, and stored bytes from the counters that every state change updates.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -72,7 +72,7 @@ _REMOVED_BY_TOPIC: Final = (
 
 
 class SqlRemovalStore(SqlDeletionRuns):
-    """`RemovalStore` over the platform's database. Every call is one transaction, with the database's time."""
+    """`RemovalStore` over the platform's database. Every call is one transaction, dated by the database's clock."""
 
     _kind = AUDIT_RUN
     _planned_items = _ITEMS
@@ -173,7 +173,7 @@ class SqlRemovalStore(SqlDeletionRuns):
             ).rowcount
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:
-        begun = f"withdrawn by {author} during its removal: the next audit reports what is left"
+        begun = f"withdrawn by {author} during its removal: the next audit reports the object if it is left"
         for left, outcome, message in (
             (
                 _ITEMS.settle_left.where(planned_removals.c.marked_for_deletion_at_ms.is_not(None)),

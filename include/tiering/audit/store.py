@@ -1,9 +1,9 @@
-"""Read what an audit compares with the store, and store audits, their findings and guards; one cluster, in SQL.
+"""Read the metadata that an audit compares with the store, and store audits, findings and active guards, in SQL.
 
 | step of recording an audit          | a crash after it leaves                                              |
 |-------------------------------------|----------------------------------------------------------------------|
 | a page of findings written          | findings without their audit: the next audit writes all of its own   |
-| unseen findings marked as gone      | the same                                                             |
+| unseen findings marked as gone      | the same: one transaction marks them and writes the audit            |
 | the audit itself written            | nothing                                                              |
 """
 
@@ -38,6 +38,7 @@ from include.tiering.audit.record import (
     Refusal,
     stays_active,
 )
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import active_guards, audit_findings, audits, leases, segments, topics
 from include.tiering.database.transactions import (
     DatedStore,
@@ -45,7 +46,6 @@ from include.tiering.database.transactions import (
     insert_if_absent,
     is_live_lease,
     reading,
-    record_event,
     serialise_writers,
     stored_text,
     upsert,
@@ -125,7 +125,7 @@ def raise_or_clear(connection: Connection, cluster_id: str, audit: AuditRecord, 
 
 
 def active_guards_of(connection: Connection, cluster_id: str) -> Sequence[ActiveGuard]:
-    """Return the active guards by name."""
+    """Return the active guards, ordered by name."""
     query = select(active_guards).where(active_guards.c.cluster_id == cluster_id)
     return [
         ActiveGuard(Guard(row.guard), row.sentence, row.raised_at_ms, row.memory_ms)
@@ -141,8 +141,8 @@ _KEPT_ON_CONFLICT: Final = ("cluster_id", "identity", "kind", "key", "version_id
 class SqlAuditStore(DatedStore):
     """`AuditStore` over the platform's database.
 
-    Times of recording and of states are by the database's clock; times at which something was seen may be those of an
-    inventory.
+    Times of recording and of states are by the database's clock; times at which findings were seen may be those of
+    inventories.
     """
 
     def memory(self) -> Memory:
@@ -261,7 +261,7 @@ class SqlAuditStore(DatedStore):
             for recorded in found.values():
                 subject = f"finding {recorded.finding_id}"
                 detail = f"{recorded.finding.kind} {recorded.finding.key}"
-                record_event(connection, self._cluster_id, "audit finding accepted", subject, detail, author, now_ms)
+                record_event(connection, self._cluster_id, EventKind.FINDING_ACCEPTED, subject, detail, author, now_ms)
             return self._select(connection, wanted)
 
     def _last_sequence(self) -> Select[int]:
@@ -269,7 +269,7 @@ class SqlAuditStore(DatedStore):
         return select(func.coalesce(func.max(last.c.sequence), 0)).where(last.c.cluster_id == self._cluster_id)
 
     def _write_page(self, page: dict[str, AuditFinding], audit: AuditRecord) -> int:
-        """Write a page; return how many of its findings are new or reopened."""
+        """Write a page of findings; return how many of them are new or open again."""
         table = audit_findings.c
         known = select(table.identity, table.state, table.state_at_ms).where(
             table.cluster_id == self._cluster_id, table.identity.in_(page)
@@ -292,7 +292,7 @@ class SqlAuditStore(DatedStore):
     def _mark_gone(
         self, connection: Connection, audit: AuditRecord, covers: Collection[FindingKind], now_ms: int
     ) -> int:
-        """Mark unseen findings as gone. A time in the future is from a wrong clock, and does not protect a finding."""
+        """Mark unseen findings as gone, also those that another audit saw in the future: its clock was wrong."""
         table = audit_findings.c
         ahead = and_(table.last_seen_ms > now_ms, table.last_run_id != audit.run_id)
         unseen = (
@@ -317,8 +317,8 @@ def _identity(identity: FindingIdentity) -> str:
 def _write(dialect_name: str) -> sqlite.Insert | postgresql.Insert:
     """Return the statement that inserts findings, or updates those that were seen again.
 
-    An accepted finding stays accepted, and one that ended after the audit saw the store stays ended. A time in the
-    future is from a wrong clock and is ignored.
+    An accepted finding stays accepted, and a finding that ended after the audit saw the store stays ended. Stored times
+    in the future are from a wrong clock and are ignored.
     """
     statement = insert_for(dialect_name, audit_findings)
     old, new = audit_findings.c, statement.excluded

@@ -6,30 +6,32 @@
 This DAG compares all objects in the remote store with the segments in the database. If the form asks for it, it removes
 orphan objects (objects that the database does not know) by a plan that a person has approved.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
-  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
-  topics to end. It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
+  at least one log dir (if any are set) are usable, and the size of the pool `remote_log_reader` is not 0. It does not
+  wait for cluster metadata, nor for a pause of all topics to end. It fails at once if waiting cannot help.
 * **audit** lists all objects of the store, or reads an S3 Inventory of it, and then reads every segment of the
   database. It reports orphan objects, adoptable copies, abandoned copies, dangling references, objects of another size,
   duplicates, objects in a wrong place, foreign objects, open multipart uploads, old versions and delete markers.
-  Objects younger than `tiering.audit.min.age.ms` are left out. Each finding is a row with an id, the times at which it
-  was first and last seen, and a state.
-* **findings** logs one line per finding, and which objects were left out and why.
-* **alarm** fails, and the run with it, if an object of a segment is missing or has another length. It also fails if a
-  guard forbids removals: the database is empty or was restored from a backup, the metadata was read too early, the
-  listing is not complete, or the store has another marker.
+  Objects without metadata, open uploads and unfinished copies are left out while they are younger than
+  `tiering.audit.min.age.ms`; complete copies are reported at any age. Each finding is a row with an id, the times at
+  which it was first and last seen, and a state; at most 100,000 findings of an audit become rows.
+* **findings** logs one line for each of the first 200 findings, and how many objects were left out for which reason.
+* **alarm** fails, and the run with it, if an object of a segment is missing or has another length, unless a person
+  accepted that finding. It also fails if a guard forbids removals: the database is empty or was restored from a backup,
+  the database's clock contradicts another clock, the metadata was read too early, the listing is not complete, or the
+  store has another marker.
 * **plan** is skipped unless the form asks to delete orphans. It plans nothing while a guard forbids removals, and it
   never plans a complete copy: `./tiering adopt` takes such copies into the database.
-* **safety_limit** logs what would be removed, with the share of each topic. **approval** always asks a person
-  (*Required actions*); *Reject*, or no answer in time, removes nothing. **release** records who approved which plan, by
-  the hash of the plan.
-* **remove** checks each object again. It marks the segment id for deletion, so that no copy can begin with this id, and
-  then removes the objects. It never removes objects of a segment that has a row in the database, unless the row is a
-  tombstone; so a copy under way is safe.
+* **safety_limit** logs what would be removed, with the share of each topic. If anything is planned, **approval** asks a
+  person (*Required actions*), even within the deletion limits; *Reject*, or no answer in time, removes nothing.
+  **release** records who approved which plan, by the hash of the plan.
+* **remove** checks the objects of each segment id again. It marks the id for deletion, so that no copy can begin with
+  this id, and then removes the objects. It never removes objects of a segment that has a row in the database, unless
+  the row is a tombstone; so a copy under way is safe.
 * **outcome** fails the run if something could not be removed, or if the question was not answered in time. It is
   skipped if nothing was planned.
 
-What a crash of the removal leaves is in the crash table of `include/tiering/audit/remove_orphans.py`. What each finding
+The crash table of `include/tiering/audit/remove_orphans.py` says what a crash of the removal leaves. What each finding
 means is in `docs/runbook.md`, *An audit has findings*.
 """
 
@@ -111,7 +113,7 @@ with DAG(
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     release = RemovalReleaseOperator(task_id=RELEASE_TASK_ID)
     remove = RemoveOrphansOperator(task_id="remove", pool=EXPIRATION_POOL, pool_slots=1)
-    # A failed removal fails the run. A removal that was not requested, or was rejected, does not.
+    # A failed removal fails the run. The run does not fail if no removal was requested, or a person rejected it.
     outcome = AuditOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     ready >> audit >> findings >> [alarm, plan]

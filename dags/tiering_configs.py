@@ -4,15 +4,16 @@ This DAG is the form of `./tiering configs --alter`. A run sets or removes one c
 checked together with all other values, and stored with the name of the user who triggered the run. Running copies
 apply it within half a second.
 
-* **Entity type** and **Entity name**: `brokers`, `topics` or `clients`, and one of them by name: a broker id, a topic
-  or a client id. With **Default** the value holds for all that have no value of their own.
+* **Entity type** is `brokers`, `topics` or `clients`. **Entity name** names one of them: a broker id, a topic or a
+  client id. With **Default** the value holds for all entities of the type that have no value of their own.
 * **Name**: quotas are in bytes per second. `remote.log.manager.copy.max.bytes.per.second` on the default of `brokers`
   limits each broker separately; `tiering.copy.total.max.bytes.per.second` limits all of them together.
 * **Value**: the new value. To remove a value, leave this field empty and switch on **Remove**.
 
 If a rule refuses the change, the task **alter** fails with the numbers and nothing is changed. If a running worker has
-not applied the change in time, the task is retried; to repeat a change is harmless. If `expiration_approvers` is set,
-only these users may change a config so that more is deleted without a question. All names are in `docs/settings.md`.
+not applied the change within 5 seconds, the task is retried; to repeat a change is harmless. If the Airflow option
+`[tiering] expiration_approvers` is set, only the users in it may change a config so that more is deleted without an
+approval. All names of configs are in `docs/settings.md`.
 """
 
 from datetime import UTC, datetime

@@ -6,19 +6,20 @@
 This DAG copies rolled segments of Kafka topics from the brokers' log dirs to the remote store, and checks the copies.
 Log dirs are only read.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store, log dirs
-  and cluster metadata are usable, not all topics are paused, the pool `remote_log_copier` has a slot, and at least one
-  partition can be copied. Its log says what it waits for. It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store, at
+  least one log dir and the cluster metadata are usable, not all topics are paused, the size of the pool
+  `remote_log_copier` is not 0, and not every partition waits for a cause that can pass by itself. Its log says what it
+  waits for. It fails at once if waiting cannot help.
 * **plan** decides for each partition which segments may be copied now, and how many batches to start. It logs each
   partition that has to wait, with the reason. If there is nothing to copy, no batch starts.
 * **copy** is mapped over the batches. Each batch takes one slot of the pool `remote_log_copier` and copies one
-  partition after another until none is left. The pool can be resized while batches run; `./tiering pause` stops all
-  sending within a second. Log dirs whose settings name a `queue` get the tasks **batches_&lt;queue&gt;** and
-  **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
+  partition after another until none is left or its time is over. The pool can be resized while batches run;
+  `./tiering pause` stops all sending within a second. For each `queue` that settings of log dirs name there are the
+  tasks **batches_&lt;queue&gt;** and **copy_&lt;queue&gt;**, whose batches run on the workers of that queue.
 * **quality_gate** compares the copied segments in the store with what was read from the source. A segment that fails is
-  kept, named in the log of this task, and stops its partition.
-* **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
-  if no segment was copied.
+  kept, named in the log of this task, and stops its partition. The task also fails if a segment could not be copied.
+* **summary** logs the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. If no segment
+  was copied, it logs the table and is skipped.
 * **outcome** fails the run if a batch or the quality check failed, if the plan found something that a person has to
   repair or decide, or if planned segments were left without a recorded reason.
 
@@ -85,8 +86,8 @@ with DAG(
         ).expand_kwargs(batches.output)
         plan >> batches >> placed
         copies.append(placed)
-    # Both also run after failed batches, to check and report what was copied. The quality check skips itself if nothing
-    # was planned, as Airflow has no rule "all done, and at least one of them not skipped".
+    # `quality_gate` and `summary` also run after failed batches, to check and report what was copied. `quality_gate`
+    # skips itself if nothing was planned, as Airflow has no rule "all done, and at least one of them not skipped".
     quality_gate = QualityGateOperator(task_id="quality_gate", trigger_rule=TriggerRule.ALL_DONE)
     summary = CopySummaryOperator(
         task_id="summary", outlet=REMOTE_LOG, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS

@@ -4,35 +4,39 @@
                              \\-> approval -^                                          \\-> outcome  tiering_remote_log
 
 This DAG deletes segments from the remote store by retention. It deletes only segments of topics that the platform owns,
-by the log start offset, the leader epochs and the retention that the platform keeps. A topic without a retention keeps
-all its segments.
+by the log start offset, the leader epochs and the retention that the platform stores. No segment of a topic without a
+retention expires by age or size.
 
 * **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema and store are
-  usable, not all topics are paused, and the pool `remote_log_expiration` has a slot. It does not wait for log dirs or
-  cluster metadata; without them less is deleted. It fails at once if waiting cannot help.
+  usable, not all topics are paused, and the size of the pool `remote_log_expiration` is not 0. It does not wait for log
+  dirs or cluster metadata; without log dirs less is deleted. It fails at once if waiting cannot help.
 * **plan** decides which segments are deleted and why, and stores the plan. Deletions that an earlier run began come
-  first. Topics that another run deletes from, or asks about, are left out. Its log names partitions that wait, and why.
-* **safety_limit** checks the deletion limits. It computes the totals of the plan a second time, and lists the topics
-  with bytes and share. Without anything to delete, and in a dry run, the run ends here, successfully.
-* **approval** asks a person (*Required actions*) if a limit is exceeded: if more of a topic would be deleted within 24
-  hours than `tiering.expiration.max.share`, more of small topics together than `tiering.expiration.total.max.bytes`, or
-  everything of more topics than `tiering.expiration.max.whole.topics`. It also asks if the totals differ, or if
-  segments are deleted because their topic was deleted in the cluster. *Reject*, or no answer in time, deletes nothing.
+  first. Topics from which another run deletes, or about which another run asks a person, are left out. Its log names
+  partitions that wait, and why.
+* **safety_limit** checks the deletion limits. It has the database compute the totals of the plan a second time, and
+  lists the topics with bytes and share. If there is nothing to delete, or in a dry run, nothing more is done, and the
+  run succeeds.
+* **approval** asks a person (*Required actions*) if a limit is exceeded: if within 24 hours a topic would lose more than
+  the share `tiering.expiration.max.share` and more than `tiering.expiration.min.bytes`, if topics that lose more than
+  this share, but no more than these bytes each, would together lose more than `tiering.expiration.total.max.bytes`, or
+  if more topics than `tiering.expiration.max.whole.topics` would lose everything. It also asks if the two totals differ,
+  or if segments would be deleted because their topic was deleted in the cluster. *Reject*, or no answer in time,
+  deletes nothing.
   Other topics do not wait for the answer: the next run starts on time and leaves out only the topics that the question
   is about.
-* **release** records who approved which plan. It refuses if part of an approved plan would not be planned any more.
+* **release** records who approved which plan. It fails if part of an approved plan would not be planned any more.
 * **delete** is mapped over the batches. Each batch takes one slot of the pool `remote_log_expiration` and deletes from
-  one partition after another until none is left. At each partition, and after each pause, it checks its plan again
-  and keeps segments that would not be planned now. It does not share the copy quota: its own limit is
-  `tiering.delete.max.requests.per.second`.
-* **summary** prints the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
+  one partition after another until none is left or its time is over. When it takes a partition, and after each pause,
+  it checks the plan again and keeps segments that would not be planned now. It does not use the copy quota: its own
+  limit is `tiering.delete.max.requests.per.second`.
+* **summary** logs the table of the run and updates the asset, which starts `tiering_remote_log_sizes`. It is skipped
   if no segment was deleted.
 * **outcome** removes old tombstones (rows of deleted segments). It fails the run if a segment could not be deleted, if
   a superseded segment is kept because its replacement is not verified, if the question was not answered in time, or if
   the plan was withdrawn.
 
-A batch that died is resumed by its next try, or by the next run. See the crash table of
-`include/tiering/expiration/delete_segments.py`; what can fail, and what to do then, is in `docs/failure-modes.md` and
+The next try of a batch that died, or the next run, continues its work: see the crash table of
+`include/tiering/expiration/delete_segments.py`. What can fail, and what to do then, is in `docs/failure-modes.md` and
 `docs/runbook.md`.
 """
 
@@ -91,11 +95,11 @@ with DAG(
     tags=["tiering", "expiration"],
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=EXPIRATION_POOL)
-    # One at a time, as each plan leaves out the topics of earlier plans.
+    # Only one run plans at a time, as each plan leaves out the topics of earlier plans.
     plan = PlanExpirationOperator(task_id=PLAN_TASK_ID, max_active_tis_per_dag=1)
     safety_limit = SafetyLimitOperator(task_id=SAFETY_LIMIT_TASK_ID)
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
-    # Either `safety_limit` skips the approval, or a rejection skips this task. Batches exist only after this succeeded.
+    # `safety_limit` may skip the approval; a rejection skips `release`. Batches exist only after `release` succeeded.
     release = ReleaseOperator(task_id=RELEASE_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     delete = DeleteBatchOperator.partial(
         task_id="delete", pool=EXPIRATION_POOL, pool_slots=1, map_index_template="batch {{ task.batch }}"

@@ -5,36 +5,38 @@
         -> switch -> watch -> take-over -> retention -> local-retention -> outcome
 
 After a handover the brokers serve, copy and expire the topic by themselves (Kafka's tiered storage), including all
-segments that this platform has copied. Each task is one step; its log shows the checklist. If a run died, waits or was
-refused, trigger another run for the same topic: it continues where the last one ended. `./tiering handover TOPIC
---resume` does the same, and `--undo` goes back.
+segments that this platform has copied. Each task runs one step, except **ready**, **begin**, **ask**, **approval**,
+**agreed** and **outcome**; the log of a step's task shows the checklist. If a run died, waits or was refused, trigger
+another run for the same topic: it continues where the last one ended. `./tiering handover TOPIC --resume` does the
+same, and `--undo` goes back as far as possible.
 
-* **ready** waits in the triggerer until schema, store and log dirs are usable. **begin** starts the handover, or finds
-  the one of this topic that has not ended.
+* **ready** waits in the triggerer until schema, store and log dirs are usable and the size of the pool
+  `remote_log_reader` is not 0. **begin** starts the handover, or resumes the handover of this topic that has not ended.
 * **preconditions** makes all checks that are possible before anything is changed.
 * **guards** stores the topic's retention configs and sets retention overrides: on the brokers, nothing of the topic
   expires until the step **retention**.
-* **copy** copies from the broker's log start offset on, until no rolled segment is left that can be copied; those
-  above the high watermark or the last stable offset are left to the broker. It holds one slot of the pool
+* **copy** copies from the broker's log start offset on, until no rolled segment is left that can be copied; segments
+  above the high watermark or the last stable offset are left to the broker. The task holds one slot of the pool
   `remote_log_copier` and obeys the copy quota.
-* **gate** verifies every segment, and checks for everything that brokers could not take over. The checks are in
-  `docs/handover-checks.md`.
-* **ask** shows the plan, and **approval** asks a person to approve exactly this plan (*Required actions*). *Reject*, or
-  no answer in time, leaves the retention overrides in place; another run asks again. **agreed** records who approved.
+* **gate** verifies every segment, and checks whether anything is left that brokers could not take over. The checks are
+  in `docs/handover-checks.md`.
+* **ask** stores the question about the plan, and **approval** asks a person to approve exactly this plan (*Required
+  actions*). *Reject*, or no answer in time, leaves the retention overrides in place; another run asks again. **agreed**
+  records who approved.
 * **fence** takes the topic from this platform, so that no new batch copies or deletes it, and waits until the running
-  ones have ended. **recheck** repeats the checks.
+  batches have released the topic's partitions. **recheck** repeats the checks.
 * **publish** writes the segment metadata to `__remote_log_metadata` and reads it back. **switch** sets
   `remote.storage.enable=true`.
 * **watch** waits until the brokers have read all published metadata, and checks that their log start offset is
   unchanged.
 * **take-over** makes the brokers the owner of the topic. **retention** restores its retention configs.
-* **local-retention** lowers the local retention in steps. After each step, records that are only remote now are
+* **local-retention** lowers the local retention level by level. At each level, records that are only remote now are
   consumed and compared with what was copied.
-* **outcome** fails the run if the topic is not handed over at its end.
+* **outcome** fails the run if the topic is not handed over at the end of the run.
 
-If remote storage is switched on by hand meanwhile, the run detects it, copies and publishes nothing more, and continues
-at **watch**. For each step, a table at the head of its module in `include/tiering/handover/` says what a crash right
-after it leaves, and what cleans that up; the procedure with its output is in `docs/handover.md`.
+If a person switches remote storage on during the handover, the run detects that, copies and publishes nothing more, and
+continues at a later step. For each step, a table at the head of its module in `include/tiering/handover/` says what a
+crash leaves, and what cleans that up; the procedure with its output is in `docs/handover.md`.
 """
 
 from datetime import UTC, datetime
@@ -66,8 +68,8 @@ TOPIC = Param(
     description_md="The name of one topic, no pattern. Required.",
 )
 AT_THE_END = (
-    "The value at the end of the handover that this run begins. Empty: the present value stays. A run that continues a"
-    " handover ignores this field and uses the value with which the handover was begun."
+    "The value at the end of the handover that this run begins. Empty: the topic keeps its present value. A run that"
+    " continues a handover ignores this field and uses the value with which the handover was begun."
 )
 LOCAL_MS = Param(
     None,
@@ -124,7 +126,7 @@ with DAG(
     approval = PlanApprovalOperator(task_id=APPROVAL_TASK_ID)
     # `ask` skips the approval if it was given before; a rejection skips this task.
     agreed = HandoverAgreedOperator(task_id=AGREED_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    # The last task decides the state of the run: a rejection skips the tasks between, and is not a success.
+    # The last task decides the state of the run: a rejection skips the tasks from `agreed` on, and fails `outcome`.
     outcome = HandoverOutcomeOperator(task_id=OUTCOME_TASK_ID, trigger_rule=TriggerRule.NONE_FAILED)
 
     last = ready >> begin

@@ -3,14 +3,14 @@
     forgotten
 
 This task fails, and so raises an alarm, while a handover suspends the retention or the copies of a topic (its retention
-overrides are in force, or it is parked) and is not continued: its driver died more than five minutes ago, or it has
-waited for a person or been parked for more than a day. The message names the topic, the step and what to do: trigger
-`tiering_handover` for the topic again (or call `./tiering handover TOPIC --resume`), or, unless it is parked, go back
-with `--undo`.
+overrides are in force, or it is parked) and is not continued: it has had no driver for more than five minutes, or it
+has waited for a person or been parked for more than a day. The message names the topic, the step and the command to
+call: `./tiering handover TOPIC --resume`, or, unless the handover is parked, `--undo`. To trigger `tiering_handover`
+for the topic again does the same as `--resume`.
 
 The task restores nothing by itself. Right after the switch, a limited `retention.bytes` can make brokers delete
-records, so before retention is restored it must be checked whether the brokers have read the metadata of the remote
-segments. A resumed handover makes this check.
+records. So before retention is restored, it must be certain that the brokers have read the metadata of the remote
+segments. A resumed handover checks this.
 """
 
 from datetime import UTC, datetime

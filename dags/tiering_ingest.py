@@ -8,13 +8,14 @@ the database, from the position at which the last run ended, up to the end offse
 begins. Sizes, quality runs and audits then include these segments.
 
 * **ingest** applies every record as a broker does. Each page of records is stored in one transaction with the position
-  behind it, so a run after a crash continues where the last one ended. Topics that brokers tier become the
-  brokers' own: this platform neither copies nor deletes anything of them. If a partition has no leader, the task is
-  retried. Without `cluster.bootstrap_servers` there is nothing to read, and the task is skipped.
+  after the page, so a run after a crash continues where the last one ended. The brokers become the owner of the topics
+  that they tier: this platform neither copies nor deletes anything of these topics. If a partition of
+  `__remote_log_metadata` has no leader, the task is retried. Without `cluster.bootstrap_servers` there is nothing to
+  read, and the task is skipped.
 * **changed** updates the asset, which starts `tiering_remote_log_sizes`. It is skipped if there are no new records.
-* **outcome** fails the run if a person has to decide: a record at which brokers stop, records that were removed before
-  they were read, or a segment of this platform that brokers describe otherwise. `docs/runbook.md`, *The brokers'
-  metadata are not read*, has an entry for each.
+* **outcome** fails the run if a person has to decide, for example about a record at which brokers stop, about records
+  that were removed before they were read, or about a segment of this platform that brokers describe otherwise.
+  `docs/runbook.md`, *The brokers' metadata are not read*, says what to do.
 
 While a partition of `__remote_log_metadata` is not read to its end, sizes, quality runs and audits leave out the
 segments that it describes.
@@ -38,9 +39,9 @@ READ_AGAIN = Param(
     False,
     type="boolean",
     title="Read the whole topic again",
-    description_md="For a metadata topic that was created again, or lost records before they were read. Its present "
-    "content replaces the brokers' segments in the database, as when a broker starts: brokers' segments that it does "
-    "not contain are removed from the database.",
+    description_md="For a metadata topic that was created again, or that lost records before they were read. The "
+    "topic's present content replaces the brokers' segments in the database, as when a broker starts: segments of "
+    "brokers that the topic does not contain are removed from the database.",
 )
 
 with DAG(
@@ -59,6 +60,6 @@ with DAG(
 ):
     ingest = IngestOperator(task_id=INGEST_TASK_ID)
     changed = IngestedOperator(task_id="changed", outlet=REMOTE_LOG)
-    # A run that is skipped, or reads no new records, has no findings.
+    # `outcome` also runs after a skipped `ingest`, and then finds nothing.
     outcome = IngestOutcomeOperator(task_id="outcome", trigger_rule=TriggerRule.NONE_FAILED)
     ingest >> [changed, outcome]

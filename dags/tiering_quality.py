@@ -6,20 +6,21 @@
 A verdict says what the store held at the time of a verification. This DAG verifies segments that need a new verdict,
 and a rolling sample of all others, so that over time every segment is verified again.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
-  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
-  topics to end. It fails at once if waiting cannot help.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
+  at least one log dir (if any are set) are usable, and the size of the pool `remote_log_reader` is not 0. It does not
+  wait for cluster metadata, nor for a pause of all topics to end. It fails at once if waiting cannot help.
 * **plan** first lets verdicts expire that are older than `tiering.verdict.max.age.ms`: their segments are still served,
   but do not count as safe any more. Then it chooses the segments, and logs the cost in bytes, requests and time at the
-  fetch quota in force. Without anything to verify, and in a dry run, nothing more is read.
-* **verify** is one Spark job in the pool `remote_log_reader`. Its tasks share the segments by size, and charge the
-  fetch quota for what they read. Verdicts are stored as the job goes on; a retry continues where the failed try ended.
-* **summary** evaluates the rules about whole partitions, and logs one line per segment that failed, with a link to its
-  line in the report.
-* **failed_segment** and **outcome** fail if a segment failed. Such a segment is kept, is not served, and stops its
-  partition. The next run of `tiering_copy` copies it again if a broker still has it.
+  fetch quota in force. If there is nothing to verify, or in a dry run, nothing is read from the store.
+* **verify** is one Spark job in the pool `remote_log_reader`. Its tasks get shares of the segments of about equal size,
+  and what they read is charged to the fetch quota. Verdicts are stored as the job goes on; a retry continues where the
+  failed try ended.
+* **summary** evaluates the rules about whole partitions, and logs one line for each of the first 50 segments that
+  failed, with a link to its line in the report.
+* **failed_segment** (for the first 20 segments that failed) and **outcome** fail if a segment failed. Such a segment is
+  kept, is not served, and stops its partition. The next run of `tiering_copy` copies it again if a broker still has it.
 
-This DAG changes nothing but verdicts: a run may be stopped at any time.
+Of what the platform stores about segments, this DAG changes only verdicts: a run may be stopped at any time.
 """
 
 from datetime import UTC, datetime
@@ -62,8 +63,8 @@ WHICH = Param(
     type="string",
     enum=[DUE, FAILED, ALL],
     title="Which segments",
-    description_md="`due`: segments that were never verified or failed before, whose verdict has expired or is about "
-    "to, and the rolling sample. `failed`: only segments that failed before. `all`: every segment, "
+    description_md="`due`: segments without a verdict, segments that failed before, segments whose verdict has expired "
+    "or expires soon, and the rolling sample. `failed`: only segments that failed before. `all`: every segment, "
     "with any verdict.",
 )
 SHARE = Param(
@@ -79,7 +80,7 @@ LIMIT_BYTES = Param(
     type=["null", "integer"],
     minimum=1,
     title="Limit in bytes",
-    description_md="The run reads about this many bytes at most, the most urgent segments first. "
+    description_md="The run reads at most about this many bytes, of the most urgent segments first. "
     "Empty: `tiering.verify.max.bytes`.",
 )
 DRY_RUN = Param(
@@ -109,7 +110,7 @@ with DAG(
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL)
     plan = PlanVerificationOperator(task_id=PLAN_TASK_ID)
     verify = VerifySegmentsOperator(task_id=VERIFY_TASK_ID, pool=READER_POOL, pool_slots=1)
-    # Also runs after a failed job, to report what was verified.
+    # `summary` also runs after a failed job, to report what was verified.
     summary = VerificationSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
     failed = FailedSegmentOperator.partial(
         task_id="failed_segment", map_index_template="{{ task.line }}"

@@ -5,19 +5,20 @@
 This DAG runs after `tiering_copy`, `tiering_expiration` or `tiering_ingest` has changed the remote log (asset
 `tiering_remote_log`), on a schedule of its own, and when it is triggered.
 
-* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: schema, store and log dirs
-  are usable, and the pool `remote_log_reader` has a slot. It does not wait for cluster metadata, nor for a pause of all
-  topics to end. After half an hour it fails; **summary** still runs, so that the amount of data that waits to be copied
-  is known, and the next run tries again.
+* **ready** waits in the triggerer, without a worker or a pool slot, until the run can start: the schema, the store and
+  at least one log dir (if any are set) are usable, and the size of the pool `remote_log_reader` is not 0. It does not
+  wait for cluster metadata, nor for a pause of all topics to end. It fails at once if waiting cannot help, otherwise
+  after half an hour. **summary** still runs then, so that the amount of data that waits to be copied is known, and the
+  next run tries again.
 * **sizes** is a Spark job. It counts bytes and segments per topic, partition, leader epoch and state from the segment
   rows, and compares them with the counters that every state change updates; the rules are evaluated by Great
   Expectations. It adds the result to the history (`sizes.history_path`). With *Compare with the store* it also compares
-  the rows with a listing of the store, or with every manifest. Its log has the differences.
-* **summary** logs sizes, what waits to be copied or deleted, what is stored twice and what it costs, and publishes all
-  of it as metrics.
+  the rows with a listing of the store, and if so chosen with every manifest. Its log has the differences.
+* **summary** logs sizes, what waits to be copied or deleted, what is stored twice and what the storage costs, and
+  publishes metrics.
 * **outcome** fails the run if counters, rows and store differ. A difference is a finding; this DAG corrects nothing.
 
-Several events may start one run. It counts what is there when it runs.
+Several events may start one run together. A run counts the rows that exist when it runs.
 """
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule
@@ -60,7 +61,7 @@ with DAG(
 ):
     ready = TieringReadySensor(task_id="ready", slot_pool=READER_POOL, wait_seconds=SIZES_WAIT_SECONDS)
     sizes = RemoteLogSizesOperator(task_id=SIZES_TASK_ID, pool=READER_POOL, pool_slots=1)
-    # What waits to be copied is reported also if the recount could not finish.
+    # `summary` also runs if the recount did not finish: what waits to be copied is reported in any case.
     summary = SizeSummaryOperator(task_id="summary", trigger_rule=TriggerRule.ALL_DONE)
     outcome = SizeOutcomeOperator(task_id="outcome")
     ready >> sizes >> summary >> outcome

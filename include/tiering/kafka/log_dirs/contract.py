@@ -1,8 +1,8 @@
 """The contract of a segment source: where rolled segments are read from.
 
 A source lists replicas with their segments (`scan`), reads one replica again (`replica`) and opens one segment for a
-copy (`open_segment`). Only the adapter assumes that segments are files. A source is read-only: it never locks, writes,
-renames or deletes. A file that vanishes or changes while it is read is an expected result, reported as a `SourceError`.
+copy (`open_segment`). A source is read-only: it never locks, writes, renames or deletes a file. If a file vanishes or
+changes while it is read, this is expected and reported as a `SourceError`. `source.LogDirSource` is the implementation.
 """
 
 import socket
@@ -23,7 +23,8 @@ from include.tiering.presentation import Document, Table
 class BoundsQuality(StrEnum):
     """How precise the offsets of a replica are.
 
-    EXACT: the leader returned them. LOWER: lower bounds from checkpoints, which lag behind the broker.
+    EXACT: the leader returned the offsets. LOWER: they are lower bounds from checkpoints, which may be older than the
+    broker's offsets.
     """
 
     EXACT = "exact"
@@ -31,12 +32,12 @@ class BoundsQuality(StrEnum):
 
 
 class IneligibleReason(Reason):
-    """Why a segment may not be copied. A segment has one reason: the first that applies.
+    """Why a segment may not be copied. An ineligible segment has one reason: the first that the evaluation finds.
 
     COMPACTED concerns a topic. COMPACTED_SEGMENT concerns one segment of a topic whose cleanup.policy is `delete` now:
-    the broker's log cleaner removed some or all of its offsets while the policy was different. This is not corruption,
-    but the removed records can no longer be copied. Later segments are evaluated independently of it.
-    A reason that is not retriable does not pass by waiting: the segment stays ineligible as it is.
+    while the policy was different, the broker's log cleaner removed some or all of the segment's offsets. This is not
+    corruption, but the removed records can no longer be copied. Later segments are evaluated independently of it.
+    Waiting may remove a retriable reason. It does not remove any other reason.
     """
 
     INTERNAL_TOPIC = "internal-topic", "internal topic", True
@@ -108,7 +109,8 @@ class LogSegment:
     """One `.log` of a replica.
 
     Offsets are inclusive. `end_offset` is the successor's base - 1, or for the active segment the last offset in it
-    (base - 1 if it is empty). `size_bytes` is the valid length of the `.log` (an active segment may be preallocated).
+    (base - 1 if it has no valid batch). `size_bytes` is the size of the `.log`. For an active segment, which may be
+    preallocated, it counts only the valid batches, unless the `.log` cannot be read.
     `max_timestamp_ms` is -1 if unknown. `batch_count` is None unless the segment was checked deeply.
     `reason` is None exactly if the segment is eligible. `is_corrupt` is set for each damaged segment, even if another
     reason applies first.
@@ -167,10 +169,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class ScanError:
-    """One item that could not be read.
+    """One item that could not be read, is damaged, or contradicts other files or the brokers.
 
     `error` is the class name of a TieringError. `partition` is `topic-number` of the partition directory that contains
-    the item. It is empty for any other item of a log directory, and None if the whole log directory is concerned.
+    the item. It is empty for any other item of a log directory, and None if the error concerns the whole log directory
+    or the cluster metadata.
     """
 
     path: str
@@ -182,11 +185,11 @@ class ScanError:
 
 @dataclass(frozen=True, slots=True)
 class ScanReport:
-    """Replicas ordered by topic, partition, broker.
+    """Replicas ordered by topic, partition, broker, directory.
 
-    `errors` may prevent copies: first those of log directories, then those of replicas. `notes` have the same form and
-    prevent no copy: damage of replicas that no copy reads because another replica leads, and of topics that are never
-    copied.
+    `errors` may prevent copies: first those of the cluster metadata and of log directories, then those of replicas.
+    `notes` have the same form and prevent no copy. They report damage in directories that no copy reads: another
+    replica leads, the directory is being deleted or moved, or the topic is never copied.
     """
 
     cluster_id: str | None
@@ -199,9 +202,10 @@ class ScanReport:
 class UnfinishedTransaction:
     """A transaction that is open below a replica's high watermark: no offset from `first_offset` on is stable.
 
-    `since_ms` is its start: by its coordinator's clock if the coordinator returned it, otherwise the timestamp that the
-    producer set on its first batch; -1 if that batch no longer exists. `transactional_id` is None without a
-    connection to brokers.
+    `since_ms` is the start of the transaction by its coordinator's clock. If no coordinator returned the start, it is
+    the timestamp of the producer's newest batch in the partition. Without a connection to brokers, it is the timestamp
+    of the transaction's first batch, or -1 if that batch is not found. `transactional_id` is None if no coordinator
+    returned it, and without a connection to brokers.
     """
 
     producer_id: int
@@ -246,7 +250,7 @@ class CheckedSegment:
 
 
 class OpenSegment(Protocol):
-    """All files of one rolled segment, opened together and kept open: a deletion leaves them readable."""
+    """All files of one rolled segment, opened together and kept open, so that they stay readable if deleted."""
 
     @property
     def segment(self) -> LogSegment:
@@ -259,24 +263,29 @@ class OpenSegment(Protocol):
         ...
 
     def check(self) -> CheckedSegment:
-        """Read every batch once, and check lengths, magic, CRC-32C, gapless offsets, leader epochs and trailing bytes.
+        """Read and check every batch, the indexes and the producer snapshot.
+
+        Checked are lengths, magic, CRC-32C, offsets without gaps, leader epochs, trailing bytes, and whether the
+        indexes belong to the `.log`.
 
         Raises:
-            CorruptFileError: a check failed; the error has the file and position of the first failure.
+            CorruptFileError: a check failed; the error has the file of the first failure and, if known, its position.
             CompactedSegmentError: the segment is undamaged, but the log cleaner removed offsets from it.
             SourceChangedError: a file became shorter while it was read.
+            SourceUnreadableError: an I/O error occurred.
         """
         ...
 
     def recheck(self) -> None:
         """Check that the replica has not changed since it was opened.
 
-        Compared are the files (inode, size), the successor, the topic id, the leader, the leader epoch, the epoch
-        entries up to the segment's end, and the reason not to copy the topic. The log start must not be above the
-        segment, and `check` must have found no corruption.
+        Compared are the owner of the log directory, the directory's inode, the files (inode and size, for the `.log`
+        also the modification time), the successor, the topic id, the leader, the leader epoch, the epoch entries up to
+        the segment's end, and the reason not to copy the topic. The log start offset must not be above the segment's
+        last offset, and an earlier `check` must not have failed.
 
         Raises:
-            SourceChangedError: something changed; the message has the old and the new value.
+            SourceChangedError: something changed, can no longer be read, or `check` had failed; the message says what.
             SourceVanishedError: the segment or its directory no longer exists.
         """
         ...
@@ -292,8 +301,8 @@ class LogSource(Protocol):
 
         Args:
             topics: shell-style patterns (`*`) of topic names; None means all topics.
-            deep: read every batch. Otherwise only names, sizes, indexes, checkpoints and the ends of active segments
-                are read.
+            deep: read and check every batch. Otherwise the scan reads names, sizes, checkpoints, index entries,
+                producer snapshots, the ends of active segments, and the batch headers that offsets depend on.
 
         Raises:
             BrokersUnavailableError: the source uses brokers, and they do not answer.
@@ -306,13 +315,15 @@ class LogSource(Protocol):
         Raises:
             SourceVanishedError: it no longer exists, or its partition directory belongs to another topic id.
             SourceError: it cannot be read.
+            ClusterMetadataError: the cluster metadata cannot be read.
         """
         ...
 
     def size_doubts(self, replica_id: ReplicaId, segments: Sequence[LogSegment]) -> Mapping[int, str]:
         """Find segments whose file size cannot be the size of their batches.
 
-        Such a file is sparse, or has bytes after its last batch. Only the end of each file is read.
+        Such a file is sparse, or has bytes after its last batch. Only batch headers are read, from the last entry of
+        the offset index on. A file that cannot be read, or is too long to be checked, is returned as well.
 
         Returns:
             An explanation by base offset; segments with a plausible size are absent.
@@ -354,13 +365,15 @@ class LogSource(Protocol):
         Raises:
             SourceVanishedError: there is no such segment.
             SourceChangedError: the segment is the active one, or its size is not the listed size.
-            SourceUnreadableError: it cannot be opened on this host; the message has the host and the path.
+            SourceUnreadableError: the replica or a file of the segment cannot be read; the message has the path, and
+                for the replica also the host.
+            CorruptFileError: an index of the segment is missing.
         """
         ...
 
 
 def matches(topic: str, patterns: Collection[str] | None) -> bool:
-    """Return whether a shell-style pattern matches; None means all topics, an empty collection none."""
+    """Return whether a shell-style pattern matches the topic. None matches all topics, an empty collection no topic."""
     return patterns is None or any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
@@ -368,9 +381,9 @@ def scan_error(error: SourceError | ClusterMetadataError, default_path: str, par
     """Convert an error into a `ScanError`.
 
     Args:
-        error: the error. A ClusterMetadataError has no path; the path of the file that caused it is used if there is
-            one.
-        default_path: the path to report otherwise.
+        error: the error. A ClusterMetadataError has no path; if a SourceError caused it, the path, position and message
+            of that SourceError are used.
+        default_path: the path to report for a ClusterMetadataError that no SourceError caused.
         partition: see `ScanError`.
     """
     source = error if isinstance(error, SourceError) else error.__cause__

@@ -1,14 +1,16 @@
 """The directories of one or several brokers: log directories, and the partition directories in them.
 
 **Log directories**: their owner and their checkpoints. A log directory is used only after its `meta.properties` was
-checked: it must name the broker of the setting, the same cluster as the other directories, and a directory id that no
-other directory has. Checkpoints lag behind the broker (seconds to a minute), so their offsets are lower bounds. They
-are stored by partition name; `found_replica` decides whether an offset belongs to the log that has the name now.
+checked: it must name the broker of the setting (if the setting has one), the same cluster as the other directories, and
+a directory id that no other directory of the broker has. Checkpoints are seconds to a minute older than the broker's
+offsets, so their offsets are lower bounds. A checkpoint stores offsets by partition name; `found_replica` decides
+whether such an offset belongs to the log that has the name now.
 
 **Partition directories**: names and sizes of the files in them, and the contents of the small ones.
 `replica_directory` opens the directory of a replica by its ids.
 
-Bytes that cannot be parsed become an error with the path of their file (`in_file`).
+Bytes that cannot be parsed become an error with the path of their file (`in_file`); only batches of magic 0 or 1 raise
+an OldMagicError without a path.
 """
 
 import os
@@ -95,7 +97,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoint files of a log directory; `cleaned` has the first offsets that are not cleaned."""
+    """The checkpoint files of a log directory.
+
+    `cleaned` is that of the log cleaner: for each partition the first offset that is not cleaned.
+    """
 
     high_watermarks: Checkpoint
     log_starts: Checkpoint
@@ -107,7 +112,8 @@ def identify(log_dir: LogDirLocation) -> DirIdentity:
     """Return the owner of a log directory.
 
     Raises:
-        SourceError: it or its meta.properties cannot be read on this host; the message names the host.
+        SourceError: it cannot be opened on this host (the message names the host), or its meta.properties cannot be
+            read or lacks the cluster id or the node id.
         ClusterMetadataError: it belongs to another broker than the configured one.
     """
     path = str(log_dir.path)
@@ -123,7 +129,11 @@ def identify(log_dir: LogDirLocation) -> DirIdentity:
 
 
 def open_root(path: str) -> BrokerDirectory:
-    """Open a log directory. Raises SourceError with the host, because the directory may exist on another host."""
+    """Open a log directory.
+
+    Raises:
+        SourceError: it cannot be opened. The message names this host, because the directory may be on another host.
+    """
     try:
         return BrokerDirectory.open(path)
     except SourceError as error:
@@ -131,15 +141,16 @@ def open_root(path: str) -> BrokerDirectory:
 
 
 def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], cluster_id: str | None) -> None:
-    """Require that a directory belongs to the cluster of the directories accepted before, and has an id of its own.
+    """Require that a directory belongs to the cluster, and that no other directory has its broker id and directory id.
 
     Args:
         identity: the directory.
         others: the directories accepted before.
-        cluster_id: the id in the cluster metadata; None if unknown, then the cluster of the others is required.
+        cluster_id: the required cluster id, from the cluster metadata. If None, the cluster id of `others` is required;
+            without others any cluster id is accepted.
 
     Raises:
-        ClusterMetadataError: it belongs to another cluster, or another directory has its id.
+        ClusterMetadataError: it belongs to another cluster, or another directory has its ids.
     """
     where = printable(identity.path)
     for other in others:
@@ -156,7 +167,7 @@ def require_agreement(identity: DirIdentity, others: Iterable[DirIdentity], clus
 def identified_dirs(
     log_dirs: Iterable[LogDirLocation], cluster_id: str | None
 ) -> list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]]:
-    """Return each directory in the given order, with its owner or the reason why it must not be read."""
+    """Return each directory in the given order, with its owner or the error because of which it must not be read."""
     found: list[tuple[LogDirLocation, DirIdentity | SourceError | ClusterMetadataError]] = []
     seen: list[DirIdentity] = []
     for log_dir in log_dirs:
@@ -171,7 +182,7 @@ def identified_dirs(
 
 
 def read_checkpoints(root: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Checkpoints:
-    """Read all checkpoints. A damaged one is reported to `on_error` and counts as empty."""
+    """Read all checkpoints. A damaged or unreadable checkpoint is reported to `on_error` and counts as empty."""
 
     def read(name: str) -> Checkpoint:
         try:
@@ -214,7 +225,7 @@ def read_meta_properties(root: BrokerDirectory) -> MetaProperties:
 
 
 def last_index_entry(file: BrokerFile, entry_bytes: int) -> bytes | None:
-    """Return the last entry of an index that is not all zero; None if there is none.
+    """Return the last of the index entries that are not all zero; None if there is no such entry.
 
     The index of an active segment is preallocated: ten megabytes, nearly all zero. Entries ascend, and zeros come only
     after them, so a binary search finds the last entry. The caller must check the entry, because the file may be
@@ -265,9 +276,9 @@ class LogFile:
 class Listing:
     """The files of a partition directory.
 
-    `logs` has at least one entry and ascends by base offset. `offsets` has the offsets in the file names by kind.
-    `refused` are segment file names that are not regular files, and `lost` are base offsets of segments whose indexes
-    exist but whose `.log` does not; each of them was reported.
+    `logs` has at least one entry and ascends by base offset. `offsets` has, for each kind of file, the offsets in the
+    file names. `refused` has the names of segment files and snapshots that are not regular files. `lost` has the base
+    offsets of segments of which an index exists, but not the `.log`. The listing has reported all of both.
     """
 
     logs: tuple[LogFile, ...]
@@ -286,7 +297,8 @@ class Listing:
 def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError], None]) -> Listing:
     """List the files of a partition.
 
-    Temporary names and names of deleted files are left out. Names that no broker writes are reported and left out.
+    Temporary names, names of deleted files, and names of other files without an offset are left out. Names that no
+    broker writes are reported and left out. Segment files that are not regular files are reported, too.
 
     Raises:
         SourceVanishedError: a `.log` or the directory was removed during the call; the caller may list again.
@@ -328,7 +340,10 @@ def list_partition(directory: BrokerDirectory, on_error: Callable[[SourceError],
 def _orphans(
     directory: BrokerDirectory, offsets: Mapping[FileKind, set[int]], sizes: Mapping[int, object]
 ) -> dict[int, SourceError]:
-    """Find indexes without a `.log`; each is checked again, as segments being created or deleted look the same."""
+    """Return an error by base offset for each index without a `.log`.
+
+    Both names are looked up again, because a segment that is being created or deleted looks the same for a moment.
+    """
     lost: dict[int, SourceError] = {}
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         for offset in sorted(offsets[kind] - sizes.keys()):
@@ -385,7 +400,8 @@ def replica_directory(identities: Iterable[DirIdentity], replica_id: ReplicaId) 
         replica_id: the replica.
 
     Raises:
-        SourceVanishedError: it does not exist, or it belongs to another topic id.
+        SourceVanishedError: no log directory has its ids, its partition directory does not exist, or that directory
+            belongs to another topic id.
         SourceError: it cannot be read.
     """
     partition, where = replica_id.topic_id_partition, (replica_id.broker_id, replica_id.directory_id)

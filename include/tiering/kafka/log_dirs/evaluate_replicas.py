@@ -1,6 +1,6 @@
 """Combine found replicas with cluster metadata: which segments are eligible, and why the others are not. Pure.
 
-Of the replicas of a partition, a copy may read the leader's, in the directory that the cluster metadata assigns.
+Of the replicas of a partition, a copy may read only the leader's, in the directory that the cluster metadata assigns.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,7 +37,10 @@ def no_retention(_topic: TopicMetadata | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The leader of a partition in the cluster metadata, None if unknown, and why the partition may not be copied."""
+    """The leader and leader epoch of a partition in the cluster metadata, and why its topic may not be copied.
+
+    Leader and epoch are None if unknown; `refusal` is None if the topic itself prevents no copy.
+    """
 
     leader: int | None
     leader_epoch: int | None
@@ -47,7 +50,7 @@ class Ownership:
 def ownership(
     partition: TopicIdPartition, cluster_metadata: ClusterMetadata | None, *, named: bool, cleaned: bool
 ) -> Ownership:
-    """Read leader and refusal of a partition from the cluster metadata.
+    """Return leader, leader epoch and refusal of a partition from the cluster metadata.
 
     If the metadata could not be read (None), naming a topic does not allow its copy. A topic counts as removed only if
     a record of the removal or another topic of the same name exists.
@@ -80,7 +83,8 @@ NEVER_COPIED: Final = frozenset(
 class EvaluatedReplicas:
     """All replicas of one partition.
 
-    `errors` are unknown bounds of replicas and damage of their files. `notes` are damage of files that no copy reads.
+    `errors` are misnamed directories, unknown bounds of replicas, and damage of their files. `notes` are damage of
+    files that no copy reads.
     """
 
     replicas: list[Replica]
@@ -154,10 +158,10 @@ def evaluate(
 
 
 def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadata: ClusterMetadata | None) -> bool:
-    """Return whether an unreadable replica prevents no copy.
+    """Return whether the error of an unreadable replica belongs to the notes, because no copy would read the replica.
 
-    This holds if its topic is never copied, or if another broker leads its partition and that broker's replica is among
-    the `evaluated` ones.
+    It does if the directory is being deleted or moved, if its topic is internal or compacted, or if another broker
+    leads its partition and the leader's replica is among the `evaluated` ones.
 
     Raises:
         ClusterMetadataError: the metadata cannot be read at present.
@@ -176,7 +180,7 @@ def is_note(unread: UnreadReplica, evaluated: Iterable[Replica], cluster_metadat
 
 
 def _named(cluster_metadata: ClusterMetadata | None, name: str) -> TopicMetadata | None:
-    """Return the topic of this name; None if its metadata may not be read."""
+    """Return the topic of this name; None if there is none, or if its metadata may not be read."""
     try:
         return None if cluster_metadata is None else cluster_metadata.topic_named(name)
     except ClusterMetadataError as error:
@@ -288,9 +292,10 @@ def refusals(
 ) -> list[IneligibleReason | None]:
     """Return for each replica of a partition why it may not be read; None for at most one of them.
 
-    If a broker holds the partition in two directories, the assigned directory id decides; without one both are refused.
-    The leader is that of the metadata. Without a leader (a stopped cluster) or without metadata it is the replica with
-    the highest (last leader epoch, log end offset); ties are resolved by the order of replicas.
+    If a broker holds the partition in two directories, the assigned directory id decides; without an assigned id both
+    are refused. The leader is that of the metadata. If the metadata has no leader (a stopped cluster), it is the
+    in-sync replica with the highest (last leader epoch, log end offset); of equal replicas, the first in the order of
+    assignment. Without metadata all replicas are compared; of equal replicas, that of the lowest broker id leads.
     """
     reasons = [_own_reason(replica, replicas, partition_metadata) for replica in replicas]
     accepted = [replica for replica, reason in zip(replicas, reasons, strict=True) if reason is None]
@@ -323,7 +328,7 @@ def _own_reason(
 
 
 def _assigned_directory(partition_metadata: PartitionMetadata | None, broker_id: int) -> Uuid | None:
-    """Return the id of the directory that is assigned on a broker; None if the metadata does not have it."""
+    """Return the id of the directory that is assigned on a broker; None if there is none, or a reserved id."""
     if (
         partition_metadata is None
         or len(partition_metadata.directories) != len(partition_metadata.replicas)

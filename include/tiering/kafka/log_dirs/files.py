@@ -1,22 +1,23 @@
 """The files of a running broker: their names, and how to open and read them without disturbing the broker.
 
-Only names that a broker writes are accepted:
+Only these names, which brokers write, are names of partition directories or of their segment files:
 
     <topic>-<partition>                          live replica, split at the last '-'
     <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be shortened
     <topic>-<partition>.<32 hex digits>-stray    not assigned to this broker any more
     <topic>-<partition>.<32 hex digits>-future   being moved here from another directory
     <offset, 20 digits>.<kind>                   a file of a partition directory
-    <any of these>.deleted|.cleaned|.swap|.tmp   being deleted or written: never read
+    <file name>.deleted|.cleaned|.swap|.tmp      a file that is being deleted or written: never read
 
-Access is read-only and follows no link. A symbolic link, a pipe or a device in a log directory is refused, also if it
-replaces a file during a scan, because every name is opened relative to a directory that is held open. Every error of
-the operating system becomes a `SourceError` with the path.
+Access is read-only and follows no link, but the path of a log directory may be a link. A symbolic link, a pipe or a
+device in a log directory is refused, even if it replaces a file during a scan: every name is opened relative to a
+directory that is held open, without following links, and the type of the opened file is checked. Every error of the
+operating system becomes a `SourceError` with the path.
 
 Files that are read in bulk leave the page cache as it was: ranges that are not cached when a file is opened are dropped
 when it is closed. Until then they stay cached, because a segment is read twice: to check it and to send it. Pages that
 producers and consumers had in the cache stay there, as far as Linux reports them: from 6.5 on (cachestat), to the owner
-of a file and to users that may write it. Otherwise all pages are dropped.
+of a file and to users that may write it. Without such a report, all pages of the file are dropped.
 
 Source of the names: Kafka's LogFileUtils and UnifiedLog.
 """
@@ -126,13 +127,14 @@ def is_passing(name: str) -> bool:
 def is_harmless(name: str) -> bool:
     """Return whether a name that is not a segment's file may be ignored in a partition directory.
 
-    Not harmless are characters that no broker uses, and names with a segment file's suffix but without an offset.
+    Not harmless are names with characters that no broker uses, and names that have a segment file's suffix but do not
+    start with an offset.
     """
     return _PLAIN.fullmatch(name) is not None and name.rpartition(".")[2] not in _KINDS
 
 
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A pipe would block an open without O_NONBLOCK; regular files do not care.
+# Without O_NONBLOCK, opening a pipe would block; for regular files the flag has no effect.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -206,7 +208,12 @@ class BrokerDirectory:
             return list(listing)
 
     def stat(self, name: str) -> os.stat_result:
-        """Return the status of a name without following links. Raises SourceVanishedError if it does not exist."""
+        """Return the status of a name without following links.
+
+        Raises:
+            SourceVanishedError: there is no such name.
+            SourceUnreadableError: its status cannot be read.
+        """
         try:
             return os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         except OSError as error:
@@ -242,7 +249,10 @@ class BrokerDirectory:
         self.close()
 
     def _refusal(self, name: str, error: OSError) -> SourceError:
-        """Return the error. A refused link fails with ELOOP or ENOTDIR, so the status of the name is read."""
+        """Return the error for a name that could not be opened.
+
+        ELOOP and ENOTDIR may mean that the name is a link, which its status shows.
+        """
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             with contextlib.suppress(OSError):
                 if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
@@ -269,7 +279,7 @@ class BrokerFile:
         return self.status.st_size
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Implement `ByteSource`: fewer bytes are read only at the end.
+        """Implement `ByteSource`: fewer bytes than the buffer holds are read only at the end of the file.
 
         Raises:
             SourceChangedError: the file is shorter than when it was opened.
@@ -336,7 +346,7 @@ def _typed(path: str, error: OSError, position: int | None = None) -> SourceErro
 
 _BLOCK_BYTES: Final = MIB
 _MAX_DROPPED_BYTES: Final = 4 * GIB
-"""No segment is larger than 2 GiB and one batch. Of a larger file, only this many bytes are dropped from the cache."""
+"""A segment has at most 2 GiB plus one batch. Of a larger file, only the bytes below this position are dropped."""
 _CACHESTAT: Final = 451
 """The number of the system call, the same on every architecture that Python supports."""
 
@@ -357,7 +367,10 @@ _libc: Final = ctypes.CDLL(None)
 
 
 def cold_ranges(fd: int, size_bytes: int) -> Sequence[tuple[int, int]]:
-    """Return (position, bytes) of each run of uncached MiBs; all MiBs if the kernel does not report the cache."""
+    """Return (position, bytes) of each run of MiB blocks without a cached page, in the first `_MAX_DROPPED_BYTES`.
+
+    If the kernel does not report the cache, all blocks count as uncached.
+    """
     positions = range(0, min(size_bytes, _MAX_DROPPED_BYTES), _BLOCK_BYTES)
     cold = []
     for is_cold, run in groupby(positions, key=lambda position: _is_cold(fd, position)):

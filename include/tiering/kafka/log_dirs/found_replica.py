@@ -2,29 +2,31 @@
 
 **Names.** The values of this module are made before replicas are compared with cluster metadata. A directory is not
 read for a copy if its name is not the name of the topic id in its `partition.metadata`. A topic is never renamed, so
-the id and the directory's name belong together. If they do not, one of them is wrong, and the records would be archived
-under another topic's id, or after the records that are already archived of it. Brokers shorten long names of
-directories that are being deleted or moved. Such directories are never read, and their names are not compared.
+the id and the directory's name belong together. If they do not, one of them is wrong: a copy would archive the records
+under the id of another topic, possibly after records of that topic. Brokers shorten long names of directories that are
+being deleted or moved. Such directories are never read for a copy, and their names are reported as no error.
 
 **Bounds** are offsets from the checkpoints of the log directory, or from the leader. Brokers write checkpoints by
 partition name, every few seconds (high watermarks) to every minute, and do not read them while they run. If a topic was
 deleted and created again, its name denotes a new log, but until the next checkpoint the file has the offset of the old
 log. That offset may lie above everything that the new log has replicated, and above the end of the new log.
 
-An offset belongs to another log, so that the offset of this log is unknown, if
-- it lies above the end of the log; the alternative is that the end of the log is missing;
-- its checkpoint was written before the log was created, which is when `partition.metadata` was written. A broker writes
-  that file once, before the first record, and both files are on one file system, with one clock.
+An offset of a checkpoint is not used, and the offset of this log is then unknown, in two cases:
+- It lies above the end of the log. Then it belongs to another log, or the end of the log is missing.
+- Its checkpoint was written before the log was created. Then it belongs to another log. The log was created when its
+  `partition.metadata` was written: a broker writes that file once, before the first record, and both files are on one
+  file system, with one clock.
 
-Brokers collect the offsets some time before they write them. So a checkpoint that is hardly newer than the log is
-used only if the log directory holds no directory of an older log of this name; brokers keep those for a while.
+Brokers collect the offsets some time before they write them. So a checkpoint that is less than a second newer than the
+log is used only if the log directory holds no directory of an older log of this name; brokers keep those for a while.
 
-If a `.log` is older than `partition.metadata`, the files have the times of a copy (a restored backup, a checkout),
-or the log is older than topic ids. Then file times are not used.
+If a `.log` with records is older than `partition.metadata`, or none is newer, the files have the times of a copy (a
+restored backup, a checkout), or the log is older than topic ids. Then file times are not used.
 
-With a connection to brokers, the leader's offsets are the exact bounds, or the replica is refused. The leader is asked
-before its directory is read. So its directory holds at least the offsets up to the high watermark that the leader
-returned, and no leader epoch above the leader's. Otherwise the directory is old, a copy, or another broker's.
+With a connection to brokers, the leader's offsets are the exact bounds of the leader's replica, or the replica is
+refused. These offsets are requested before the leader's directory is read. So that directory must hold the offsets up
+to the high watermark that the leader returned, and no leader epoch above the leader's. Otherwise the directory is old,
+a copy, or another broker's.
 
 Without a connection, the bounds are those of the checkpoints, if they belong to the log. Directories of followers show
 whether the leader's directory is old: no follower has a high watermark above the end of its leader's log.
@@ -55,8 +57,9 @@ from include.tiering.model.segments import TopicIdPartition, Uuid
 class FoundSegment:
     """One `.log` with the offsets [base_offset, next_base_offset). `batch_count` is None unless every batch was read.
 
-    `first_missing_offset` is the first offset of a rolled segment that no batch holds. It is set for files without a
-    batch, and if every batch was read. A log cleaner leaves such files; in a log that was never cleaned it is damage.
+    `first_missing_offset` is the first offset of a rolled segment that no batch holds; None if no offset is missing. It
+    is known for empty files and, after every batch was read, for all files. A log cleaner leaves files with missing
+    offsets; in a log that was never cleaned, a missing offset is damage.
     """
 
     base_offset: int
@@ -101,11 +104,11 @@ class Doubt:
 class FoundReplica:
     """A replica as it was read. Segments ascend. Bounds are exclusive ends and lower bounds.
 
-    `log_start_offset` is inclusive. `checkpointed_log_start` is the log start in the broker's checkpoint, None without
-    an entry. If the broker tiers the topic, it lies below the first local segment. `cleaned`: the log cleaner has a
-    checkpoint for the partition.
+    `log_start_offset` is inclusive. `checkpointed_log_start` is the log start in the broker's checkpoint; None if there
+    is no entry, or the entry must not be used. If the broker tiers the topic, this log start may lie below the first
+    local segment. `cleaned`: the log cleaner has a checkpoint for the partition.
 
-    `doubt` is set if an offset in a checkpoint is not an offset of this log; the bounds are then the lowest possible.
+    `doubt` is set if an offset in a checkpoint is not an offset of this log; the bound is then the lowest possible.
     `errors` are those of single files.
     """
 
@@ -203,7 +206,8 @@ def known_name(topic_id: Uuid, topic: TopicMetadata | None, recorded: RecordedNa
 def find_misnamed(replicas: Sequence[FoundReplica], known: KnownName | None) -> list[FoundReplica]:
     """Return the replicas of one topic id whose directory has another name than the known one.
 
-    Without a known name all of them are returned if their names differ, because any of them may be wrong.
+    Without a known name, all replicas are returned if the names of live directories differ, because any name may be
+    wrong.
     """
     names = {replica.topic_id_partition.topic for replica in replicas if replica.state is DirectoryState.LIVE}
     if known is not None:
@@ -212,7 +216,7 @@ def find_misnamed(replicas: Sequence[FoundReplica], known: KnownName | None) -> 
 
 
 def misnamed_error(replica: FoundReplica, known: KnownName | None) -> ScanError:
-    """Return an error with the path of the file that holds the id."""
+    """Return the error for a misnamed replica, with the path of the file that holds the topic id."""
     topic_id = replica.topic_id_partition.topic_id
     holder = "directories of two names have" if known is None else f"{known.by} {known.name}"
     message = f"{IneligibleReason.TOPIC_CONTRADICTED}: its topic id is {topic_id}, which {holder}"
@@ -222,7 +226,7 @@ def misnamed_error(replica: FoundReplica, known: KnownName | None) -> ScanError:
 
 _NS_PER_MS: Final = 1_000_000
 _SURELY_AFTER_NS: Final = 1_000_000_000
-"""A checkpoint that is newer than the log by more than this was collected after the log was created."""
+"""A checkpoint that is newer than the log by at least this was collected after the log was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +235,7 @@ class LogOrigin:
 
     `created_ns` is the modification time of `partition.metadata`. `times_are_kept`: the files probably have the times
     that the broker gave them. `has_predecessor` returns whether the log directory holds the directory of an older log
-    of this name; it is called only if times do not decide.
+    of this name; it is called only if the checkpoint is newer than the log by less than `_SURELY_AFTER_NS`.
     """
 
     created_ns: int
@@ -239,7 +243,7 @@ class LogOrigin:
     has_predecessor: Callable[[], bool]
 
     def is_newer_than(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the checkpoint has the offset of an older log of this name."""
+        """Return whether the checkpoint has the offset of an older log of this name; False if times are not kept."""
         if not self.times_are_kept:
             return False
         if checkpoint.written_ns < self.created_ns:
@@ -248,7 +252,9 @@ class LogOrigin:
 
 
 def times_are_kept(created_ns: int, written_ms: Iterable[int]) -> bool:
-    """Return whether `partition.metadata` is older than the records: brokers write it first, copies often last.
+    """Return whether no `.log` is older than `partition.metadata`, and at least one is newer; True without a `.log`.
+
+    Brokers write `partition.metadata` before the records; programs that copy files often write it last.
 
     Args:
         created_ns: the modification time of `partition.metadata`.
@@ -267,7 +273,7 @@ class CheckpointedOffsets:
     recovery_point: int | None
     doubt: Doubt | None
     above_log_end: int | None
-    """The highest checkpointed offset that lies above the end of the log."""
+    """The highest checkpointed offset that lies above the end of the log; None without one."""
 
 
 _CHECKPOINTS: Final = (
@@ -314,14 +320,17 @@ def checkpointed_offsets(
 
 def _older(what: str, file: str, offset: int) -> str:
     return (
-        f"{file} has {what} {offset} for this name, but was written before the log was created: the offset belongs to"
+        f"{file} has {what} {offset} for this name, but was collected before the log was created: the offset belongs to"
         " another log of this name; the next checkpoint will have the offset of this log"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedReplica:
-    """A replica with its final bounds; `refusal` and `finding` say why it has none."""
+    """A replica with its final bounds.
+
+    If the bounds are unknown, `refusal` has the reason, and `finding` the details, unless `found.errors` has them.
+    """
 
     found: FoundReplica
     bounds: BoundsQuality = BoundsQuality.LOWER
@@ -351,7 +360,7 @@ def bounded(
     partition = found.topic_id_partition
     if partition_metadata is None or partition_metadata.leader < 0:
         finding = (
-            "brokers do not know this partition of its topic id"
+            "the brokers' metadata has no such partition of its topic id"
             if partition_metadata is None
             else "it has no leader just now"
         )
@@ -378,10 +387,10 @@ def bounded(
 def ahead_of_leader(
     found: FoundReplica, partition_metadata: PartitionMetadata | None, replicas: Iterable[FoundReplica]
 ) -> FoundReplica | None:
-    """Return the follower with the highest high watermark above the end of the leader's log `found`; None without one.
+    """Return the follower with the highest high watermark above the end of the leader's log `found`.
 
-    Followers whose last leader epoch is older than that of `found` are ignored: an unclean election may have removed
-    their records.
+    Return None if there is no such follower, or if `found` is not on the leader's broker. Followers whose last leader
+    epoch is older than that of `found` are ignored: after an unclean election, the leader may lack their last records.
     """
     if partition_metadata is None or partition_metadata.leader != found.identity.broker_id:
         return None
@@ -398,7 +407,7 @@ def ahead_of_leader(
 
 
 def scan_errors(replicas: Iterable[BoundedReplica]) -> list[ScanError]:
-    """Return one error for each refused replica, unless the errors of its files give the reason."""
+    """Return one error for each refused replica that has a `finding`."""
     return [
         ScanError(
             printable(f"{replica.found.identity.path}/{replica.found.directory_name}"),
@@ -429,7 +438,10 @@ def _by_directories(
 
 
 def _exact(found: FoundReplica, offsets: PartitionOffsets) -> FoundReplica:
-    """Use the leader's offsets. The log start may have risen since the leader returned it; it never falls."""
+    """Use the leader's offsets.
+
+    The higher log start is used, because it may have risen since the leader returned it, and never falls.
+    """
     return replace(
         found,
         log_start_offset=max(offsets.earliest, found.log_start_offset),

@@ -1,13 +1,13 @@
 """The tail of a log: its end, its last stable offset, and the transactions that limit the last stable offset.
 
 The end of the active segment is found from the last entry of its offset index, if that entry is plausible: a batch must
-begin at its position, with a base offset not above the entry's offset, and the log must reach that offset. From there
-on every batch is checked, as a broker's log recovery does. Otherwise, and for a deep read, all batches of the segment
-are checked.
+begin at its position, with a base offset not above the entry's offset, and the log must reach that offset. From that
+position on every batch is checked, as a broker's log recovery does. If the entry is not plausible or missing, and for a
+deep read, all batches of the segment are checked.
 
 The last stable offset is computed below a high watermark. The newest readable producer snapshot at or below the high
-watermark lists the transactions that are open there; the headers of the later batches show which of them ended. A
-snapshot above the high watermark would hide transactions whose markers are not replicated yet.
+watermark lists the transactions that are open there; the headers of the later batches show which transactions began
+and ended after it. A snapshot above the high watermark would hide transactions whose markers are not replicated yet.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,8 @@ class ActiveEnd:
     """The end of the active segment, and the offset of the last entry of its offset index (None without entries).
 
     An entry at or above the log's end means that the log lost records, because the index is read before the size of the
-    log, and brokers write the index after the log. `end.batch_count` counts all batches only after a deep read.
+    log, and brokers write the index after the log. `end.batch_count` counts all batches after a deep read; otherwise it
+    may count only those from the index entry on.
     """
 
     end: LogEnd
@@ -47,7 +48,9 @@ class ActiveEnd:
 
 
 def find_active_end(directory: BrokerDirectory, base_offset: int, *, deep: bool) -> ActiveEnd:
-    """Find the end of the active segment that starts at `base_offset`. A missing or broken index only costs time.
+    """Find the end of the active segment that starts at `base_offset`.
+
+    With a missing or wrong offset index, more of the `.log` is read; the log's end is found all the same.
 
     Raises:
         OldMagicError: it begins with magic 0 or 1.
@@ -87,7 +90,11 @@ def last_indexed(directory: BrokerDirectory, base_offset: int) -> OffsetPosition
 
 
 def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEnd | None:
-    """Return None if the entry is not plausible. Its offset may lie in a later batch: older brokers index appends."""
+    """Return the log's end, found from the entry's position on; None if the entry is not plausible.
+
+    The entry's offset may lie in a later batch than the one at its position, because older brokers write at most one
+    entry for each append of several batches.
+    """
     if not 0 <= entry.position <= log.size_bytes - HEADER_SIZE:
         return None
     try:
@@ -104,9 +111,9 @@ def _end_from(log: BrokerFile, base_offset: int, entry: OffsetPosition) -> LogEn
 
 
 _CHEAP_REPLAY_BYTES: Final = 8 * MIB
-"""Bytes of log that are read without `deep` if the snapshot has no open transaction."""
+"""Without `deep`, no batches after the snapshot are read if their `.log` files together are larger than this."""
 _OPEN_REPLAY_BYTES: Final = 256 * MIB
-"""The same if it has one: the markers that end the transactions decide about rolled segments."""
+"""The same limit if the snapshot has an open transaction: whether it ended decides which segments are eligible."""
 
 
 def find_last_stable_offset(
@@ -120,7 +127,7 @@ def find_last_stable_offset(
     """Return the last stable offset, at most `high_watermark` (exclusive).
 
     The result is a lower bound if `deep` is false and the log after the snapshot is too long. A broken snapshot is
-    reported to `on_error` and the next older one is used, as brokers do.
+    reported to `on_error`, and the next older snapshot is used, as brokers do.
 
     Raises:
         SourceError: a `.log` cannot be read.
@@ -133,6 +140,8 @@ def transactions_below(
     directory: BrokerDirectory, listing: Listing, *, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> Transactions:
     """Return the transactions below `high_watermark` (exclusive), without a deep read.
+
+    If the log after the snapshot is too long to be read, only the transactions that the snapshot has are returned.
 
     Raises:
         SourceError: a `.log` cannot be read.
@@ -168,7 +177,7 @@ def _follow(
 def _newest_snapshot(
     directory: BrokerDirectory, listing: Listing, high_watermark: int, on_error: Callable[[SourceError], None]
 ) -> tuple[int, Sequence[ProducerEntry]]:
-    """Return offset and entries of the snapshot; without one, the log's start and no entries."""
+    """Return offset and entries of the newest readable snapshot; without one, the first base offset and no entries."""
     offsets = listing.offsets[FileKind.PRODUCER_SNAPSHOT]
     for offset in sorted((offset for offset in offsets if offset <= high_watermark), reverse=True):
         try:
@@ -179,7 +188,11 @@ def _newest_snapshot(
 
 
 class _Replay:
-    """Iterate over the batch headers in [start_offset, high_watermark). `end_offset` is where reading stopped."""
+    """Iterate over the batch headers in [start_offset, high_watermark).
+
+    `end_offset` (exclusive) is the high watermark, or the lower offset at which a cut off or impossible batch ended the
+    iteration.
+    """
 
     def __init__(
         self, directory: BrokerDirectory, logs: Sequence[LogFile], start_offset: int, high_watermark: int
@@ -215,6 +228,8 @@ def find_unfinished_transactions(
 ) -> Sequence[UnfinishedTransaction]:
     """Return the transactions without a marker below `high_watermark` (exclusive), by ascending first offset.
 
+    Markers are only known from the batches that `transactions_below` reads.
+
     Raises:
         SourceError: a `.log` cannot be read.
     """
@@ -230,7 +245,7 @@ def find_unfinished_transactions(
 
 
 def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> int:
-    """Return the timestamp of the first record in the batch that holds `offset`; -1 if no `.log` holds it any more."""
+    """Return the base timestamp of the batch that holds `offset`; -1 if no batch with this offset is found."""
     log = max(
         (log for log in listing.logs if log.base_offset <= offset),
         key=lambda log: log.base_offset,
@@ -248,7 +263,7 @@ def _timestamp_at(directory: BrokerDirectory, listing: Listing, offset: int) -> 
 
 
 def _position_before(directory: BrokerDirectory, base_offset: int, offset: int, size_bytes: int) -> int:
-    """Return the position to start reading at. A missing or broken index only costs time."""
+    """Return the position from which to look for `offset`; 0 if the offset index is missing or malformed."""
     try:
         data = directory.read(offset_file(base_offset, FileKind.OFFSET_INDEX), _MAX_INDEX_BYTES)
         with in_file("offset index"):

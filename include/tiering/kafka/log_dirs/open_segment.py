@@ -1,16 +1,18 @@
 """One rolled segment of a log directory, held open for a copy, and the check that it did not change during the copy.
 
 What may happen during a copy        detected by
-file deleted, renamed away           no file of its name                      SourceVanishedError
+.log deleted, renamed away           no file of its name                      SourceVanishedError
+other file deleted, renamed away     no file of its name                      SourceChangedError
 file replaced, truncated, rewritten  inode, size, time of the .log            SourceChangedError
 segment active again, log truncated  no successor .log, or a different one    SourceChangedError
-partition directory swapped, moved   device and inode behind its path         SourceChangedError, SourceVanishedError
+partition directory replaced         device and inode at its path             SourceChangedError
+partition directory moved, deleted   no directory at its path                 SourceVanishedError
 topic re-created under its name      partition.metadata                       SourceChangedError
 log directory replaced               meta.properties                          SourceChangedError
 leader moved, topic deleted,
 compacted or tiered by its broker    cluster metadata, refreshed              SourceChangedError
-log divergence below the end         leader-epoch-checkpoint                  SourceChangedError
-records deleted                      log start above the end                  SourceChangedError
+log divergence below segment's end   leader-epoch-checkpoint                  SourceChangedError
+records deleted                      log start above segment's last offset    SourceChangedError
 """
 
 from collections.abc import Callable
@@ -71,8 +73,8 @@ class OpenLogSegment:
         opened: the replica when it was opened.
         segment: the segment as the scan returned it.
         files: the segment's files, held open by the caller.
-        ownership_now: refreshes the cluster metadata and returns the ownership; raises ClusterMetadataError if the
-            metadata cannot be read.
+        ownership_now: refreshes the cluster metadata and returns the current ownership; raises ClusterMetadataError if
+            the metadata cannot be read.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class OpenLogSegment:
 
     def recheck(self) -> None:
         if self._corruption is not None:
-            raise SourceChangedError(self._corruption.path, f"found corrupt: {self._corruption.message}")
+            raise SourceChangedError(self._corruption.path, f"found corrupt or compacted: {self._corruption.message}")
         try:
             self._recheck_all()
         except (SourceChangedError, SourceVanishedError):
@@ -185,7 +187,7 @@ class OpenLogSegment:
                 raise self._changed(what, old, new)
 
     def _recheck_directory(self) -> None:
-        """Open the directory by its path again, from the root on."""
+        """Open the log directory and the partition directory by their paths again, and compare owner, inode and id."""
         opened = self._opened
         now = identify(opened.log_dir)
         if now != opened.identity:
@@ -215,7 +217,7 @@ class OpenLogSegment:
             raise self._changed(f"modification time of {name}", before.st_mtime_ns, now.st_mtime_ns)
 
     def _recheck_successor(self) -> None:
-        """Require the same successor; without a successor the segment may be active again."""
+        """Require the same successor `.log`; a segment without a successor may be the active segment again."""
         # A partition may have thousands of files: only the names of `.log` files are parsed.
         logs = (entry.name for entry in self._opened.directory.entries() if entry.name.endswith(LOG_SUFFIX))
         later = [
@@ -226,9 +228,10 @@ class OpenLogSegment:
             raise self._changed("base offset of the successor", before, now)
 
     def _recheck_offsets(self) -> None:
-        """Compare the leader epochs up to the segment's end.
+        """Compare the leader epochs up to the segment's end, and require that the log start is not above that end.
 
-        During a copy the log start may rise, which removes entries at the front. No other change is allowed.
+        During a copy the log start may rise, which removes epoch entries at the front. No other change of them is
+        allowed.
         """
         end = self._segment.end_offset + 1
         now = read_leader_epochs(self._opened.directory).range(-1, end)
@@ -244,7 +247,7 @@ class OpenLogSegment:
 
 
 def _is_cut_of(now: LeaderEpochs, before: LeaderEpochs) -> bool:
-    """Return whether `now` equals `before`, or the rest of it after the log start rose."""
+    """Return whether `now` equals `before`, or equals the part of `before` that remains after the log start rose."""
     if now == before or not now.entries:
         return now == before
     return now == before.truncated_from_start(now.entries[0].start_offset)

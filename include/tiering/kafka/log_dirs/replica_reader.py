@@ -1,8 +1,9 @@
 """Read all replicas of a log directory, or one of them. Damage of one replica never hides another.
 
-An error of one segment is reported and marks that segment. An error that makes the whole replica unusable (no topic
-id, no `.log`, an unreadable directory) is raised. The leader's directory is read again if a follower's directory, which
-was read later, is ahead of it.
+An error of one segment is reported, and the segment is marked. If an error makes the whole replica unusable (no topic
+id, no `.log`, an unreadable directory), `DirReader.replica` raises it, and `DirReader.replicas` returns an
+`UnreadReplica`. `with_leader_read_last` reads the leader's directory again if a follower's directory is ahead of it,
+because that directory may have been read later.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -62,7 +63,7 @@ from include.tiering.model.leader_epochs import LeaderEpochs
 from include.tiering.model.segments import TopicIdPartition
 
 _ATTEMPTS: Final = 3
-"""How often a partition is listed if files vanish between listing and opening."""
+"""How often a partition is listed at most, if files vanish between listing and opening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,9 @@ class DirReader:
     def replicas(self, topics: Collection[str] | None, *, deep: bool) -> Iterator[FoundReplica | UnreadReplica]:
         """Read the replicas whose topic matches a pattern, in the order of directory names.
 
+        A replica that cannot be read becomes an `UnreadReplica`. A directory that is being deleted or moved, and
+        vanishes, is left out.
+
         Raises:
             SourceError: the log directory cannot be listed.
         """
@@ -107,7 +111,7 @@ class DirReader:
                     yield UnreadReplica(self.identity, name, self._error_of(error, name))
 
     def replica(self, directory_name: str, name: PartitionDirectoryName, *, deep: bool = False) -> FoundReplica:
-        """Read one replica, and again if a file vanishes meanwhile. Its errors also go to `on_error`.
+        """Read one replica; if a file vanishes meanwhile, read it again. Its errors also go to `on_error`.
 
         Raises:
             SourceError: it cannot be read.
@@ -139,7 +143,10 @@ class DirReader:
         return scan_error(error, self.identity.path, f"{name.topic}-{name.partition}")
 
     def _partition_name(self, entry: DirEntry[str]) -> PartitionDirectoryName | None:
-        """Return None for an entry that holds no replica; report names that no broker writes, and non-directories."""
+        """Return the parsed name of a partition directory; None for any other entry.
+
+        Links, names that no broker writes, and files with the name of a partition directory are reported.
+        """
         path = self.root.path_of(entry.name)
         name = parse_partition_directory(entry.name)
         if entry.is_dir(follow_symlinks=False):
@@ -160,7 +167,7 @@ def with_leader_read_last(
 ) -> Sequence[FoundReplica]:
     """Return the replicas of a partition in the same order, with the leader's read again if a follower is ahead of it.
 
-    A follower that is still ahead is really so, because the leader's directory was then read last.
+    The leader's directory is then read last. So a follower that is still ahead is not ahead because it was read later.
 
     Raises:
         ClusterMetadataError: the topic's metadata may not be read.
@@ -186,7 +193,7 @@ def _read_again(found: FoundReplica, known: KnownTimestamps, *, deep: bool) -> F
 
 
 def _ignore(_error: SourceError) -> None:
-    """Ignore an error: the replica has its errors, and those of the log directory were reported before."""
+    """Ignore an error: `FoundReplica.errors` has the replica's own, and others were reported by the first read."""
 
 
 OnError = Callable[[SourceError], None]
@@ -196,7 +203,8 @@ OnError = Callable[[SourceError], None]
 class PartitionReader:
     """Read partition directories of one log directory.
 
-    With `deep`, every batch of every segment is checked as by a copy; otherwise names, sizes, indexes and log ends.
+    With `deep`, every batch of every segment is read and checked, in rolled segments with all checks of a copy.
+    Otherwise only names, sizes, index entries and log ends are checked.
     """
 
     root: BrokerDirectory
@@ -207,7 +215,7 @@ class PartitionReader:
     known: KnownTimestamps
 
     def read(self, directory_name: str, name: PartitionDirectoryName) -> FoundReplica:
-        """Read one replica. Raises SourceError if it cannot be read or is being deleted."""
+        """Read one replica. Raises SourceError if it cannot be read, or if its files are removed meanwhile."""
         with self.root.directory(directory_name) as directory:
             topic_id_partition = TopicIdPartition(read_topic_id(directory), name.partition, name.topic)
             listing = list_partition(directory, self.on_error)
@@ -335,7 +343,8 @@ class PartitionReader:
     ) -> CheckpointedOffsets:
         """Select the offsets of this log, and report a log that ends below them.
 
-        Checkpoints may lag but never lead, so such a log lost records, or the offsets belong to another log.
+        Offsets in checkpoints may be lower than the broker's, but not higher. So a log that ends below them lost
+        records, or the offsets belong to another log.
         """
         begun = created_ns(directory)
         kept = times_are_kept(begun, (log.modified_ms for log in listing.logs if log.size_bytes))
@@ -352,7 +361,10 @@ class PartitionReader:
         return checkpointed
 
     def _has_predecessor(self, topic: str, partition: int) -> bool:
-        """Return whether an older log of this name is still being deleted. Shortened names do not count."""
+        """Return whether the log directory holds a deleted or stray directory of an older log of this name.
+
+        Directories with shortened names are not found.
+        """
         parsed = (parse_partition_directory(entry.name) for entry in self.root.entries())
         leaving = (DirectoryState.DELETE, DirectoryState.STRAY)
         return any(
@@ -369,13 +381,14 @@ class PartitionReader:
     def _log_start(self, directory: BrokerDirectory, listing: Listing, epochs: LeaderEpochs, checkpoint: int) -> int:
         """Find the log start from the checkpoint, the first file and the leader epochs.
 
-        The checkpoint lags up to a minute, and has no entry if the log starts at its first file. Leader epochs are
-        truncated immediately. A broker does not delete a `.log` and leave its indexes, so the log may start at such a
-        segment.
+        The checkpoint is up to a minute old, and has no entry if the log starts at its first file. Leader epochs are
+        truncated immediately. A segment with an index but without its `.log` counts as a possible start of the log,
+        because a broker does not delete a `.log` and leave its indexes.
 
         Epochs that begin above the first batch mean a raised log start only if that batch has an epoch: batches of old
-        brokers have none. Epochs that begin at the first batch, above the base offset of its file, are those of a
-        replica that was fetched after a log cleaner had removed all earlier records: then the log start was not raised.
+        brokers have none. If the epochs begin exactly at the first batch, and that batch begins above the base offset
+        of its file, the log start was not raised: the replica was fetched after a log cleaner had removed all earlier
+        records.
         """
         first = listing.logs[0]
         log_start = max(checkpoint, min([first.base_offset, *listing.lost]))

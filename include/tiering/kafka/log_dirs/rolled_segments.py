@@ -1,4 +1,4 @@
-"""Read the rolled segments of a partition, by names, sizes and the last time index entry, or batch by batch.
+"""Read the rolled segments of a partition: only names, sizes and the last time index entry, or every batch (`deep`).
 
 `SegmentFiles` holds the files of one segment open and checks all of them. Whether the indexes belong to their `.log`
 is checked by samples: of the offset index up to `_SPOT_CHECKS` entries, spread evenly; of the time index the last
@@ -43,8 +43,8 @@ _MAX_KNOWN: Final = 10_000
 class KnownTimestamps:
     """Cache the largest timestamps of rolled segments, which do not change.
 
-    A copy reads the replica again for each of its segments. The key is the directory's inode and the segment's base
-    offset, size and modification time.
+    A copy reads the replica again for each of its segments, so the cache saves reads. The key is the directory's device
+    and inode, and the segment's base offset, next base offset, size and modification time.
     """
 
     def __init__(self) -> None:
@@ -71,8 +71,9 @@ def read_rolled_segments(
 ) -> list[FoundSegment]:
     """Read all rolled segments of a partition.
 
-    A segment with an error is reported and marked as corrupt. Whether a segment that lacks offsets is corrupt is
-    decided later, with the topic's configs.
+    An error of a segment is reported, and the segment is marked as corrupt; a segment with a batch of magic 0 or 1 is
+    only marked as such. `evaluate_replicas` decides whether a segment that lacks offsets is corrupt, because that
+    depends on the topic's configs.
 
     Raises:
         SourceVanishedError: a file was removed after it was listed; the caller may list again.
@@ -110,7 +111,7 @@ def read_rolled_segments(
 
 
 def _is_refused(listing: Listing, found: FoundSegment) -> bool:
-    """Return whether a name of the segment is not a regular file; the listing reported that."""
+    """Return whether one of the segment's files is not a regular file; the listing has reported that."""
     if not listing.refused:
         return False
     names = [offset_file(found.base_offset, kind) for kind in _SEGMENT_KINDS]
@@ -119,7 +120,10 @@ def _is_refused(listing: Listing, found: FoundSegment) -> bool:
 
 
 def _precedes_lost_segment(listing: Listing, found: FoundSegment) -> bool:
-    """Return whether the next segment lacks its `.log`, so that the end of this one is unknown; it was reported."""
+    """Return whether the next segment lacks its `.log`, so that the end of this segment is unknown.
+
+    The listing has reported the missing file.
+    """
     return any(found.base_offset < lost < found.next_base_offset for lost in listing.lost)
 
 
@@ -135,7 +139,12 @@ def _checked(directory: BrokerDirectory, found: FoundSegment, leader_epochs: Lea
 
 
 def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> None:
-    """Require both indexes. If the `.log` is missing as well, the segment is being deleted and not damaged."""
+    """Require both indexes.
+
+    Raises:
+        CorruptFileError: an index is missing, although the `.log` exists.
+        SourceVanishedError: the `.log` is missing as well: the segment is being deleted and not damaged.
+    """
     for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
         if not listing.has(kind, log.base_offset):
             directory.stat(offset_file(log.base_offset, FileKind.LOG))
@@ -145,7 +154,11 @@ def _check_names(directory: BrokerDirectory, listing: Listing, log: LogFile) -> 
 
 
 def _largest_timestamp(directory: BrokerDirectory, log: LogFile) -> int:
-    """As brokers do, use the last time index entry, otherwise the batches, otherwise the file's modification time."""
+    """Return the largest timestamp of a segment in ms, found as brokers do.
+
+    It is that of the last time index entry. If the time index is empty, it is the largest of the batches; if no batch
+    has one, it is the file's modification time.
+    """
     with directory.file(offset_file(log.base_offset, FileKind.TIME_INDEX)) as index, in_file(index.path):
         check_length(index.size_bytes, indexes.TIME_ENTRY_BYTES)
         if index.size_bytes:
@@ -169,7 +182,8 @@ class CheckedFiles:
 
     Offset and time index are as on disk; the transaction index is without an incomplete last entry.
 
-    `max_timestamp_ms` is the largest timestamp of the batches, or the modification time of the `.log` without one.
+    `max_timestamp_ms` is the largest timestamp of the batches, or if no batch has one, the modification time of the
+    `.log`. `transaction_index` and `producer_snapshot` are None if there is no such file.
     """
 
     batches: CheckedBatches
@@ -242,7 +256,7 @@ class SegmentFiles:
         return tuple(file for file in every if file is not None)
 
     def check(self, leader_epochs: LeaderEpochs) -> CheckedFiles:
-        """Read every batch and every index.
+        """Read and check every batch, every index and the producer snapshot.
 
         Raises:
             CorruptFileError: a check failed; the error has the file of the first failure and, unless a transaction is
@@ -330,7 +344,7 @@ _SPOT_CHECKS: Final = 32
 
 
 def spot_check_offset_index(log: BrokerFile, index: OffsetIndex, index_path: str) -> None:
-    """Check samples of the entries. Raises CorruptFileError at the first one with a wrong position."""
+    """Check samples of the entries. Raises CorruptFileError at the first sample with a wrong position."""
     for number in _spread(len(index)):
         offset, position = int(index.offsets[number]), int(index.positions[number])
         try:
@@ -353,16 +367,23 @@ def spot_check_time_index(log: BrokerFile, index: TimeIndex, offsets: OffsetInde
             if batch.header.max_timestamp == timestamp_ms:
                 return
             break
-    message = f"the last entry has timestamp {timestamp_ms} for offset {offset}, but the batch there does not"
+    message = f"the last entry has timestamp {timestamp_ms} for offset {offset}, but the batch there does not have it"
     raise CorruptFileError(index_path, message, (len(index) - 1) * indexes.TIME_ENTRY_BYTES)
 
 
 def spot_check_transaction_index(
     log: BrokerFile, entries: Iterable[AbortedTxn], before: Iterable[ProducerEntry], index_path: str
 ) -> None:
-    """Check that no aborted transaction is missing; raises CorruptFileError otherwise.
+    """Check that no aborted transaction is missing in the index.
 
-    `before` are the producers at the segment's start.
+    Args:
+        log: the `.log`.
+        entries: the entries of the transaction index.
+        before: the producers at the segment's start; empty if unknown.
+        index_path: the path of the transaction index, for the error.
+
+    Raises:
+        CorruptFileError: the index lacks a transaction whose begin and ABORT marker are known.
     """
     known = {(entry.producer_id, entry.first_offset, entry.last_offset) for entry in entries}
     for producer_id, first_offset, last_offset, _ in open_transactions(before, iter_headers(log)).aborted:
@@ -372,7 +393,7 @@ def spot_check_transaction_index(
 
 
 def _spread(count: int) -> range | list[int]:
-    """Return at most `_SPOT_CHECKS` indexes below `count`, including the first and the last."""
+    """Return at most `_SPOT_CHECKS` evenly spread numbers from 0 to `count` - 1, including both ends."""
     if count <= _SPOT_CHECKS:
         return range(count)
     return [number * (count - 1) // (_SPOT_CHECKS - 1) for number in range(_SPOT_CHECKS)]

@@ -2,14 +2,15 @@
 
 Eligible are rolled segments of the leader's replica that lie below min(high watermark, last stable offset). Not
 eligible are segments of compacted, internal or broker-tiered topics, segments wholly below the log start or past the
-retention that applies, and unflushed segments that are not on other replicas. A corrupt segment blocks itself and all
-later segments. A compacted segment blocks only itself, because a person may have decided to skip its offsets.
-Earlier copies and recorded decisions are not considered here.
+retention that applies, and unflushed segments that are not on other replicas; `IneligibleReason` has all reasons.
+A corrupt segment blocks itself and, unless it is wholly below the log start, all later segments. A compacted segment
+blocks only itself, because a person may have decided to skip its offsets. Earlier copies and recorded decisions are not
+considered here.
 
 Retention by size counts the bytes of a partition that exist only locally, and a higher count deletes more remote data.
 The file size alone is no evidence: a damaged file may be sparse, or longer than what was written. So a segment
-counts at most segment.bytes, and nothing if it is damaged or if its size cannot be the size of its batches. The count
-is rather too low than too high, and every segment that does not count is reported.
+counts at most segment.bytes, and 0 if it is damaged or if its size cannot be the size of its batches. These rules make
+the count too low rather than too high, and every segment that counts as 0 is reported.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,14 +68,15 @@ class Candidate:
 def topic_refusal(
     topic: str, topic_metadata: TopicMetadata | None, *, removed: bool, named: bool, cleaned: bool
 ) -> IneligibleReason | None:
-    """Return why no segment of a topic may be copied; None if segments may be.
+    """Return why no segment of a topic may be copied; None if the topic itself prevents no copy.
 
     Args:
         topic: the topic's name on disk.
         topic_metadata: metadata of the topic id on disk; None if unknown.
         removed: this topic id was deleted, or its name belongs to another id now.
         named: the user named the topic explicitly, which allows a copy without metadata.
-        cleaned: the broker's log cleaner has a checkpoint for it; used if no cleanup.policy is known.
+        cleaned: the broker's log cleaner has a checkpoint for a partition of the topic, which then counts as compacted
+            if its cleanup.policy is not known.
     """
     if topic in INTERNAL_TOPICS:
         return IneligibleReason.INTERNAL_TOPIC
@@ -92,7 +94,7 @@ def topic_refusal(
 
 
 def is_replicated(topic_metadata: TopicMetadata | None, partition: PartitionMetadata | None) -> bool:
-    """Return whether every acknowledged write is on two or more brokers, by min.insync.replicas and the current ISR."""
+    """Return whether min.insync.replicas and the size of the current ISR are known and at least `MIN_REPLICATED`."""
     if topic_metadata is None or partition is None:
         return False
     required = topic_metadata.configs.get("min.insync.replicas", "1")
@@ -145,10 +147,10 @@ MAX_SEGMENT_BYTES: Final = 2**31 - 1
 
 
 def local_only_segments(replica: Replica, highest_copied_offset: int | None, log_start_offset: int) -> list[LogSegment]:
-    """Return the segments wholly above the copied offsets, including the active segment.
+    """Return the segments wholly above the copied offsets and the log start, including the active segment.
 
-    A segment that is partly remote counts as remote, and a segment that contains the log start counts as deleted. The
-    total is then rather too low, and less is deleted.
+    A segment that is partly remote counts as remote, and a segment that begins below the log start counts as deleted.
+    Both can only make the total of the local bytes too low, so that less is deleted.
 
     Args:
         replica: the replica.

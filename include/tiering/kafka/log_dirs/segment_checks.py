@@ -4,11 +4,13 @@
 last batch and writes every byte of it. A file that is mostly a hole, or that has bytes after the last batch, is
 damaged, and its size says nothing about its records. The check starts at the last entry of the offset index and reads
 the batch headers from there to the end. It reads neither earlier batches nor records, and at most `_MAX_BATCHES`
-headers; if these do not reach the end of the file, the size is reported as doubtful.
+headers; if these do not reach the end of the file, the size is reported as doubtful. An active segment is only checked
+for holes.
 
 `find_leading_compacted` finds leading segments that lack offsets because a log cleaner removed them. A copy checks
-every byte before it sends any and refuses such a segment; this check reports all consecutive ones before a copy begins.
-It reads the batch headers of these segments, and of the first segment behind them that lacks nothing.
+every byte of a segment before it sends any, and refuses a segment that lacks offsets; this check finds all of the
+consecutive ones before a copy begins. It reads the batch headers of these segments, and of the next segment, which
+lacks no offset or is damaged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +31,7 @@ _BLOCK_BYTES: Final = 512
 _SPARSE_BYTES: Final = MIB
 _SPARSE_SHARE: Final = 8
 """A file counts as sparse if more than `_SPARSE_BYTES` of it are not on the disk, and less than 1 / `_SPARSE_SHARE` of
-it is. A file system's compression saves less than that.
+it is on the disk. Compression by a file system saves less than that.
 """
 
 

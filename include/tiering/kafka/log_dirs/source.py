@@ -1,7 +1,7 @@
 """`LogSource` over the log directories of one or several brokers of one cluster.
 
-Offsets are requested from the leaders before any partition directory is read. The partitions to request are known from
-the names of their directories.
+With a connection to brokers, offsets are requested from the leaders before any partition directory is read. A scan
+takes the partitions to request from the names of their directories.
 """
 
 import threading
@@ -80,13 +80,15 @@ class LogDirSource:
 
     Args:
         log_dirs: directories of one cluster, each once. The constructor does not access them.
-        cluster_metadata: metadata of the same cluster; every call refreshes it.
+        cluster_metadata: metadata of the same cluster; every call refreshes it, except `size_doubts` and
+            `leading_compacted`, which do not use it.
         named_topics: exact names of topics that may be copied although the cluster metadata does not know them.
         retention: returns the timestamp below which segments of a topic are past retention; by default none are.
         recorded: returns the stored names of archived topics; used only for ids that the cluster metadata does not
             know.
-        brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call raises
-            BrokersUnavailableError; checkpoints never replace their offsets. None: bounds come from checkpoints.
+        brokers: brokers of the same cluster, for exact offsets. While they do not answer, every call that evaluates
+            replicas (all except `size_doubts` and `leading_compacted`) raises BrokersUnavailableError; checkpoints
+            never replace the brokers' offsets. None: bounds come from checkpoints.
 
     Raises:
         SettingError: a directory is given twice.
@@ -235,9 +237,10 @@ class LogDirSource:
         """Read one replica and evaluate it together with all other replicas of its partition.
 
         Raises:
-            SourceVanishedError: it does not exist, or its directory belongs to another topic id.
+            SourceVanishedError: no log directory that may be read has its ids, its partition directory does not exist,
+                or that directory belongs to another topic id.
             SourceError: it cannot be read.
-            ClusterMetadataError: the metadata cannot be read, or the directories contradict each other.
+            ClusterMetadataError: the cluster metadata, or the leader's offsets, cannot be read.
         """
         self._cluster_metadata.refresh()
         partition = replica_id.topic_id_partition
@@ -287,7 +290,13 @@ class LogDirSource:
         *,
         deep: bool,
     ) -> EvaluatedReplicas:
-        """Evaluate a topic whose metadata may not be read like an unknown topic, and report the error."""
+        """Evaluate the replicas of a partition.
+
+        If the topic's metadata may not be read, add the error to `errors`, and evaluate the topic like an unknown one.
+
+        Raises:
+            ClusterMetadataError: the metadata cannot be read at present (retriable).
+        """
         try:
             return self._evaluate(group, cluster_metadata, offsets, deep=deep, recorded=recorded)
         except ClusterMetadataError as error:
@@ -322,7 +331,7 @@ class LogDirSource:
 
 
 def _ignore(_error: SourceError) -> None:
-    """Ignore an error: the segments that it concerns are marked."""
+    """Ignore an error of a single file: the reader marks the segments that it concerns."""
 
 
 def offsets_of_live(
@@ -343,7 +352,7 @@ def offsets_of_live(
         The leaders' offsets; None without brokers or metadata.
 
     Raises:
-        BrokersError: the brokers do not answer.
+        BrokersError: a request to the brokers failed.
     """
     if brokers is None or cluster_metadata is None:
         return None
@@ -355,7 +364,7 @@ def offsets_of_live(
 
 
 def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> set[tuple[str, int]]:
-    """Return topic and number of each partition with a live directory whose topic matches a pattern.
+    """Return (topic, number) of each partition that has a live directory in `root`, if its topic matches a pattern.
 
     Raises:
         SourceError: the directory cannot be listed.
@@ -371,12 +380,13 @@ def live_partitions(root: BrokerDirectory, topics: Collection[str] | None) -> se
 def offsets_by_name(
     brokers: Brokers, cluster_metadata: ClusterMetadata, names: Collection[tuple[str, int]]
 ) -> OffsetsAnswer:
-    """Request offsets of the partitions of the topics that have these names now.
+    """Request the offsets of partitions that are given as (topic name, number).
 
-    Partitions that such a topic does not have are left out, and so are topics whose metadata may not be read.
+    The topic is the one that has the name now. Left out are names without a topic, topics whose metadata may not be
+    read, and partitions that the topic does not have.
 
     Raises:
-        BrokersError: the brokers do not answer.
+        BrokersError: a request to the brokers failed.
     """
     found = {name: _named(cluster_metadata, name) for name in {topic for topic, _ in names}}
     return brokers.partition_offsets(

@@ -159,7 +159,7 @@ def test_naming_a_topic_does_not_stand_in_for_brokers_that_do_not_know_it(world:
     world.brokers.delete_topic("orders")
     report = world.scan()
     assert set(_reasons(report.replicas[0])) == {IneligibleReason.OFFSETS_UNKNOWN}
-    assert "do not know this partition of its topic id" in report.errors[0].message
+    assert "has no such partition of its topic id" in report.errors[0].message
     world.brokers.create_topic("orders")
     assert set(_reasons(world.replica())) == {IneligibleReason.TOPIC_REMOVED}
 

@@ -572,13 +572,11 @@ class TestSwitches:
         work.pause("a", author="ops")
         work.pause("a", author="somebody else")
         work.resume("a", author="ops\n")
-        work.record_event("skip", "a-0", "offsets 5..9", author="ops")
         with engine.connect() as connection:
             found = connection.execute(select(events).order_by(events.c.event_id)).all()
         assert [(row.kind, row.subject, row.detail, row.author) for row in found] == [
             ("pause", "a", "", "ops"),
             ("resume", "a", "", "ops\\n"),
-            ("skip", "a-0", "offsets 5..9", "ops"),
         ]
         assert {row.occurred_at_ms for row in found} == {now.now_ms}
 

@@ -14,7 +14,7 @@ from include.tiering.app import App, open_app
 from include.tiering.audit.record import Guard
 from include.tiering.cli.app import cli
 from include.tiering.configs.config_store import ConfigEntity, EntityType
-from include.tiering.database.transactions import record_event
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.errors import ClockBehindError, ClockDisagreesError
 from tests.doubles.archive import Archive, settings_of
 from tests.doubles.orphans import plant_orphan
@@ -186,11 +186,11 @@ def test_one_that_lies_before_the_newest_event_stops_it_until_it_caught_up_or_so
     now_ms = time.time_ns() // 1_000_000
     with archive.open() as app:
         with app.adapters.engine.begin() as connection:
-            record_event(connection, app.adapters.cluster_id, "test", "", "", "test", now_ms + 120_000)
+            record_event(connection, app.adapters.cluster_id, EventKind.PAUSE, "", "", "test", now_ms + 120_000)
         with pytest.raises(ClockBehindError):
             app.expiration.plan("run")
         with app.adapters.engine.begin() as connection:
-            record_event(connection, app.adapters.cluster_id, "test", "", "", "test", now_ms + TWELVE_YEARS)
+            record_event(connection, app.adapters.cluster_id, EventKind.PAUSE, "", "", "test", now_ms + TWELVE_YEARS)
         with pytest.raises(ClockDisagreesError, match="before 20"):
             app.expiration.plan("run")
     archive.set_default(tiering_clock_ignored_until_ms=now_ms + TWELVE_YEARS)
@@ -202,7 +202,7 @@ def test_one_that_lies_before_the_newest_event_stops_it_until_it_caught_up_or_so
 def test_the_exit_code_says_whether_waiting_helps(archive: Archive, ahead_ms: int, code: int) -> None:
     with archive.open() as app, app.adapters.engine.begin() as connection:
         at_ms = time.time_ns() // 1_000_000 + ahead_ms
-        record_event(connection, app.adapters.cluster_id, "test", "", "", "test", at_ms)
+        record_event(connection, app.adapters.cluster_id, EventKind.PAUSE, "", "", "test", at_ms)
     result = CliRunner().invoke(cli, ["--config", str(archive.config), "expire", "--dry-run"])
     assert (result.exit_code, "the database's clock says" in result.stderr) == (code, True)
 

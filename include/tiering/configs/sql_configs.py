@@ -30,12 +30,12 @@ from include.tiering.configs.config_store import (
     accept_all,
 )
 from include.tiering.configs.pools import POOLS, SeenPool
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import dynamic_config_changes, dynamic_configs, pools
 from include.tiering.database.transactions import (
     ClusterStore,
     insert_if_absent,
     reading,
-    record_event,
     serialise_writers,
     stored_text,
     upsert,
@@ -218,7 +218,7 @@ class SqlPoolMirror(ClusterStore):
         return and_(pools.c.cluster_id == self._cluster_id, pools.c.pool == pool)
 
     def _record_change(self, connection: Connection, pool: str, old: int, new: int, author: str, now_ms: int) -> None:
-        record_event(connection, self._cluster_id, "pool size", pool, f"{old} -> {new}", author, now_ms)
+        record_event(connection, self._cluster_id, EventKind.POOL_SIZE, pool, f"{old} -> {new}", author, now_ms)
         if pool in _CONFIG_NAMES:
             append_change(
                 connection,

@@ -17,15 +17,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Row, bindparam, func, insert, select, update
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import events, metadata, segments, stores
-from include.tiering.database.transactions import (
-    ClusterStore,
-    insert_if_absent,
-    reading,
-    record_event,
-    serialise_writers,
-    writing,
-)
+from include.tiering.database.transactions import ClusterStore, insert_if_absent, reading, serialise_writers, writing
 from include.tiering.errors import MetadataUnavailableError, StateConflictError
 from include.tiering.model.ownership import AcceptedMarkers, StoreMarker, StorePlace
 from include.tiering.model.segments import Uuid
@@ -116,8 +110,6 @@ _IDENTITY: Final = select(stores).where(stores.c.cluster_id == bindparam("of_clu
 _LOCKED: Final = _IDENTITY.with_for_update()
 _CHANGE: Final = update(stores).where(stores.c.cluster_id == bindparam("of_cluster"))
 _SEGMENT: Final = select(segments.c.segment_key).limit(1)
-_TAKEN_OVER: Final = "store-taken-over"
-_MOVED: Final = "store-moved"
 _NOTHING_PENDING: Final = {
     "pending_generation": None,
     "pending_token": None,
@@ -184,7 +176,7 @@ class StoreIdentities(ClusterStore):
             generation = max(found.generation, current.generation) + 1
             self._store_pending(connection, generation, token, place)
             detail = f"begun: {found} is followed by generation {generation}; this database was at {current.generation}"
-            self._record_event(connection, _TAKEN_OVER, detail, author)
+            self._record_event(connection, EventKind.STORE_TAKEN_OVER, detail, author)
             return self._locked(connection)
 
     def propose_move(
@@ -199,7 +191,7 @@ class StoreIdentities(ClusterStore):
             self._store_pending(connection, current.generation + 1, token, place)
             self._change(connection, {"conditional_writes": None})
             detail = f"begun: from {current.place or 'a place not recorded'} to {place}"
-            self._record_event(connection, _MOVED, detail, author)
+            self._record_event(connection, EventKind.STORE_MOVED, detail, author)
             return self._locked(connection)
 
     def settle(self, pending: StoreMarker) -> AcceptedMarkers:
@@ -240,7 +232,7 @@ class StoreIdentities(ClusterStore):
     def _change(self, connection: Connection, values: Mapping[str, Any]) -> None:
         connection.execute(_CHANGE.values(**values), {"of_cluster": self._cluster_id})
 
-    def _record_event(self, connection: Connection, kind: str, detail: str, author: str) -> None:
+    def _record_event(self, connection: Connection, kind: EventKind, detail: str, author: str) -> None:
         record_event(connection, self._cluster_id, kind, self._cluster_id, detail, author, self._now_ms(connection))
 
 
@@ -278,7 +270,7 @@ def description_of(engine: Engine) -> str:
     return f"{url.get_backend_name()}://{where}/{url.database or ''}"
 
 
-_KIND: Final = "topic facts"
+_KIND: Final = EventKind.CLUSTER_METADATA_READ
 _AUTHOR: Final = "plan"
 
 

@@ -1,4 +1,4 @@
-"""What all stores share: transactions, the time, statements, the event log, and locks of partitions.
+"""What all stores share: transactions, the time, statements, and locks of partitions.
 
 **Transactions** raise typed errors. Keep writing transactions short: SQLite has one writer at a time.
 
@@ -7,8 +7,6 @@ it is the server's clock, with SQLite that of the host on which all its users ru
 
 **Statements** run on both SQLite and PostgreSQL. They are built once and executed with parameters, because building a
 statement takes several times as long as executing it. Statements executed for every segment use `in_partition`.
-
-**The event log** is append-only: decisions and outcomes, with their author; never payloads or secrets.
 
 **Locks** are always taken in the same order: leases, partitions, segments, size_counters. A partition's row is locked
 before any row below it changes. Rows of topics and partitions are created when first needed.
@@ -54,7 +52,6 @@ from sqlalchemy import (
     cast,
     extract,
     func,
-    insert,
     select,
     update,
 )
@@ -64,7 +61,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.sql.dml import ReturningInsert
 
 from include.tiering.database.engine import WRITES
-from include.tiering.database.schema import events, leases, partitions, planned_removals, topics
+from include.tiering.database.schema import leases, partitions, planned_removals, topics
 from include.tiering.errors import LeaseLostError, MetadataUnavailableError, RemoteMetadataError, printable
 from include.tiering.model.ownership import Fence, TopicOwner
 from include.tiering.model.segments import RemoteLogSegmentId, TopicIdPartition, Uuid
@@ -220,23 +217,6 @@ def serialise_writers(connection: Connection, what: str) -> None:
 def stored_text(text: str) -> str:
     """Text from outside, ready to be stored: control characters and invalid UTF-8 escaped, cut at a fixed length."""
     return printable(text[:_MOST_CHARACTERS])
-
-
-_ADD: Final = insert(events)
-
-
-def record_event(
-    connection: Connection, cluster_id: str, kind: str, subject: str, detail: str, author: str, now_ms: int
-) -> None:
-    values = {
-        "cluster_id": cluster_id,
-        "occurred_at_ms": now_ms,
-        "kind": kind,
-        "subject": stored_text(subject),
-        "detail": stored_text(detail),
-        "author": stored_text(author),
-    }
-    connection.execute(_ADD, values)
 
 
 def of_partition(table: Table, cluster_id: str, partition: TopicIdPartition) -> ColumnElement[bool]:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, func, or_, select
 
-from include.tiering.database.schema import events, leases, planned_deletions, planned_expirations, runs, segments
+from include.tiering.database.event_log import newest_event_ms
+from include.tiering.database.schema import leases, planned_deletions, planned_expirations, runs, segments
 from include.tiering.database.transactions import in_partition, key_of, partition_from, reading, stored_text
 from include.tiering.errors import RunWithdrawnError, StateConflictError
 from include.tiering.model.histories import FIRST_HISTORY
@@ -171,14 +172,14 @@ class SqlDeletionStore(SqlDeletionRuns):
 
     def newest_event_ms(self, after_ms: int) -> int | None:
         """Implement `DeletionStore.newest_event_ms`."""
-        newest_event = select(func.max(events.c.occurred_at_ms)).where(
-            events.c.cluster_id == self._cluster_id, events.c.occurred_at_ms > after_ms
-        )
         newest_lease = select(func.max(leases.c.claimed_at_ms)).where(
             leases.c.cluster_id == self._cluster_id, leases.c.claimed_at_ms > after_ms
         )
         with reading(self._engine) as connection:
-            found = [connection.execute(query).scalar_one() for query in (newest_event, newest_lease)]
+            found = (
+                newest_event_ms(connection, self._cluster_id, after_ms),
+                connection.execute(newest_lease).scalar_one(),
+            )
         return max((at_ms for at_ms in found if at_ms is not None), default=None)
 
     def _settle_left(self, connection: Connection, run_id: str, author: str, now_ms: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, insert, select, update
 
+from include.tiering.database.event_log import EventKind, record_event, topic_subject
 from include.tiering.database.schema import handover_checks, handover_partitions, handovers, retention_overrides
 from include.tiering.database.transactions import (
     DatedStore,
@@ -16,7 +17,6 @@ from include.tiering.database.transactions import (
     is_within_lease,
     partition_from,
     reading,
-    record_event,
     stored_text,
     token_after,
     writing,
@@ -29,8 +29,6 @@ from include.tiering.model.ownership import LeaseRole, PartitionLease
 from include.tiering.model.segments import TopicIdPartition, Uuid
 from include.tiering.runs import sql_batches
 from include.tiering.runs.deletion_run import Approval
-
-_EVENT: Final = "handover"
 
 
 class SqlHandoverStore(DatedStore):
@@ -325,8 +323,8 @@ class SqlHandoverStore(DatedStore):
         return [RetentionOverride(row.key, row.old_value, row.set_value, row.restored) for row in rows]
 
     def _event(self, connection: Connection, handover: Handover, detail: str, author: str, now_ms: int) -> None:
-        subject = f"{handover.topic} ({handover.topic_id})"
-        record_event(connection, self._cluster_id, _EVENT, subject, detail, author, now_ms)
+        subject = topic_subject(handover.topic, handover.topic_id)
+        record_event(connection, self._cluster_id, EventKind.HANDOVER, subject, detail, author, now_ms)
 
     def _is(self, handover_id: Uuid) -> ColumnElement[bool]:
         return _of_handover(handovers, self._cluster_id, handover_id)

@@ -116,7 +116,7 @@ class SqlMetadataIngestion(ClusterStore):
             sql_metadata_topic.forget_brokers_word(connection, self._cluster_id)
             sql_metadata_topic.begin_again(connection, self._cluster_id, topic, bounds, now_ms)
             detail = f"read again from the beginning, as topic id {topic.topic_id}"
-            sql_metadata_topic.say(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
+            sql_metadata_topic.record_ingestion(connection, self._cluster_id, METADATA_TOPIC, detail, now_ms, author)
             for number, seen in bounds.items():
                 if seen.begin >= seen.end:
                     self._complete(connection, number)
@@ -218,8 +218,8 @@ class SqlMetadataIngestion(ClusterStore):
             rows = BrokerRows(connection, self._cluster_id, partition, loaded[partition], self._now_ms)
             findings += [(partition, difference) for difference in rows.write(applied)]
         for where, finding in findings:
-            subject = METADATA_TOPIC if where is None else f"{where} ({where.topic_id})"
-            sql_metadata_topic.say(connection, self._cluster_id, subject, finding, now_ms)
+            subject = METADATA_TOPIC if where is None else where
+            sql_metadata_topic.record_ingestion(connection, self._cluster_id, subject, finding, now_ms)
         return [finding if where is None else f"{where}: {finding}" for where, finding in findings]
 
     def _move(self, connection: Connection, position: IngestPosition, effects: PageEffects) -> list[str]:

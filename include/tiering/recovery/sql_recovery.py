@@ -16,6 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection, func, insert, select
 
+from include.tiering.database.event_log import EventKind, Subject, record_event
 from include.tiering.database.schema import partitions, segment_epochs, segments, skipped_offsets, topics
 from include.tiering.database.store_identity import begin_rebuild, end_rebuild, rebuild_begun, require_rebuild
 from include.tiering.database.transactions import (
@@ -25,7 +26,6 @@ from include.tiering.database.transactions import (
     of_partition,
     partition_from,
     reading,
-    record_event,
     stored_text,
     writing,
 )
@@ -116,7 +116,7 @@ class SqlMetadataRecovery(ClusterStore):
             first = min(segment.metadata.start_offset for segment in partition.segments)
             learn_leader_epochs(connection, self._cluster_id, where, history, first, self._now_ms)
             self._add_holes(connection, partition, author, now_ms)
-            self._record(connection, f"{where} ({where.topic_id})", partition.detail, author, now_ms)
+            self._record(connection, where, partition.detail, author, now_ms)
 
     def finish(self, *, author: str) -> None:
         """See `MetadataRecovery.finish`."""
@@ -145,10 +145,9 @@ class SqlMetadataRecovery(ClusterStore):
                 segment_id, _FINISHED, metadata.event_timestamp_ms, metadata.broker_id, metadata.custom_metadata
             )
             changes.change_state(finished, _STARTED, fence, None)
-            subject = f"{where} ({where.topic_id})"
             detail = f"{segment_id.id}: offsets {metadata.start_offset}..{metadata.end_offset}"
             now_ms = self._now_ms(connection)
-            record_event(connection, self._cluster_id, "adoption", subject, detail, author, now_ms)
+            record_event(connection, self._cluster_id, EventKind.ADOPTION, where, detail, author, now_ms)
 
     def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
         """Raise if the topic has another name: keys contain the name, so its objects would not be found again."""
@@ -208,8 +207,8 @@ class SqlMetadataRecovery(ClusterStore):
         if rows:
             connection.execute(insert(skipped_offsets), rows)
 
-    def _record(self, connection: Connection, subject: str, detail: str, author: str, now_ms: int) -> None:
-        record_event(connection, self._cluster_id, "rebuild", subject, detail, author, now_ms)
+    def _record(self, connection: Connection, subject: Subject, detail: str, author: str, now_ms: int) -> None:
+        record_event(connection, self._cluster_id, EventKind.REBUILD, subject, detail, author, now_ms)
 
 
 def _is_begun(known: SegmentRow, stored: RemoteLogSegmentMetadata) -> bool:

@@ -308,10 +308,6 @@ class WorkStore(Protocol):
         """
         ...
 
-    def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
-        """Append a decision or an outcome to the event log, never payloads or secrets."""
-        ...
-
 
 MOST_NAMED: Final = 5
 

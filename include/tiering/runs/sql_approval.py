@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, func, select, update
 
+from include.tiering.database.event_log import EventKind, record_event, run_subject
 from include.tiering.database.schema import plan_questions
-from include.tiering.database.transactions import ClusterStore, reading, record_event, stored_text, upsert, writing
+from include.tiering.database.transactions import ClusterStore, reading, stored_text, upsert, writing
 from include.tiering.errors import StateConflictError, printable
 from include.tiering.runs.approval import Answer, GivenAnswer, PlanQuestion
 
@@ -67,8 +68,8 @@ class SqlPlanQuestions(ClusterStore):
                 "recorded_at_ms": now_ms,
             }
             self._change(connection, asked_in, given)
-            what = f"plan {row.plan_hash} is {answer} in {asked_in}"
-            record_event(connection, self._cluster_id, "answer", f"run {row.subject}", what, user or NO_USER, now_ms)
+            subject, what = run_subject(row.subject), f"plan {row.plan_hash} is {answer} in {asked_in}"
+            record_event(connection, self._cluster_id, EventKind.ANSWER, subject, what, user or NO_USER, now_ms)
             return _question(self._locked(connection, asked_in))
 
     def find(self, asked_in: str) -> PlanQuestion | None:

@@ -41,6 +41,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningInsert
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import batches, leases, pauses, pools, topics
 from include.tiering.database.transactions import (
     LEASE_MARGIN_MS,
@@ -54,7 +55,6 @@ from include.tiering.database.transactions import (
     key_of,
     partition_from,
     reading,
-    record_event,
     sql_token_after,
     stored_text,
     upsert,
@@ -270,14 +270,14 @@ class SqlBatches(ClusterStore):
         with self._writing() as (connection, now_ms):
             values = {"cluster_id": self._cluster_id, "topic": key, "author": author, "paused_at_ms": now_ms}
             if insert_if_absent(connection, pauses, values):
-                record_event(connection, self._cluster_id, "pause", key, "", author, now_ms)
+                record_event(connection, self._cluster_id, EventKind.PAUSE, key, "", author, now_ms)
 
     def resume(self, topic: str | None, *, author: str) -> None:
         """Implement `WorkStore.resume`."""
         key = _pause_key(topic)
         with self._writing() as (connection, now_ms):
             if connection.execute(_RESUME, {"of_cluster": self._cluster_id, "of_topic": key}).rowcount:
-                record_event(connection, self._cluster_id, "resume", key, "", author, now_ms)
+                record_event(connection, self._cluster_id, EventKind.RESUME, key, "", author, now_ms)
 
     def paused_topics(self) -> frozenset[str]:
         """Implement `WorkStore.paused_topics`."""
@@ -301,11 +301,6 @@ class SqlBatches(ClusterStore):
                 "until_ms": now_ms + LEASE_MARGIN_MS,
             }
             return connection.execute(_LIVE_BATCHES, given).scalars().all()
-
-    def record_event(self, kind: str, subject: str, detail: str, *, author: str) -> None:
-        """Implement `WorkStore.record_event`."""
-        with self._writing() as (connection, now_ms):
-            record_event(connection, self._cluster_id, kind, subject, detail, author, now_ms)
 
     def _leases(self, query: Select[Any]) -> list[tuple[TopicIdPartition, LeaseRole, LeaseHolder]]:
         with reading(self._engine) as connection:

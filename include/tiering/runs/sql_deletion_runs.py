@@ -41,6 +41,7 @@ from sqlalchemy import (
     update,
 )
 
+from include.tiering.database.event_log import EventKind, record_event, run_subject
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     approvals,
@@ -60,7 +61,6 @@ from include.tiering.database.transactions import (
     key_of,
     partition_from,
     reading,
-    record_event,
     stored_text,
 )
 from include.tiering.errors import StateConflictError
@@ -262,7 +262,7 @@ class SqlDeletionRuns(DatedStore, ABC):
         with self._writing() as (connection, now_ms):
             if connection.execute(_RECORD_LIMIT_CHECK, values).rowcount == 0:
                 raise _unknown(run_id)
-            record_event(connection, self._cluster_id, "brake", f"run {run_id}", detail, author, now_ms)
+            record_event(connection, self._cluster_id, EventKind.BRAKE, run_subject(run_id), detail, author, now_ms)
 
     def approve(self, run_id: str, plan_hash: str, *, author: str) -> DeletionRun:
         """Implement `DeletionRuns.approve`."""
@@ -275,7 +275,8 @@ class SqlDeletionRuns(DatedStore, ABC):
                 return run
             values = {"cluster_id": self._cluster_id, "run_id": run_id, "plan_hash": plan_hash}
             connection.execute(_APPROVE, values | {"author": stored_text(author), "approved_at_ms": now_ms})
-            record_event(connection, self._cluster_id, "approval", f"run {run_id}", plan_hash, author, now_ms)
+            subject = run_subject(run_id)
+            record_event(connection, self._cluster_id, EventKind.APPROVAL, subject, plan_hash, author, now_ms)
             return self._run(connection, run_id)
 
     def withdraw(self, run_id: str, *, author: str) -> DeletionRun:
@@ -287,7 +288,8 @@ class SqlDeletionRuns(DatedStore, ABC):
                 return run
             connection.execute(_WITHDRAW, key | {"withdrawn_at_ms": now_ms, "withdrawn_by": stored_text(author)})
             connection.execute(_TAKE_LEASES_AWAY, key)
-            record_event(connection, self._cluster_id, "withdrawal", f"run {run_id}", run.plan_hash, author, now_ms)
+            subject = run_subject(run_id)
+            record_event(connection, self._cluster_id, EventKind.WITHDRAWAL, subject, run.plan_hash, author, now_ms)
             self._settle_left(connection, run_id, author, now_ms)
             return self._run(connection, run_id)
 

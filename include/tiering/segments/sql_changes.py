@@ -24,6 +24,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, bindparam, insert, update
 from sqlalchemy.sql.dml import ReturningInsert
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import segment_epochs, segments
 from include.tiering.database.transactions import (
     NowMs,
@@ -34,7 +35,6 @@ from include.tiering.database.transactions import (
     lock_or_create_partition,
     lock_partition,
     marked_for_deletion_by,
-    record_event,
 )
 from include.tiering.errors import IllegalTransitionError, StateConflictError, UnknownSegmentError
 from include.tiering.model.histories import with_records
@@ -257,9 +257,6 @@ def require_same_partition(segment_id: RemoteLogSegmentId, fence: Fence) -> None
         raise ValueError(f"a fence of {fence.topic_id_partition} does not hold for {segment_id}")
 
 
-_SUPERSEDED_EVENT = "superseded"
-
-
 def require_supersedable(old: SegmentRow, new: SegmentRow) -> None:
     """Check that `old` is FINISHED and FAILED, and that `new` has its offsets and leader epochs.
 
@@ -294,8 +291,7 @@ def record_superseding(
         f"{offsets}: {old.metadata.remote_log_segment_id.id} by {new.metadata.remote_log_segment_id.id}; "
         f"CRC-32C of the log {_crc(old)}, now {_crc(new)}; {old.verdict_detail}"
     )
-    subject = f"{partition} ({partition.topic_id})"
-    record_event(connection, cluster_id, _SUPERSEDED_EVENT, subject, detail, author, now_ms)
+    record_event(connection, cluster_id, EventKind.SUPERSEDED, partition, detail, author, now_ms)
 
 
 def _crc(row: SegmentRow) -> str:

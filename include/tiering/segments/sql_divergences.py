@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, bindparam, exists, func, insert, or_, select, update
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
@@ -29,7 +30,6 @@ from include.tiering.database.transactions import (
     key_of,
     lock_partition,
     reading,
-    record_event,
     stored_text,
     writing,
 )
@@ -58,7 +58,6 @@ from include.tiering.segments.sql_rows import (
 )
 from include.tiering.segments.sql_verdicts import refresh_stop
 
-_KIND: Final = "divergence"
 _FINISHED: Final = segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
 _OF_HISTORY: Final = segments.c.history == bindparam("of_history")
 _OF_PARTITION: Final = select(divergences).where(in_partition(divergences)).order_by(divergences.c.number)
@@ -164,7 +163,7 @@ class SqlDivergences(ClusterStore):
                     cluster_id, partition, max((divergence.number for divergence in known), default=FIRST_HISTORY) + 1
                 )
                 connection.execute(insert(divergences).values(**where, **values, seen_at_ms=now_ms))
-            _say(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
+            _record_event(connection, cluster_id, partition, str(wider), str(seen.seen_by), now_ms)
             return open_divergence(divergences_of(connection, cluster_id, partition))
 
     def follow_source(
@@ -206,7 +205,7 @@ class SqlDivergences(ClusterStore):
             connection.execute(_ONE, key | {"of_number": number} | _decision(followed))
             refresh_stop(connection, cluster_id, partition)
             detail = f"{found.seen}: from offset {from_offset} on the source is followed: {reason}"
-            _say(connection, cluster_id, partition, detail, author, followed.decided_at_ms)
+            _record_event(connection, cluster_id, partition, detail, author, followed.decided_at_ms)
             return {divergence.number: divergence for divergence in divergences_of(connection, cluster_id, partition)}[
                 number
             ]
@@ -265,7 +264,7 @@ def add_decided(
     connection.execute(insert(divergences).values(**_key(cluster_id, partition, number), **values))
     lower_highest(connection, cluster_id, partition, followed.from_offset - 1)
     detail = f"{seen}: from offset {followed.from_offset} on the later one is followed: {followed.reason}"
-    _say(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
+    _record_event(connection, cluster_id, partition, detail, followed.author, followed.decided_at_ms)
 
 
 def _go_back(connection: Connection, cluster_id: str, partition: TopicIdPartition, followed: Followed) -> None:
@@ -358,10 +357,10 @@ def _decision(followed: Followed) -> dict[str, Any]:
     }
 
 
-def _say(
+def _record_event(
     connection: Connection, cluster_id: str, partition: TopicIdPartition, detail: str, author: str, now_ms: int
 ) -> None:
-    record_event(connection, cluster_id, _KIND, f"{partition} ({partition.topic_id})", detail, author, now_ms)
+    record_event(connection, cluster_id, EventKind.DIVERGENCE, partition, detail, author, now_ms)
 
 
 def _text(epochs: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, select, update
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import quality_results, segments, topics
 from include.tiering.database.transactions import (
     ClusterStore,
@@ -22,7 +23,6 @@ from include.tiering.database.transactions import (
     of_partition,
     partition_from,
     reading,
-    record_event,
     stored_text,
     writing,
 )
@@ -35,8 +35,6 @@ from include.tiering.segments.sql_rows import metadata_of, owner_of, skipped_of,
 from include.tiering.segments.sql_verdicts import WAS_LEFT, refresh_stop
 from include.tiering.segments.values import CRITICAL
 
-_LOST: Final = "lost-offsets"
-_GIVEN_UP: Final = "given-up-segment"
 _PLANNER: Final = "copy plan"
 _FAILED: Final = and_(
     segments.c.state == int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED), segments.c.verdict == str(Verdict.FAILED)
@@ -171,16 +169,15 @@ class SqlFailedCopies(ClusterStore):
         connection.execute(given_up)
         refresh_stop(connection, self._cluster_id, partition)
         detail = f"{row.start_offset}..{row.end_offset}: {row.segment_id}: {reason}"
-        subject = f"{partition} ({partition.topic_id})"
-        record_event(connection, self._cluster_id, _GIVEN_UP, subject, detail, author, now_ms)
+        record_event(connection, self._cluster_id, EventKind.GIVEN_UP_SEGMENT, partition, detail, author, now_ms)
         return decisions
 
     def _note(self, connection: Connection, partition: TopicIdPartition, row: Row[Any], why: str | None) -> None:
         is_row = segments.c.segment_key == row.segment_key
         connection.execute(update(segments).where(is_row).values(lost_because=why))
         if why is not None and row.lost_because is None:
-            subject, detail = f"{partition} ({partition.topic_id})", f"{row.start_offset}..{row.end_offset}: {why}"
-            record_event(connection, self._cluster_id, _LOST, subject, detail, _PLANNER, self._now_ms(connection))
+            detail, now_ms = f"{row.start_offset}..{row.end_offset}: {why}", self._now_ms(connection)
+            record_event(connection, self._cluster_id, EventKind.LOST_OFFSETS, partition, detail, _PLANNER, now_ms)
 
     def _is_segment(self, segment_id: RemoteLogSegmentId) -> ColumnElement[bool]:
         is_in = of_partition(segments, self._cluster_id, segment_id.topic_id_partition)

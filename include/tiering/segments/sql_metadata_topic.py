@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, insert, select, text, update
 
+from include.tiering.database.event_log import EventKind, Subject, record_event, topic_subject
 from include.tiering.database.schema import (
     broker_epochs,
     ingested_records,
@@ -27,7 +28,6 @@ from include.tiering.database.transactions import (
     lock_partition,
     of_partition,
     partition_from,
-    record_event,
     stored_text,
     upsert,
 )
@@ -41,7 +41,6 @@ from include.tiering.segments.sql_rows import count_in, count_out, segment_row_o
 from include.tiering.segments.sql_verdicts import refresh_stop
 from include.tiering.segments.values import SegmentRow
 
-EVENT: Final = "ingest"
 INGESTER: Final = "ingest"
 _WAY_OUT: Final = "find out what happened to the topic, then run ./tiering ingest --from-beginning"
 _OF_CLUSTER: Final = metadata_positions.c.cluster_id == bindparam("of_cluster")
@@ -154,7 +153,8 @@ def stop_position(connection: Connection, cluster_id: str, position: IngestPosit
         return
     key = {"of_cluster": cluster_id, "of_number": position.metadata_partition}
     connection.execute(_CHANGE_POSITION, key | {"stopped": reason})
-    say(connection, cluster_id, f"{METADATA_TOPIC}-{position.metadata_partition}", f"stopped: {reason}", now_ms)
+    subject = f"{METADATA_TOPIC}-{position.metadata_partition}"
+    record_ingestion(connection, cluster_id, subject, f"stopped: {reason}", now_ms)
 
 
 def begin_again(
@@ -185,11 +185,11 @@ def why_not_read(connection: Connection, cluster_id: str, partition: TopicIdPart
     return why_incomplete({} if row is None else {number: _position_of(row)}, number)
 
 
-def say(
-    connection: Connection, cluster_id: str, subject: str, detail: str, now_ms: int, author: str = INGESTER
+def record_ingestion(
+    connection: Connection, cluster_id: str, subject: Subject, detail: str, now_ms: int, author: str = INGESTER
 ) -> None:
-    """Record an event of the ingestion."""
-    record_event(connection, cluster_id, EVENT, subject, detail, author, now_ms)
+    """Record an event of the ingestion in the event log."""
+    record_event(connection, cluster_id, EventKind.INGEST, subject, detail, author, now_ms)
 
 
 def why_incomplete(positions: Mapping[int, IngestPosition], number: int) -> str | None:
@@ -235,7 +235,7 @@ def _begin(
     connection.execute(insert(metadata_positions), values)
     if seen.begin:
         detail = f"it begins at offset {seen.begin}: the records before it are lost, for brokers as well"
-        say(connection, cluster_id, f"{METADATA_TOPIC}-{number}", detail, now_ms)
+        record_ingestion(connection, cluster_id, f"{METADATA_TOPIC}-{number}", detail, now_ms)
 
 
 def _store_topic(connection: Connection, cluster_id: str, topic: MetadataTopicIdentity) -> None:
@@ -279,7 +279,7 @@ def give_to_brokers(connection: Connection, cluster_id: str, now_ms: int, author
         change = update(topics).where(topics.c.cluster_id == cluster_id, topics.c.topic_id == topic_id)
         connection.execute(change.values(owner=TopicOwner.BROKER))
         detail = f"{owner} -> {TopicOwner.BROKER}: a broker tiers it, by its metadata topic"
-        record_event(connection, cluster_id, "owner", f"{name} ({topic_id})", detail, author, now_ms)
+        record_event(connection, cluster_id, EventKind.OWNER, topic_subject(name, topic_id), detail, author, now_ms)
         yield f"topic {name}: owner {detail}"
 
 
@@ -299,7 +299,7 @@ def follow_brokers(connection: Connection, cluster_id: str, now_ms: NowMs, autho
         followed = [(row.segment_key, segment_row_of(row)) for row in group]
         _follow(connection, cluster_id, partition, followed, now_ms(connection))
         detail = f"brokers delete {len(followed)} of our segments"
-        say(connection, cluster_id, f"{partition} ({partition.topic_id})", detail, now_ms(connection), author)
+        record_ingestion(connection, cluster_id, partition, detail, now_ms(connection), author)
         yield f"{partition}: {detail}"
 
 
@@ -328,7 +328,7 @@ def forget_unread(
         if live:
             count_out(connection, cluster_id, *(segment_row_of(row).metadata for row in live))
             detail = f"{len(live)} segments of brokers are in no record any more, and were removed from the metadata"
-            say(connection, cluster_id, f"{partition} ({partition.topic_id})", detail, now_ms)
+            record_ingestion(connection, cluster_id, partition, detail, now_ms)
             findings.append(f"{partition}: {detail}")
         for first in range(0, len(gone), _AT_ONCE):
             _forget(connection, cluster_id, partition, gone[first : first + _AT_ONCE])

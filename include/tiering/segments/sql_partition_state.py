@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, select, update
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.migrations import is_at_head
 from include.tiering.database.schema import partitions, segments, size_counters, topics
 from include.tiering.database.transactions import (
@@ -28,7 +29,6 @@ from include.tiering.database.transactions import (
     of_partition,
     partition_from,
     reading,
-    record_event,
     stopped_reason_of,
     writing,
 )
@@ -55,7 +55,6 @@ _OWNER: Final = select(topics.c.owner).where(
     topics.c.cluster_id == bindparam("of_cluster"), topics.c.topic_id == bindparam("of_topic")
 )
 _FINISHED: Final = int(RemoteLogSegmentState.COPY_SEGMENT_FINISHED)
-_KIND: Final = "skipped-offsets"
 _FINISHED_BYTES: Final = select(size_counters.c.size_bytes).where(
     in_partition(size_counters),
     size_counters.c.leader_epoch == bindparam("of_epoch"),
@@ -102,8 +101,8 @@ class SqlPartitionState(ClusterStore):
             if offset <= before:
                 return before
             connection.execute(_RAISE, key_of(cluster_id, partition) | {"log_start_offset": offset})
-            subject, detail = f"{partition} ({partition.topic_id})", f"{before} -> {offset}: {reason}"
-            record_event(connection, cluster_id, "log-start", subject, detail, author, now_ms)
+            detail = f"{before} -> {offset}: {reason}"
+            record_event(connection, cluster_id, EventKind.LOG_START, partition, detail, author, now_ms)
             return offset
 
     def merge_leader_epochs(
@@ -220,8 +219,8 @@ class SqlPartitionState(ClusterStore):
                     f"{partition}: offsets {offsets} are not the next ones: {_where(highest, known)}"
                 )
             decision = store_decision(connection, cluster_id, partition, decision)
-            subject, detail = f"{partition} ({partition.topic_id})", f"{offsets}: {decision.reason}"
-            record_event(connection, cluster_id, _KIND, subject, detail, decision.author, decision.recorded_at_ms)
+            kind, detail, now_ms = EventKind.SKIPPED_OFFSETS, f"{offsets}: {decision.reason}", decision.recorded_at_ms
+            record_event(connection, cluster_id, kind, partition, detail, decision.author, now_ms)
             return decision
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, Row, Select, and_, bindparam, case, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from include.tiering.database.event_log import EventKind, record_event
 from include.tiering.database.schema import (
     PARTITION_TOTAL,
     divergences,
@@ -34,7 +35,6 @@ from include.tiering.database.transactions import (
     lock_or_create_partition,
     partition_from,
     reading,
-    record_event,
     stored_text,
 )
 from include.tiering.model.histories import OffsetRange, SkippedOffsets
@@ -359,9 +359,7 @@ def learn_leader_epochs(
     _store(connection, cluster_id, partition, found.history)
     if found.contradictions:
         detail = "; ".join(map(str, found.contradictions))
-        record_event(
-            connection, cluster_id, "leader-epochs", _subject(partition), detail, _OBSERVER, now_ms(connection)
-        )
+        record_event(connection, cluster_id, EventKind.LEADER_EPOCHS, partition, detail, _OBSERVER, now_ms(connection))
     return found.contradictions
 
 
@@ -401,10 +399,6 @@ def follow_leader_epochs(
 
 def _store(connection: Connection, cluster_id: str, partition: TopicIdPartition, history: LeaderEpochs) -> None:
     connection.execute(_CHANGE, key_of(cluster_id, partition) | {"leader_epochs": encode_leader_epochs(history)})
-
-
-def _subject(partition: TopicIdPartition) -> str:
-    return f"{partition} ({partition.topic_id})"
 
 
 _SKIPPED: Final = select(skipped_offsets).where(in_partition(skipped_offsets)).order_by(skipped_offsets.c.first_offset)

@@ -5,15 +5,9 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, bindparam, exists, or_, select, update
 
+from include.tiering.database.event_log import EventKind, record_event, topic_subject
 from include.tiering.database.schema import PARTITION_TOTAL, size_counters, topics
-from include.tiering.database.transactions import (
-    ClusterStore,
-    ensure_topic,
-    reading,
-    record_event,
-    stored_text,
-    writing,
-)
+from include.tiering.database.transactions import ClusterStore, ensure_topic, reading, stored_text, writing
 from include.tiering.errors import StateConflictError
 from include.tiering.model.ownership import TopicOwner
 from include.tiering.model.segments import Uuid
@@ -69,14 +63,14 @@ class SqlTopicRegistry(ClusterStore):
             if found is not expected:
                 raise StateConflictError(f"topic {name} ({topic_id}) has the owner {found}, not {expected}")
             connection.execute(_SET_OWNER, key | {"owner": owner, "name": name})
-            change, now_ms = f"{found} -> {owner}", self._now_ms(connection)
-            record_event(connection, self._cluster_id, "owner", f"{name} ({topic_id})", change, author, now_ms)
+            subject, change = topic_subject(name, topic_id), f"{found} -> {owner}"
+            now_ms = self._now_ms(connection)
+            record_event(connection, self._cluster_id, EventKind.OWNER, subject, change, author, now_ms)
 
     def _key_of(self, topic_id: Uuid) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}
 
 
-_DELETION_EVENT: Final = "topic-deletion"
 _LOCKED_DELETION: Final = (
     select(topics.c.name, topics.c.deletion_seen_at_ms, topics.c.deletion_evidence).where(_IS_TOPIC).with_for_update()
 )
@@ -104,7 +98,7 @@ class SqlTopicDeletions(ClusterStore):
                 return known
             found = TopicDeletion(topic, self._now_ms(connection), stored_text(evidence))
             self._set(connection, topic_id, found.seen_at_ms, found.evidence)
-            self._say(connection, topic_id, topic, f"recorded: {evidence}", author)
+            self._record_event(connection, topic_id, topic, f"recorded: {evidence}", author)
             return found
 
     def withdraw(self, topic_id: Uuid, *, evidence: str, author: str) -> None:
@@ -113,7 +107,7 @@ class SqlTopicDeletions(ClusterStore):
             known = self._locked(connection, topic_id)
             if known is not None:
                 self._set(connection, topic_id, None, None)
-                self._say(connection, topic_id, known.topic, f"withdrawn: {evidence}", author)
+                self._record_event(connection, topic_id, known.topic, f"withdrawn: {evidence}", author)
 
     def _locked(self, connection: Connection, topic_id: Uuid) -> TopicDeletion | None:
         row = connection.execute(_LOCKED_DELETION, self._key_of(topic_id)).one_or_none()
@@ -125,9 +119,9 @@ class SqlTopicDeletions(ClusterStore):
         values = {"deletion_seen_at_ms": seen_at_ms, "deletion_evidence": evidence}
         connection.execute(_SET_DELETION, self._key_of(topic_id) | values)
 
-    def _say(self, connection: Connection, topic_id: Uuid, topic: str, detail: str, author: str) -> None:
-        subject, now_ms = f"{topic} ({topic_id})", self._now_ms(connection)
-        record_event(connection, self._cluster_id, _DELETION_EVENT, subject, detail, author, now_ms)
+    def _record_event(self, connection: Connection, topic_id: Uuid, topic: str, detail: str, author: str) -> None:
+        subject, now_ms = topic_subject(topic, topic_id), self._now_ms(connection)
+        record_event(connection, self._cluster_id, EventKind.TOPIC_DELETION, subject, detail, author, now_ms)
 
     def _key_of(self, topic_id: Uuid) -> dict[str, str]:
         return {"of_cluster": self._cluster_id, "of_topic": str(topic_id)}

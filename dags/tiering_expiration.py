@@ -16,12 +16,12 @@ retention expires by age or size.
 * **safety_limit** checks the deletion limits. It has the database compute the totals of the plan a second time, and
   lists the topics with bytes and share. If there is nothing to delete, or in a dry run, nothing more is done, and the
   run succeeds.
-* **approval** asks a person (*Required actions*) if a limit is exceeded: if within 24 hours a topic would lose more than
-  the share `tiering.expiration.max.share` and more than `tiering.expiration.min.bytes`, if topics that lose more than
-  this share, but no more than these bytes each, would together lose more than `tiering.expiration.total.max.bytes`, or
-  if more topics than `tiering.expiration.max.whole.topics` would lose everything. It also asks if the two totals differ,
-  or if segments would be deleted because their topic was deleted in the cluster. *Reject*, or no answer in time,
-  deletes nothing.
+* **approval** asks a person (*Required actions*) if a limit is exceeded: if within 24 hours a topic would lose more
+  than the share `tiering.expiration.max.share` and more than `tiering.expiration.min.bytes`, if topics that lose more
+  than this share, but no more than these bytes each, would together lose more than
+  `tiering.expiration.total.max.bytes`, or if more topics than `tiering.expiration.max.whole.topics` would lose
+  everything. It also asks if the two totals differ, or if segments would be deleted because their topic was deleted in
+  the cluster. *Reject*, or no answer in time, deletes nothing.
   Other topics do not wait for the answer: the next run starts on time and leaves out only the topics that the question
   is about.
 * **release** records who approved which plan. It fails if part of an approved plan would not be planned any more.

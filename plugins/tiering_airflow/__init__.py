@@ -1,5 +1,6 @@
-"""The Airflow part of the platform: thin operators, a sensor, a trigger and pools over the library.
+"""The Airflow part of the platform: thin operators, a sensor, a trigger, pools and web pages over the library.
 
-Imports have no side effects, and no module imports the library's heavy parts at its top, because Airflow loads DAG
-files and plugins in each of its processes. All calls into the library go through `hook.TieringHook`.
+Imports have no side effects, and no module imports the library's heavy parts at its top, because Airflow loads plugins
+in each of its processes and parses DAG files often. Operators, the sensor and its trigger open the library through
+`hook.TieringHook`.
 """

@@ -1,9 +1,9 @@
 """Approval of a plan by a user in Airflow; the answer is stored in the platform's own database.
 
 In Airflow more users may write XComs and set states of tasks than may approve a deletion. But only the assigned users
-can write Airflow's record of the answer, and only Airflow passes that record to the task that asked. So this task
-stores the answer itself, and the task that releases the plan reads it from the database: an XCom does not count, and a
-task that was marked as successful has stored no answer.
+can write Airflow's record of the answer, and only Airflow passes that record to the task that asked. So that task,
+`PlanApprovalOperator`, stores the answer itself, and the task that releases the plan reads the answer from the
+database: an XCom does not count, and an approval task that a user marked as successful has stored no answer.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class PlanApprovalOperator(ApprovalOperator):
     """Asks a user to approve the plan that an earlier task stored; without an answer in time the plan is rejected.
 
-    It waits without worker, slot or trigger. The user sees the text in the database. Answer, user (None: no user
-    answered in time) and time, as Airflow recorded them, are stored there before the run continues.
+    The task waits without worker, slot or trigger. It shows the question that is stored in the platform's database. The
+    answer, its user (None: no user answered in time) and its time, as Airflow recorded them, are stored in the same
+    database before the run continues.
     """
 
     template_fields: Sequence[str] = ()
@@ -63,12 +64,12 @@ class PlanApprovalOperator(ApprovalOperator):
 
 
 def asked_in(context: "Context") -> str:
-    """Return the name of the DAG run that the event log also uses."""
+    """Return the name under which questions and the event log know this DAG run: `dag_id run_id`."""
     return f"{context['dag_run'].dag_id} {context['run_id']}"
 
 
 def put_question(app: "App", context: "Context", question: ApprovalQuestion, *, subject: str, plan_hash: str) -> None:
-    """Store the question for the approval task. Raises StateConflictError if this run asked about another plan."""
+    """Store the question for the approval task. Raises StateConflictError if the run has asked about another plan."""
     app.adapters.stores.plan_questions.put(
         asked_in(context), subject=subject, plan_hash=plan_hash, headline=question.subject, body=question.body
     )
@@ -86,6 +87,6 @@ def approved_by(app: "App", context: "Context", *, subject: str, plan_hash: str 
 
 
 def is_unanswered(app: "App", context: "Context") -> bool:
-    """Return whether this run asked, and got no answer in time."""
+    """Return whether the time for an answer to this run's question has ended without an answer of a user."""
     found: PlanQuestion | None = app.adapters.stores.plan_questions.find(asked_in(context))
     return found is not None and found.given is not None and found.given.user_id is None

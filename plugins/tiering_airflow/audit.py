@@ -1,7 +1,7 @@
-"""The tasks of `tiering_audit`. Each opens the library, calls one service, and logs the result.
+"""The tasks of `tiering_audit`. Each opens the library, and logs or checks what its services or stores return.
 
 XCom carries ids and counts; audits, findings, plans, questions, approvals and outcomes are in the platform's own
-database, and the listing of the job is in its output directory.
+database, and the listing that the Spark job made is in the job's output directory.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ OLD_VERSIONS: Final = "old_versions"
 INVENTORY: Final = "inventory"
 PREFIX: Final = "audit-"
 ALARMING: Final = (FindingKind.DANGLING_REFERENCE, FindingKind.SIZE_MISMATCH)
-"""Kinds of findings whose offsets a fetch may not be able to read."""
+"""Kinds of findings about segments that a fetch may not be able to read."""
 _MOST_LINES: Final = 50
 
 
@@ -80,7 +80,7 @@ class AuditOperator(SparkJobOperator):
 
 
 class AuditFindingsOperator(BaseOperator):
-    """Logs one line for each finding of the audit, and returns their number by kind."""
+    """Logs the first 200 open and accepted findings of the audit; returns how many findings there are of each kind."""
 
     template_fields: Sequence[str] = ("audit_run_id",)
 
@@ -89,7 +89,7 @@ class AuditFindingsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises StateConflictError if a later audit has ended since."""
+        """Raise StateConflictError if a later audit has ended since."""
         with TieringHook().open() as app:
             run = AuditRun(app.adapters.stores.audits.audit(self.audit_run_id), app.audit.findings(self.audit_run_id))
         for line in as_text(present_audit(run)).splitlines():
@@ -101,9 +101,9 @@ class AuditFindingsOperator(BaseOperator):
 
 
 class AuditAlarmOperator(BaseOperator):
-    """Fails the run at once if offsets cannot be read, or if store and database do not belong together.
+    """Fails, and the run with it, if an open finding is of a kind in `ALARMING`, or if a guard forbids removals.
 
-    Findings that a person accepted do not fail it.
+    Findings that a person accepted do not fail the task. The tasks that remove orphans do not wait for it.
     """
 
     template_fields: Sequence[str] = ("audit_run_id",)
@@ -113,7 +113,7 @@ class AuditAlarmOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> None:
-        """Raise AuditAlarmError with one line for each finding."""
+        """Raise AuditAlarmError with one line for each guard and each finding, at most `_MOST_LINES` of them."""
         with TieringHook().open() as app:
             audit = app.adapters.stores.audits.audit(self.audit_run_id)
             found = app.adapters.stores.audits.findings((FindingState.OPEN,))
@@ -130,9 +130,9 @@ class AuditAlarmOperator(BaseOperator):
 
 
 class PlanRemovalsOperator(BaseOperator):
-    """Plans the removal of findings, and stores the plan.
+    """Plans the removal of findings, stores the plan, and pushes the id of the planned run.
 
-    Skipped unless the form asks for removals. If there is nothing to remove, there is no planned run.
+    Skipped unless the form asks for removals. If there is nothing to remove, it pushes no id.
     """
 
     template_fields: Sequence[str] = ("audit_run_id",)
@@ -142,7 +142,7 @@ class PlanRemovalsOperator(BaseOperator):
         self.audit_run_id = audit_run_id
 
     def execute(self, context: "Context") -> dict[str, int]:
-        """Raises StateConflictError if a later audit has ended since."""
+        """Raise StateConflictError if a later audit has ended since, ForeignStoreError or ClockDisagreesError."""
         params = context["params"]
         if not params[DELETE_ORPHANS]:
             raise AirflowSkipException("a dry run: the form does not ask for removals")
@@ -159,7 +159,10 @@ class PlanRemovalsOperator(BaseOperator):
 
 
 class RemovalSafetyLimitOperator(BaseBranchOperator):
-    """Logs the planned removals and always branches to `APPROVAL_TASK_ID`; without a plan the run ends here."""
+    """Logs the planned removals, and branches to `APPROVAL_TASK_ID` even if no deletion limit is exceeded.
+
+    If nothing is planned, it skips the tasks after it.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
 
@@ -205,7 +208,7 @@ class RemovalReleaseOperator(BaseOperator):
 
 
 class RemoveOrphansOperator(BaseOperator):
-    """Removes the approved objects, each after another check. A retry continues with the rest."""
+    """Checks the approved objects again, and removes them. A retry continues with the rest."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -232,7 +235,10 @@ class RemoveOrphansOperator(BaseOperator):
 
 
 class AuditOutcomeOperator(BaseOperator):
-    """The last task of a removal, whose state is the run's: it fails without an answer, or if a removal failed."""
+    """The last task of a removal. It fails, and the run with it, without an answer in time, or if a removal failed.
+
+    Skipped if nothing was planned.
+    """
 
     template_fields: Sequence[str] = ("planned_run_id", "audit_run_id")
 
@@ -270,7 +276,7 @@ class AuditOutcomeOperator(BaseOperator):
 
 
 def _ended(run_id: str) -> bool:
-    """Return whether this audit completed: a job with findings did, a job with a wrong setting did not."""
+    """Return whether the job recorded the audit, as it does if it ends with findings, but not if it cannot run."""
     with TieringHook().open() as app:
         last = app.adapters.stores.audits.last_audit()
     return last is not None and last.run_id == run_id

@@ -26,7 +26,7 @@ _COUNTS_FOR: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequest:
-    """Fields of the form of `tiering_configs`; a value of None removes the config."""
+    """Fields of the form of `tiering_configs`. `value` is None if the config is to be removed."""
 
     entity: ConfigEntity
     name: str
@@ -68,10 +68,11 @@ class AlterConfigOperator(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class _LimitCheck:
-    """Allows a user to loosen a deletion limit only if they may approve deletions, and only once per run.
+    """If approvers are configured, lets only them loosen a deletion limit, by a run that is new.
 
-    Airflow records who triggered a run, and users cannot change that; but others may clear the run, which would then
-    repeat the change of its first user.
+    A run is new if it has not changed a config of the entity before, was not cleared, and was requested at most a day
+    ago. Airflow records who triggered a run, and users cannot change that record; but other users may clear the run,
+    which would then repeat the change in the name of the user who triggered it.
     """
 
     dag_run: Any
@@ -89,7 +90,7 @@ class _LimitCheck:
             raise LimitRefusedError(
                 f"{what} allows more deletions without an approval, and {user or 'an unknown user'}, who triggered "
                 f"this run, may not approve deletions ({', '.join(approvers)} may; [tiering] expiration_approvers): "
-                "nothing was changed. An approver has to trigger it"
+                "nothing was changed. An approver has to trigger such a run"
             )
         own = author(self.dag_run)
         asked_at = self.dag_run.run_after

@@ -4,19 +4,19 @@ These options concern Airflow only; everything about Kafka and remote storage is
 
 | option | default | meaning |
 |---|---|---|
-| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs; empty: only when triggered |
-| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs; empty: only when triggered |
-| expiration_approvers | unset | users who may approve, separated by commas; empty: all who may answer in Airflow |
-| expiration_approval_hours | `24` | how long an expiration waits for an approval; then it is rejected |
+| copy_schedule | `*/10 * * * *` | when `tiering_copy` runs (UTC); empty: only when triggered |
+| expiration_schedule | `5,35 * * * *` | when `tiering_expiration` runs (UTC); empty: only when triggered |
+| expiration_approvers | unset | users who may approve plans, by commas; empty: all users whom Airflow lets answer |
+| expiration_approval_hours | `24` | hours that an approval task of any DAG waits; then the plan counts as rejected |
 | audit_schedule | `30 3 * * *` | when `tiering_audit` runs (UTC); empty: only when triggered |
-| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs, if brokers are set |
+| handover_watch_schedule | `*/10 * * * *` | when `tiering_handover_watch` runs (UTC), if brokers are set |
 | ingest_schedule | `*/5 * * * *` | when `tiering_ingest` runs, if brokers are set (UTC); empty: only when triggered |
 | quality_schedule | `30 2 * * *` | when `tiering_quality` runs (UTC); empty: only when triggered |
-| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs, besides after copies (UTC); empty: after copies |
+| sizes_schedule | `0 * * * *` | when `tiering_remote_log_sizes` runs (UTC) besides updates of its asset; empty: never |
 | api_login_file | `$AIRFLOW_HOME/tiering-api-login.json` | login that reads pool sizes, readable by its owner only |
 | work_dir | `$AIRFLOW_HOME/tiering` | scratch space of Spark jobs and the packed library |
-| audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access, too |
-| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access, too |
+| audit_dir | `audit` in work_dir | listing and findings of the last audit; Spark's executors need access to it |
+| sizes_dir | `sizes` in work_dir | result of the last size run; Spark's executors need access to it |
 | spark_class_archive | unset | JVM class archive that makes spark-submit start faster |
 """
 
@@ -45,7 +45,7 @@ def expiration_approvers() -> tuple[str, ...]:
 
 
 def expiration_approval_wait() -> timedelta:
-    """Return how long an expiration waits for an approval. Raises SettingError."""
+    """Return how long an approval task of any DAG waits for an answer. Raises SettingError."""
     text = _option("expiration_approval_hours", "24")
     try:
         wait = timedelta(hours=float(text))
@@ -61,7 +61,7 @@ def audit_schedule() -> str | None:
 
 
 def ingest_schedule() -> str | None:
-    """Return the schedule; None also if the library's settings name no brokers.
+    """Return the schedule; None if the option is empty, or if the library's settings name no brokers.
 
     The settings are read from the environment and the settings file when the DAG is parsed. Raises SettingError.
     """
@@ -69,7 +69,7 @@ def ingest_schedule() -> str | None:
 
 
 def handover_watch_schedule() -> str | None:
-    """Return the schedule under the same conditions as `ingest_schedule`."""
+    """Return the schedule of the watch; None under the same conditions as for `ingest_schedule`."""
     return _where_there_are_brokers("handover_watch_schedule", "*/10 * * * *")
 
 
@@ -84,8 +84,8 @@ def sizes_schedule() -> str | None:
 def copy_queues() -> tuple[str, ...]:
     """Return the queues in `log_dirs` of the library's settings, in their order.
 
-    They are read when the DAG is parsed, as Airflow needs the queue of a task then, and only from the environment and
-    the settings file. Raises SettingError.
+    The settings are read when the DAG is parsed, as Airflow needs the queue of a task then, and only from the
+    environment and the settings file. Raises SettingError.
     """
     from include.tiering.settings import load_settings
 
@@ -93,7 +93,7 @@ def copy_queues() -> tuple[str, ...]:
 
 
 def api_base_url() -> str:
-    """Return the URL of the API server that Airflow's own tasks use, with Airflow's own default."""
+    """Return the URL of Airflow's API server from `[api] base_url`; without it, `http://localhost:8080`."""
     return str(conf.get("api", "base_url", fallback=None) or "http://localhost:8080")
 
 
@@ -114,7 +114,7 @@ def sizes_dir() -> Path:
 
 
 def spark_class_archive() -> Path | None:
-    """Return the class archive; None if none is configured or exists, which only makes jobs start slower."""
+    """Return the class archive; None if none is configured, or its file is missing: then jobs only start slower."""
     archive = _option("spark_class_archive")
     return Path(archive) if archive and Path(archive).is_file() else None
 

@@ -1,6 +1,7 @@
 """The data docs in Airflow: their directory, publication by a run, and links to pages.
 
-Who may read the logs of the DAG may read its reports: they contain names of topics, and messages of stores.
+Users who may read the logs of a DAG's tasks may read its reports. Reports contain names of topics and messages of
+stores.
 """
 
 from collections.abc import Iterable
@@ -46,20 +47,24 @@ def report_url(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
 
 
 def report_path(dag_id: str, run_id: str, segment_id: str | None = None) -> str:
-    """Return the same without the server, for links in pages of Airflow, which may have several host names."""
+    """Return `report_url` without the server, for links in pages of Airflow, which may have several host names."""
     prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
     page = f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/runs/{quote(run_id, '')}"
     return page if segment_id is None else f"{page}#{anchor_of(segment_id)}"
 
 
 def publish(docs: DataDocs, run: "QualityRun") -> RunSummary:
-    """Build the page of a DAG run."""
+    """Write the page of a DAG run, and return its summary."""
     docs.publish(run)
     return RunSummary.of(run)
 
 
 def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:
-    """Return the error of a task: a line per segment, each with the URL of its line in the report."""
+    """Return the error of a task.
+
+    Its message has the summary with the URL of the report, `lines`, the first failed segments, each with the URL of its
+    line in the report, and how many more segments failed.
+    """
     url = report_url(summary.origin, summary.run_id)
     failed = [f"{line} {url}#{anchor_of(line.segment_id)}" for line in summary.first_lines]
     more = summary.failed_segments - len(failed)
@@ -68,7 +73,7 @@ def error_of(summary: RunSummary, lines: Iterable[str]) -> QualityGateError:
 
 
 def failed_segments(summary: RunSummary) -> list[FailedSegment]:
-    """Return the arguments of `FailedSegmentOperator` for the first failed segments."""
+    """Return the arguments of `FailedSegmentOperator` for the first `MAX_FAILED_SEGMENT_TASKS` failed segments."""
     return [
         FailedSegment(line=short_line(line), segment_id=line.segment_id)
         for line in summary.first_lines[:MAX_FAILED_SEGMENT_TASKS]
@@ -80,7 +85,7 @@ def short_line(line: FirstLine) -> str:
 
 
 class QualityReportLink(BaseOperatorLink):
-    """Link of a task to the run's page; of a segment's task, to its line there."""
+    """Links a task to the page of its run, and a `FailedSegmentOperator` to its segment's line on that page."""
 
     name = "Quality report"
 
@@ -89,7 +94,7 @@ class QualityReportLink(BaseOperatorLink):
 
 
 class FailedSegmentOperator(BaseOperator):
-    """A task for one failed segment: the list of tasks shows its line, and the link leads to it in the report.
+    """A task for one failed segment: the list of tasks shows `line`, and the link leads to the segment in the report.
 
     Map it over `failed_segments` with `map_index_template="{{ task.line }}"`.
     """

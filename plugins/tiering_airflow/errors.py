@@ -1,4 +1,4 @@
-"""Errors of operators. They are derived from TieringError, so each class says whether to retry."""
+"""Errors of operators. They are derived from TieringError, whose `retriable` says whether the task is retried."""
 
 from include.tiering.errors import AirflowApiError as AirflowApiError
 from include.tiering.errors import AirflowApiUnavailableError as AirflowApiUnavailableError
@@ -10,18 +10,21 @@ class NotReadyError(TieringError):
 
 
 class QualityGateError(TieringError):
-    """Segments of this run could not be copied or failed a rule; the message has one line for each."""
+    """Segments could not be copied, or failed a rule; the message has a line for each, or for the first of them."""
 
 
 class PlanFindingsError(TieringError):
-    """The plan has findings for a person: damaged items, stopped partitions, holes. The rest was copied."""
+    """The plan has findings for a person (damaged items, stopped partitions, holes), or work was left unexplained.
+
+    The other planned segments were copied, except in a dry run.
+    """
 
 
 class PlanWithdrawnError(TieringError):
     """A plan was withdrawn.
 
-    Either it was approved, but the current settings would keep a part of it: nothing was deleted. Or a person
-    withdrew its run: no further segment is deleted.
+    Either it was approved, but would not be planned as a whole any more: nothing was deleted. Or a person withdrew its
+    run: no further segment is deleted.
     """
 
 
@@ -30,11 +33,11 @@ class ApprovalMissingError(TieringError):
 
 
 class DeletionFailedError(TieringError):
-    """Segments could not be deleted, and a retry does not help. The rest was deleted."""
+    """Planned segments or objects were not deleted, and a retry does not help. Others may have been deleted."""
 
 
 class AuditAlarmError(TieringError):
-    """Offsets cannot be read, or store and database do not belong together; the message has one line for each."""
+    """Objects of segments are missing or have another length, or a guard forbids removals; the message names them."""
 
 
 class RemovalIncompleteError(TieringError):
@@ -46,7 +49,7 @@ class RemovalIncompleteError(TieringError):
 class HandoverRefusedError(TieringError):
     """A handover stopped: a check failed, or a person must act.
 
-    Retention overrides that are in force stay until it continues or is undone.
+    Retention overrides that are in force stay until the handover continues or is undone.
     """
 
 
@@ -57,7 +60,7 @@ class HandoverWaitsError(TieringError):
 
 
 class IngestFindingsError(TieringError):
-    """Records of brokers about their segments need a person; one line for each. All readable records were read."""
+    """The brokers' metadata records need a person; one line for each finding. All readable records were read."""
 
 
 class IngestIncompleteError(TieringError):
@@ -67,11 +70,11 @@ class IngestIncompleteError(TieringError):
 
 
 class SizeDifferenceError(TieringError):
-    """The sizes counted by Spark differ from the counters. They are reported, never corrected silently."""
+    """The sizes counted by Spark differ from the counters or from the store. They are reported, never corrected."""
 
 
 class SparkJobError(TieringError):
-    """A Spark job ended with findings or a wrong setting: a retry does not help."""
+    """A Spark job ended with findings or because of a wrong setting: a retry does not help."""
 
 
 class SparkJobRetriableError(SparkJobError):

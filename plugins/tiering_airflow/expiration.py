@@ -1,10 +1,11 @@
-"""The tasks of `tiering_expiration`. Each opens the library, calls one service, and logs the result.
+"""The tasks of `tiering_expiration`. Each opens the library, and logs or checks what its services or stores return.
 
 XCom carries ids and counts; plans, questions, approvals and outcomes are in the platform's own database.
 
 Two runs never work on the same topic. A run that waits for an approval does not delay others: the next run starts on
-time and leaves out the topics of the question. It also leaves out all topics of a run that deletes. The platform's
-database has the runs, and Airflow has their states: a run that was rejected, or marked as failed, claims no topics.
+time and leaves out the topics that the question is about. It also leaves out all topics of a run that deletes. The
+platform's database has the plans, and Airflow has the states of the runs: a run that was rejected, or marked as failed,
+keeps no topics from others.
 """
 
 from collections import Counter
@@ -47,9 +48,10 @@ if TYPE_CHECKING:
 
 
 class PlanExpirationOperator(BaseOperator):
-    """Plans what expires now, and stores the plan; if there is nothing to delete, there is no planned run.
+    """Plans what expires now, stores the plan, and, if it deletes anything, pushes the id of the planned run.
 
-    Topics from which another run of the DAG deletes, or for which it waits for an approval, are left out.
+    Topics from which another run of the DAG deletes, or about which another run waits for an approval, are left out,
+    except in a dry run.
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
@@ -86,8 +88,8 @@ class PlanExpirationOperator(BaseOperator):
 class SafetyLimitOperator(BaseBranchOperator):
     """Logs what the plan deletes, of which topics and why, and chooses the next task by the deletion limits.
 
-    Nothing planned, or a dry run: the run ends here. Within the limits: `RELEASE_TASK_ID`. Above a limit:
-    `APPROVAL_TASK_ID`.
+    The next task is `RELEASE_TASK_ID` if no limit is exceeded, and `APPROVAL_TASK_ID` otherwise. If nothing is planned,
+    and in a dry run, neither of them runs.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -134,7 +136,7 @@ class SafetyLimitOperator(BaseBranchOperator):
 
 
 class ReleaseOperator(BaseOperator):
-    """Records who approved which plan, if an approval was needed, and returns the batches to start.
+    """Records who approved which plan, if an approval is needed, and returns the batches to start.
 
     An approval counts only for the plan that was shown, only if its author is still allowed to approve, and only if the
     whole plan would still be planned.
@@ -184,7 +186,7 @@ class DeleteBatchOperator(SparkJobOperator):
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "planned_run_id")
 
     def __init__(self, *, batch: int, planned_run_id: str = PLANNED_RUN, **kwargs: Any) -> None:
-        # It comes from XCom, which other users may write, and becomes part of a template that Airflow renders.
+        # `batch` comes from XCom, which other users may write, and becomes part of a template that Airflow renders.
         if type(batch) is not int:
             raise SettingError(f"a batch is a number, not {printable(repr(batch)[:100])}")
         # The id is the same in every try, so that a retry takes over the lease of a dead try at once.
@@ -204,7 +206,7 @@ class DeleteBatchOperator(SparkJobOperator):
 
 
 class ExpirationSummaryOperator(BaseOperator):
-    """Logs the outcome of the plan and updates the asset `outlet`; skipped if nothing was deleted."""
+    """Logs the outcome of the plan and updates the asset `outlet`; skipped, without either, if nothing was deleted."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
 
@@ -235,9 +237,9 @@ class ExpirationSummaryOperator(BaseOperator):
 
 
 class ExpirationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails without an answer, or if a person must act.
+    """The last task of a run. It fails, and the run with it, without an answer in time, or if a person must act.
 
-    Before that it removes old tombstones.
+    It removes old tombstones first.
     """
 
     template_fields: Sequence[str] = ("planned_run_id",)
@@ -298,7 +300,7 @@ WAITS_FOR_A_PERSON: Final = "awaiting_input"
 
 
 def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, str]:
-    """Return topics that this run must leave out, each with a sentence why. Raises TieringError."""
+    """Return the topics that this run must leave out, each with a text that says why. Raises TieringError."""
     ti: Any = context["ti"]
     wait_ms = int(configuration.expiration_approval_wait().total_seconds() * 1000)
     planned = app.adapters.stores.deletions.runs_with_work(
@@ -326,7 +328,7 @@ def topics_in_hand(app: "App", dag_id: str, context: "Context") -> dict[Uuid, st
 
 
 def _dag_runs(planned: Iterable[str]) -> Iterator[str]:
-    """Yield DAG runs that these plans may belong to: the id of a later try's plan ends in its number."""
+    """Yield the DAG runs to which these plans may belong: the id of a plan may end in the number of a task's try."""
     for run_id in planned:
         if run_id.startswith(EXPIRATION_PREFIX):
             dag_run = run_id.removeprefix(EXPIRATION_PREFIX)

@@ -1,10 +1,10 @@
 """The tasks of `tiering_handover` and `tiering_handover_watch`.
 
-The task of a step runs the handover up to that step and logs the checklist. The other tasks begin the handover, ask
-for an approval, record the approval, report the outcome, or look for forgotten handovers.
+The task of a step runs the handover up to and including that step, and logs the checklist. The other tasks begin the
+handover, ask for an approval, record the approval, report the outcome, or look for forgotten handovers.
 
 Tasks read only the id of the handover from XCom. The question to the person, steps, old values, checks and approvals
-are in the platform's own database, so any later run, or `./tiering handover`, can continue after a run that died.
+are in the platform's own database, so a later run, or `./tiering handover`, can continue after a run that died.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ HANDOVER_ID: Final = f"{{{{ ti.xcom_pull(task_ids='{BEGIN_TASK_ID}', key='{HANDO
 
 
 class BeginHandoverOperator(BaseOperator):
-    """Begins the handover of the topic in the form, or continues one of this topic that has not ended."""
+    """Begins the handover of the topic in the form, or resumes a handover of this topic that has not ended."""
 
     def execute(self, context: "Context") -> dict[str, str]:
         """Raise UnknownTopicError, SettingError, or LeaseLostError if another process drives the handover now."""
@@ -60,7 +60,7 @@ class BeginHandoverOperator(BaseOperator):
 
 
 class HandoverStepOperator(BaseOperator):
-    """Runs the handover up to one step, and logs the checklist. A step that is done already is not repeated."""
+    """Runs the handover up to and including `step`, and logs the checklist. Steps that are done are not repeated."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -87,7 +87,7 @@ class HandoverStepOperator(BaseOperator):
 
 
 class AskApprovalOperator(BaseBranchOperator):
-    """Branches to `APPROVAL_TASK_ID`, where a person decides about the plan, unless it was approved before."""
+    """Branches to `APPROVAL_TASK_ID`, where a person decides about the plan; if it is approved, to `AGREED_TASK_ID`."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -110,7 +110,7 @@ class AskApprovalOperator(BaseBranchOperator):
 
 
 class HandoverAgreedOperator(BaseOperator):
-    """Records who approved which plan, unless it was approved before.
+    """Records who approved which plan, unless the plan was approved before.
 
     An approval counts only for the plan that was shown, and only if its author is still allowed to approve.
     """
@@ -135,7 +135,7 @@ class HandoverAgreedOperator(BaseOperator):
 
 
 class HandoverOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails if the topic is not handed over."""
+    """The last task: it fails, and the run with it, if the topic is not handed over."""
 
     template_fields: Sequence[str] = ("handover_id",)
 
@@ -167,8 +167,8 @@ class HandoverOutcomeOperator(BaseOperator):
 class ForgottenHandoversOperator(BaseOperator):
     """Fails if an open handover makes no progress while it suspends the topic's retention or copies.
 
-    It suspends them while its retention overrides are in force, or while it is parked. The task sets the metrics
-    `tiering_handovers` and `tiering_handovers_forgotten` in any case.
+    A handover suspends them while its retention overrides are in force, or while it is parked. The task sets the
+    metrics `tiering_handovers` and `tiering_handovers_forgotten` in any case.
     """
 
     def execute(self, context: "Context") -> dict[str, int]:
@@ -187,7 +187,7 @@ def driver(context: "Context") -> str:
 
 
 def view_of(app: "App", handover: Handover) -> HandoverView:
-    """Return a handover with its checks, overrides and seed."""
+    """Return a handover with its latest checks, retention overrides and seeded partitions."""
     store, handover_id = app.adapters.stores.handovers, handover.handover_id
     checks = latest_checks(store, handover)
     return HandoverView(handover, checks, store.overrides(handover_id), store.seed(handover_id))

@@ -19,7 +19,9 @@ _NOT_FOR_JOBS: Final = ("TIERING_AIRFLOW__", "TIERING_METADATA_TOPIC__")
 
 
 class TieringHook(BaseHook):
-    """Opens the library with settings from the `TIERING_...` environment, which come first, and Airflow connections.
+    """Opens the library with settings from the environment (`TIERING_...`), Airflow connections and the settings file.
+
+    The environment overrides the connections, and the connections override the file.
 
     | connection | field | setting |
     |---|---|---|
@@ -27,9 +29,9 @@ class TieringHook(BaseHook):
     | | login, password | `remote_storage.access_key_id`, `remote_storage.secret_access_key` |
     | tiering_metadata | extra `url`, else the connection as a URL | `metadata.url` |
 
-    Both connections are optional. Other extras, those of Airflow's own providers, are ignored. If no login for
-    Airflow's API is set, that of airflow.cfg is used. The library is imported when it is first needed, so that DAG
-    files are parsed fast.
+    Both connections are optional. Extras with other names, such as those of Airflow's own providers, are ignored. If
+    the settings have no login for Airflow's API, its URL and login file are taken from airflow.cfg. The library is
+    imported when it is first needed, so that DAG files are parsed fast.
     """
 
     def settings(self) -> "TieringSettings":
@@ -47,7 +49,7 @@ class TieringHook(BaseHook):
     def job_environment(self) -> dict[str, str]:
         """Return `TIERING_...` variables that give a job on another host the same settings. They contain secrets.
 
-        The settings of Airflow's API and of the principal that publishes are left out, as no job needs them.
+        The settings of Airflow's API and of the publisher of metadata records are left out, as no job needs them.
         """
         from include.tiering.settings import to_environment
 
@@ -56,7 +58,7 @@ class TieringHook(BaseHook):
 
 
 def connection_settings() -> dict[str, Any]:
-    """Return the settings in Airflow's connections, by dotted name; empty without connections."""
+    """Return the settings in Airflow's connections, by dotted name; empty if there are no connections."""
     return {**_remote_storage(_connection(REMOTE_STORAGE_CONNECTION)), **_metadata(_connection(METADATA_CONNECTION))}
 
 

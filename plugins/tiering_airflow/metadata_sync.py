@@ -1,4 +1,4 @@
-"""The tasks of `tiering_ingest`. Each opens the library, calls one service, and logs the result.
+"""The tasks of `tiering_ingest`: read the brokers' metadata topic, update the asset, and fail if there are findings.
 
 XCom carries counts and findings; positions and ingested metadata are in the platform's own database.
 """
@@ -28,13 +28,13 @@ def _pulled(key: str) -> str:
 
 
 class IngestOperator(BaseOperator):
-    """Reads the brokers' metadata topic up to its current end; pushes the number of new records, and the findings.
+    """Reads the brokers' metadata topic up to its current end; pushes the number of records and changes, and findings.
 
     Skipped if the settings name no brokers.
     """
 
     def execute(self, context: "Context") -> None:
-        """Raise TieringError; IngestIncompleteError if a partition must be read again."""
+        """Raise TieringError; IngestIncompleteError if a partition was not read to its end."""
         author = f"{self.dag_id} {context['run_id']}"
         with TieringHook().open() as app:
             if not app.adapters.has_brokers:
@@ -55,7 +55,7 @@ class IngestOperator(BaseOperator):
 
 
 class IngestedOperator(BaseOperator):
-    """Updates the asset `outlet`, as the remote log changed; skipped, without an asset event, without new records."""
+    """Updates the asset `outlet`, as the remote log changed; if there are no new records, it is skipped instead."""
 
     template_fields: Sequence[str] = ("records",)
 
@@ -71,7 +71,7 @@ class IngestedOperator(BaseOperator):
 
 
 class IngestOutcomeOperator(BaseOperator):
-    """The last task, whose state is the run's: it fails if there are findings for a person."""
+    """The last task: it fails, and the run with it, if there are findings for a person."""
 
     def execute(self, context: "Context") -> None:
         """Raise IngestFindingsError."""

@@ -1,8 +1,8 @@
-"""The pools that limit each kind of work. Set-up creates them, and people change their sizes in Airflow.
+"""The pools that limit each kind of work. Set-up creates the pools, and people change their sizes in Airflow.
 
     python -m plugins.tiering_airflow.pools        create what is missing, change nothing that exists
 
-Running batches cannot read Airflow's database, so their tasks copy the sizes into the platform's own.
+Running batches cannot read Airflow's database, so their tasks copy the sizes into the platform's own database.
 """
 
 import logging
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 def suitable_slots(cpus: int) -> int:
-    """Return one slot per core, as each runs a Spark driver, up to ten, which is Kafka's default."""
+    """Return one slot per core, as each batch runs a Spark driver, at least 1 and at most 10, Kafka's default."""
     return max(1, min(cpus, _KAFKA_POOL_SIZE))
 
 
 def create_missing_pools(slots: int) -> list[str]:
-    """Create missing pools, and return their names. It uses Airflow's database, so it is for set-up, not for tasks."""
+    """Create missing pools, and return their names. For set-up only: tasks cannot use Airflow's database."""
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session
 
@@ -52,10 +52,10 @@ def create_missing_pools(slots: int) -> list[str]:
 
 
 class PoolMirroring:
-    """Calls `mirror` at once and then in the background.
+    """Calls `mirror`, which copies the pools' sizes, at once and then every `period_seconds` in the background.
 
-    If Airflow or the platform's database is unavailable, or Airflow refuses, a warning is logged, and the last mirrored
-    sizes stay in force.
+    If `mirror` raises a TieringError, because Airflow or the platform's database is unavailable or Airflow refuses, a
+    warning is logged, and the last mirrored sizes stay in force.
     """
 
     def __init__(self, mirror: Callable[[], None], *, period_seconds: float = MIRROR_PERIOD_SECONDS) -> None:
@@ -68,7 +68,7 @@ class PoolMirroring:
         try:
             self._mirror()
         except TieringError as error:
-            # A repeated error is logged once.
+            # The same error is not logged twice in a row.
             if str(error) != self._last_warning:
                 _log.warning("Sizes of the pools are not mirrored: %s", error)
             self._last_warning = str(error)

@@ -1,8 +1,8 @@
 """Shared by the DAGs: ids of tasks and of planned runs, XCom keys, who triggered a run, the asset, and retries.
 
-The error classes of the library say whether a failed task is retried; other exceptions are not retried. A task whose
-process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. During the
-delay the lease of a dead batch expires.
+The error classes of the library say whether a failed task is retried; after other exceptions it is not. A task whose
+process was killed (host lost, out of memory) is retried, too, as Airflow does not call the policy then. The delay
+before a retry is as long as a batch's lease is by default, so that the lease of a dead batch expires meanwhile.
 """
 
 from datetime import timedelta
@@ -24,7 +24,7 @@ PLANNED_RUN: Final = f"{{{{ ti.xcom_pull(task_ids='{PLAN_TASK_ID}', key='{PLANNE
 
 
 def planned_run_id(dag_run_id: str, try_number: int) -> str:
-    """Return an id for the plan of this try: each try has its own, because a stored plan is never replaced."""
+    """Return an id for the plan of this try: each try has its own plan, because a stored plan is never replaced."""
     return id_of_try(dag_run_id, try_number)
 
 
@@ -47,7 +47,7 @@ UNKNOWN_AUTHOR: Final = "Airflow"
 
 
 def author(dag_run: Any) -> str:
-    """Return who triggered the run, as recorded by Airflow, with the ids of DAG and run."""
+    """Return the user who triggered the run, by Airflow's record, else `Airflow`; with the ids of DAG and run."""
     return f"{getattr(dag_run, 'triggering_user_name', None) or UNKNOWN_AUTHOR} ({dag_run.dag_id} {dag_run.run_id})"
 
 

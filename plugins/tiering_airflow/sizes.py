@@ -1,6 +1,6 @@
 """The tasks of `tiering_remote_log_sizes`.
 
-Findings are logged by the task that found them; the last task gets their number, and fails if there are any.
+The task that found findings logs them; the last task gets their number by XCom, and fails if there are any.
 """
 
 import json
@@ -28,7 +28,7 @@ FINDINGS: Final = f"{{{{ ti.xcom_pull(task_ids='{SIZES_TASK_ID}', key='{COUNTED_
 class RemoteLogSizesOperator(SparkJobOperator):
     """Recounts remote log sizes in Spark and compares them with the counters, and with the store if the form says so.
 
-    Pushes numbers for the next tasks: findings, duration of the recount, duplicate bytes by topic.
+    Pushes numbers for the next tasks, such as findings, duration of the recount and duplicate bytes by topic.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -65,7 +65,7 @@ class RemoteLogSizesOperator(SparkJobOperator):
 
 
 class SizeSummaryOperator(BaseOperator):
-    """Logs sizes, waiting segments and costs as tables, and publishes the metrics of a size run."""
+    """Logs sizes, waiting segments and costs as tables, and publishes metrics; of the recount only if it ended."""
 
     def execute(self, context: "Context") -> None:
         from include.tiering.sizes.report import present_sizes
@@ -84,7 +84,7 @@ class SizeSummaryOperator(BaseOperator):
 
 
 class SizeOutcomeOperator(BaseOperator):
-    """The last task of a size run, whose state is the run's: it fails if counters, rows and store do not agree."""
+    """The last task of a size run: it fails, and the run with it, if counters, rows and store do not agree."""
 
     template_fields: Sequence[str] = ("findings",)
 
@@ -119,7 +119,7 @@ def finding_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         segments = ", ".join(f"{segment['segment_id']} {segment['kind']}" for segment in item["segments"])
         yield f"{item['topic']}-{item['partition']}: the store and the rows differ ({_rules(item)}): {segments}"
     if stored["unsettled"]:
-        yield f"further segments differ between store and rows, and were not checked again: {stored['unsettled']}"
+        yield f"at least {stored['unsettled']} more segments differ between store and rows, and were not checked again"
 
 
 def duplicate_bytes(overlaps: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """A Spark job of this platform as an Airflow task.
 
-The same for every job: its action runs once (no speculation, one task failure fails the job), and only Airflow retries;
-the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the job;
-temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry. A
+Every job has in common: Spark runs its work once (no speculation, one task failure fails the job), and only Airflow
+retries; the library is sent as a zip file; environment variables are whitelisted, so no secret of Airflow reaches the
+job; temporary files are in a directory of the job's own. Exit codes: 0 done, 1 findings, 2 a wrong setting, 3 retry. A
 killed job is retried, too.
 """
 
@@ -70,10 +70,10 @@ def job_environment(environ: Mapping[str, str], settings: Mapping[str, str], scr
 def job_conf(
     master: str, scratch: Path, class_archive: Path | None, spark_resource: str | None = None
 ) -> dict[str, str]:
-    """Return Spark's configuration of a job; `class_archive` makes its JVM start in a third of the time.
+    """Return Spark's configuration of a job; `class_archive` makes its JVM start faster.
 
-    The task of a job requires one `spark_resource`, so it runs on an executor that has it. A local master has no
-    executors, and a task that requires a resource would wait for ever: there the option is left out.
+    With a `spark_resource` the task of a job requires one unit of it, so it runs on an executor that has one. A local
+    master has no executors, and a task that requires a resource would wait for ever: there the option is left out.
     """
     java_options = [*_JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}"]
     if class_archive is not None:
@@ -87,7 +87,7 @@ def job_conf(
 
 
 def require_shared_database(master: str, metadata_url: str) -> None:
-    """Raise SettingError if Spark may run the job on another host and the database is SQLite, which serves one host."""
+    """Raise SettingError if Spark may run the job on another host and the database is SQLite, a file on this host."""
     if metadata_url.startswith("sqlite") and not master.startswith("local"):
         raise SettingError(
             f"metadata.url is SQLite, which serves one host, and the Spark master is {master}:"
@@ -122,7 +122,7 @@ class SparkJobHook(SparkSubmitHook):
         return driver_id
 
     def on_kill(self) -> None:
-        """Kill the job's Python driver, too: it would outlive the JVM that started it."""
+        """Kill the job, and also its Python driver, which would outlive the JVM that started it."""
         started = self._submit_sp
         family = psutil.Process(started.pid).children(recursive=True) if started and started.poll() is None else []
         super().on_kill()
@@ -146,7 +146,7 @@ def job_error(job: str, exit_code: int) -> SparkJobError:
 class SparkJobOperator(SparkSubmitOperator):
     """Runs `spark_jobs/<job>` with `arguments` (templated) on the master that the connection `tiering_spark` names.
 
-    With a `spark_resource` its task runs on an executor that has one of it.
+    With a `spark_resource` its task runs on an executor that has a unit of it; a local master ignores the resource.
     """
 
     def __init__(self, *, job: str, arguments: Sequence[str], spark_resource: str | None = None, **kwargs: Any) -> None:
@@ -165,12 +165,12 @@ class SparkJobOperator(SparkSubmitOperator):
             self.run_job(context, scratch)
 
     def run_job(self, context: "Context", scratch: Path) -> None:
-        """Submit the job and wait for it; `scratch` is removed afterwards."""
+        """Submit the job and wait for it; the caller removes `scratch` afterwards."""
         self._hook = self._hook_for(scratch)
         super().execute(context)
 
     def _hook_for(self, scratch: Path) -> SparkJobHook:
-        # Read here because the provider silently uses `yarn` if the connection does not exist.
+        # The master is read here because the provider silently uses `yarn` if the connection does not exist.
         master = str(Connection.get(SPARK_CONNECTION).host)
         settings = TieringHook().job_environment()
         require_shared_database(master, settings["TIERING_METADATA__URL"])

@@ -1,8 +1,8 @@
 """Files of a Spark job: the library as one zip file for `--py-files`, and a directory of its own.
 
-The zip has the same bytes for the same sources. Each module is packed as source and as bytecode that is never compared
-with it (times in the zip are fixed), so a job does not compile the library at every start. An interpreter of another
-version falls back to the source.
+The zip has the same bytes for the same sources. Each module is packed as source and as bytecode, which an interpreter
+does not compare with the source (times in the zip are fixed), so a job does not compile the library at every start. An
+interpreter of another version uses the source.
 
 The directory is the job's java.io.tmpdir, spark.local.dir and TMPDIR.
 
@@ -33,7 +33,7 @@ _PACKED_SUFFIXES: Final = frozenset({".py", ".toml", ".sql", ".mako", ".ini"})
 
 
 def packed_library(root: Path, packages: Iterable[str], into: Path) -> Path:
-    """Return a zip in `into` with the `packages` below `root`; made once per content, safe in concurrent tasks."""
+    """Return a zip in `into` with the `packages` below `root`. It is made once per content; tasks may do so at once."""
     files = sorted(path for package in packages for path in (root / package).rglob("*") if _is_packed(path))
     contents = [(path.relative_to(root).as_posix(), path.read_bytes()) for path in files]
     target = into / f"tiering-library-{_digest(contents)}.zip"

@@ -1,4 +1,4 @@
-"""The tasks of `tiering_quality`. Each opens the library, calls one service, and logs the result.
+"""The tasks of `tiering_quality`: plan a verification, run it as a Spark job, report it, and fail if a segment failed.
 
 XCom carries ids, counts and the lines of failed segments; plans, outcomes, verdicts and failed rules are in the
 platform's own database, results of Great Expectations in the data docs.
@@ -55,7 +55,7 @@ def _planned(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
-    """Fields of the form of `tiering_quality`. None: the value of the settings."""
+    """Fields of the form of `tiering_quality`. If `share` or `limit_bytes` is None, the settings have the value."""
 
     topics: tuple[str, ...]
     depth: Depth
@@ -94,7 +94,7 @@ DUE, FAILED, ALL = "due", "failed", "all"
 class PlanVerificationOperator(BaseOperator):
     """Expires verdicts, chooses the segments to verify, and logs the cost before anything is read.
 
-    If there is nothing to verify, or in a dry run, there is no planned run.
+    Pushes the id of the planned run, except if there is nothing to verify, or in a dry run.
     """
 
     def execute(self, context: "Context") -> dict[str, Any]:
@@ -169,9 +169,9 @@ class VerifySegmentsOperator(SparkJobOperator):
 
 
 class VerificationSummaryOperator(BaseOperator):
-    """Verifies the partitions of the run as a whole, builds its page, and logs failures: one line per segment.
+    """Verifies the partitions of the run as a whole, writes the run's page, and logs a line for each failed segment.
 
-    Returns the arguments of `FailedSegmentOperator`. Skipped if nothing was planned.
+    At most 50 segments get a line. Returns the arguments of `FailedSegmentOperator`. Skipped if nothing was planned.
     """
 
     template_fields: Sequence[str] = ("planned_run_id", "results_dir", "began_at_ms", "depth")
@@ -241,7 +241,7 @@ class VerificationSummaryOperator(BaseOperator):
 
 
 class VerificationOutcomeOperator(BaseOperator):
-    """The last task of a run, whose state is the run's: it fails with the lines of the summary if a segment failed."""
+    """The last task of a run: it fails, and the run with it, with the lines of the summary if a segment failed."""
 
     template_fields: Sequence[str] = ("planned_run_id",)
     operator_extra_links = (QualityReportLink(),)
@@ -260,13 +260,13 @@ class VerificationOutcomeOperator(BaseOperator):
 
 
 def lines_of_summary(summary: "RunSummary") -> list[str]:
-    """Return the summary's sentence, then a line per failed segment, with the URL of its line in the report."""
+    """Return the summary's sentence, and a line for each of its failed segments, with the URL of the line's report."""
     lines = [f"{line} {report_url(summary.origin, summary.run_id, line.segment_id)}" for line in summary.first_lines]
     return [summary.sentence, *lines]
 
 
 def together(found: Iterable["QualityFinding"], of_partitions: Iterable["QualityFinding"]) -> list["QualityFinding"]:
-    """Merge findings, each rule of each segment once; findings of partitions are stored with their segments, too."""
+    """Merge findings, each rule of each segment once: findings about partitions are also stored with their segments."""
     by_rule = {
         (finding.topic_id, finding.partition, finding.segment_id, finding.rule): finding
         for finding in (*of_partitions, *found)

@@ -1,6 +1,6 @@
 """Shared by the web applications of the plugins: the mounted ASGI application, and the headers of every response.
 
-Airflow loads the plugins' files in every process, so an application is created at its first request.
+Airflow loads the plugins' files in every process, so a plugin creates its FastAPI application at the first request.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -16,7 +16,7 @@ _Application = Callable[
 
 
 def mounted(make: "Callable[[], FastAPI]") -> _Application:
-    """Return the ASGI application that Airflow mounts. It calls `make` for each request."""
+    """Return the ASGI application that Airflow mounts. It gets the FastAPI application from `make` at each request."""
 
     async def application(
         scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]

@@ -1,11 +1,12 @@
-"""An Airflow plugin that shows the deletion plan of a run of `tiering_expiration`, and withdraws it.
+"""An Airflow plugin that shows the deletion plan of a run of `tiering_expiration`, and lets a user withdraw it.
 
     GET  /tiering/expiration/dags/{dag_id}/runs/{run_id}   the plan; changes nothing
     POST /tiering/expiration/dags/{dag_id}/withdraw        JSON: {"dag_run_id": ..., "run_id": ...}
 
-Users who may read the logs of that DAG's tasks see the page; users who may change its runs can withdraw. Airflow's
-session is a cookie that browsers also send with requests of other sites, so a withdrawal must be JSON and come from a
-page of this server. Airflow loads this file in every process, so the web application is created at the first request.
+Users who may read the logs of that DAG's tasks see the page; users who may change its runs can withdraw the plan.
+Airflow's session is a cookie that browsers also send with requests of other sites, so a request to withdraw must be
+JSON, and a browser's must come from a page of this server. Airflow loads this file in every process, so the web
+application is created at the first request.
 """
 
 import json
@@ -81,8 +82,8 @@ def make_application() -> "FastAPI":
 def refused(headers: "Mapping[str, str]") -> str | None:
     """Return why a request that changes something is refused; None if it is accepted.
 
-    Browsers send the site from which a request comes, and another site cannot change that; other clients must send
-    their token.
+    Browsers send the site from which a request comes, and another site cannot change that. A request without this
+    information must have an `authorization` header.
     """
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         return "send application/json"
@@ -166,7 +167,7 @@ def _planned(dag_run_id: str) -> str:
 
 
 def _address(dag_id: str) -> str:
-    """Return the URL of the button without the server, as the page may be opened by any host name."""
+    """Return the path to which the page sends a withdrawal; no host, as the page may be opened by any host name."""
     prefix = urlsplit(configuration.api_base_url()).path.rstrip("/")
     return f"{prefix}{URL_PREFIX}/dags/{quote(dag_id, '')}/withdraw"
 
@@ -184,7 +185,7 @@ _TABS: Final = [
 
 
 class DeletionPlanPlugin(AirflowPlugin):
-    """Deletion plans in Airflow: routes, and a tab of a DAG's runs."""
+    """Registers the routes of deletion plans, and a tab that Airflow shows for each DAG run."""
 
     name = "tiering_deletion_plans"
     fastapi_apps = _APPLICATIONS

@@ -4,9 +4,10 @@
     GET /tiering/quality/dags/{dag_id}/{page}/index.html   one run, by the name of its page
     GET /tiering/quality/dags/{dag_id}/runs/{run_id}       one run, by its id
 
-Every route checks with Airflow that the user may read the logs of that DAG's tasks. Only pages in the index of the data
-docs are served: ids of DAGs and runs never become part of a path. Airflow loads this file in every process, so the web
-application is created at the first request.
+Every route checks with Airflow that the user may read the logs of that DAG's tasks. Only pages of the data docs are
+served: a DAG id or a page name becomes part of a path only if it has the form of one, and of a run id only harmless
+characters and a hash do. Airflow loads this file in every process, so the web application is created at the first
+request.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def make_application() -> "FastAPI":
 
 
 def _served(find: "Callable[[DataDocs], Path | None]") -> "Response":
-    """Return a page, or a page that says that there is none."""
+    """Return the page that `find` finds; without a readable page, return status 404 and a page that says so."""
     from fastapi.responses import Response
 
     from include.tiering.html_markup import CONTENT_SECURITY_POLICY
@@ -94,7 +95,7 @@ _TABS: Final = [
 
 
 class QualityPlugin(AirflowPlugin):
-    """The data docs in Airflow: routes, tabs of a DAG and of its runs."""
+    """Registers the routes of the data docs, and tabs that Airflow shows for each DAG and each DAG run."""
 
     name = "tiering_quality"
     fastapi_apps = _APPLICATIONS

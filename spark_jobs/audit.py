@@ -7,14 +7,16 @@
     DIR/segments       Parquet: every segment of the metadata, in every state (`FACTS`), read after the listing
     DIR/judged         Parquet: findings for each segment id, before segments with equal offsets are compared
     DIR/findings       Parquet: the differences (`FINDINGS`)
-    DIR/summary.json   how much was compared, findings by kind, what was skipped and why, what the listing cannot show
+    DIR/summary.json   how much was compared, findings by kind, numbers of objects that were passed over and why, and
+                       whether the listing shows versions and open uploads
 
-The listing comes first: a row is stored before the first object of its segment, so an object without a row has no
-metadata at all. With `--inventory` an S3 Inventory is used as the listing, by its manifest.json (a path or a URL). With
-`--record` the findings are checked again and stored in the database under that run, as `./tiering audit` does. Nothing
-is removed. A second run with the same directory replaces its content.
+The listing is read before the rows: a row is stored before the first object of its segment, so a listed object without
+a row has no metadata at all. With `--inventory` an S3 Inventory is used as the listing; URL is that of its
+manifest.json, or a path. With `--record` the findings are checked again and stored in the database under the id RUN, as
+`./tiering audit` does. No object is removed. A second run with the same directory replaces its content.
 
-Exit codes: 0 nothing found, 1 findings, 2 a wrong setting, 3 retry.
+Exit codes: 0 nothing found, 1 findings or an error that stays in a retry, 2 a wrong setting or an unwritable DIR, 3
+retry.
 """
 
 import argparse
@@ -58,7 +60,7 @@ Document = dict[str, Any]
 
 
 def read_findings(directory: Path) -> Iterator[AuditFinding]:
-    """Read all findings of the audit whose `--output` was `directory`, in no order; memory holds a batch."""
+    """Yield all findings of the audit whose `--output` was `directory`, in no order; memory holds 10,000 of them."""
     stored = ds.dataset(directory / "findings", format="parquet")
     for batch in stored.to_batches(batch_size=_BATCH_ROWS, filter=ds.field("kind").is_valid()):
         yield from map(finding_of, batch.to_pylist())
@@ -100,7 +102,7 @@ def exit_code(kinds: Mapping[str, Any]) -> int:
 
 
 MOST_RECORDED: Final = 100_000
-"""Further findings are in the job's output only: those in the database are for people to read."""
+"""The most findings that are stored in the database, for people to read. The job's output has all of them."""
 
 
 def record(
@@ -116,7 +118,7 @@ def record(
     listing_ended_ms: int,
     rows_began_ms: int,
 ) -> dict[str, Any]:
-    """Conclude the audit that wrote `output`; return members for the job's summary.
+    """Check the findings in `output` again and record the audit; return members for the job's summary.
 
     If not all findings are recorded, no finding of an earlier audit is marked as resolved.
     """

@@ -1,13 +1,14 @@
 """Columns of an audit's DataFrames, and conversions from and to values of the library.
 
-LISTED     content of the store: objects, versions and open uploads (those have an `upload_id`, and
-           `last_modified_ms` is when they began); `segment_id` is from the key, null if it has none
-           The columns after `segment_id` are the fields of `ListedObject`, in their order.
-FACTS      segments of the metadata: `AuditedSegment`
-FINDINGS   `AuditFinding`; a row whose `kind` is null has the number of `objects` that were `passed_over`, and why
+LISTED     content of the store: objects, versions and open uploads. Only an open upload has an `upload_id`; its
+           `last_modified_ms` is the time at which it began. `segment_id` is taken from the key; it is null if the key
+           has none. The columns between `segment_id` and `upload_id` are the fields of `ListedObject`, in their order.
+FACTS      segments of the metadata: the fields of `AuditedSegment`
+FINDINGS   findings: the fields of `AuditFinding`. A row whose `kind` is null is no finding: `objects` is the number of
+           objects that were not classified, `passed_over` says why.
 
-A task that stops with an error returns it as a row, too (`ERROR_COLUMNS`), so that the driver can decide whether to
-retry.
+A task that stops with a TieringError returns the error as a row (`ERROR_COLUMNS`), so that the driver can decide
+whether to retry.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +93,7 @@ def rows_of(batches: Batches) -> Iterator[Row]:
 
 
 def finding_batches(outcomes: Iterable[AuditOutcome]) -> Batches:
-    """Yield `FINDINGS` of outcomes; the numbers of skipped objects are added up and come last."""
+    """Yield the findings of `outcomes` as `FINDINGS`, and at the end the numbers of passed-over objects, added up."""
     rows: list[Row] = []
     passed_over: dict[str, int] = {}
     for outcome in outcomes:

@@ -4,8 +4,8 @@ The library makes the decisions, in plain Python; Spark groups and distributes r
 group and processed one after another, so a task holds one group at a time.
 
 The input is stored as Parquet first: the listing, then the rows of the metadata. Each task opens the library and reads
-its parts page by page; a page is converted to columns before the next is read, so memory does not grow with their
-number. Stored input can be read several times, and does not change.
+its parts page by page; a page is converted to columns before the next page is read, so memory does not grow with the
+number of pages. Stored input can be read several times, and does not change.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ from spark_jobs.audit_frames import (
 from spark_jobs.shared import Batches, ParentWatch
 
 OpenManifests = Callable[[], AbstractContextManager[ManifestReader]]
-"""Opens a task's reader of manifests. Must be picklable."""
+"""Opens a task's reader of manifests. Must be picklable, as Spark sends it to the tasks."""
 
 _OUTPUT_COLUMNS: Final = FINDINGS + ERROR_COLUMNS
 _RANGE: Final = ("topic_id", "partition", "start_offset", "end_offset")
@@ -59,7 +59,7 @@ _IS_SEGMENT: Final = "is_segment"
 def classified_alone(listed: DataFrame, context: AuditContext) -> DataFrame:
     """Return `FINDINGS` that need no metadata: old versions, delete markers, keys and uploads without a segment id.
 
-    They have the columns of `ERROR_COLUMNS`.
+    The rows also have `ERROR_COLUMNS`.
     """
 
     def classify(batches: Batches) -> Batches:
@@ -75,7 +75,7 @@ def classified_segments(
 ) -> DataFrame:
     """Return `FINDINGS` about objects and uploads with a segment id, and about the segments of the metadata.
 
-    They have the columns of `ERROR_COLUMNS`. Findings of the kind adoptable are provisional, see `classified_ranges`.
+    The rows also have `ERROR_COLUMNS`. Findings of the kind adoptable are provisional, see `classified_ranges`.
     """
 
     def classify(batches: Batches) -> Batches:
@@ -92,7 +92,11 @@ def classified_segments(
 
 
 def classified_ranges(segments: DataFrame, findings: DataFrame, context: AuditContext, *, tasks: int) -> DataFrame:
-    """Return `findings` with duplicates: segments of the same offsets, known or adoptable, are classified together."""
+    """Return `findings` with duplicates added.
+
+    FINISHED segments and adoptable findings with the same offsets are classified together: a superfluous one becomes a
+    duplicate.
+    """
 
     def classify(batches: Batches) -> Batches:
         groups = groupby(rows_of(batches), key=itemgetter(*_RANGE))
@@ -163,13 +167,13 @@ def _outcome_of_range(rows: Iterator[Row], context: AuditContext) -> AuditOutcom
 
 
 _UPLOADS: Final = None
-"""The part of the work that lists open uploads."""
+"""The part that stands for the listing of open uploads."""
 
 
 def write_listing(
     session: SparkSession, parts: Sequence[Any], inventory: str | None, target: Path, *, config: Path | None
 ) -> DataFrame:
-    """Write `LISTED` of all parts and of open uploads.
+    """Write all parts of the listing and open uploads as `LISTED`, and return what was written.
 
     Raises:
         TaskStoppedError: a part could not be listed.
@@ -189,7 +193,7 @@ def write_listing(
 
 
 def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *, config: Path | None) -> DataFrame:
-    """Write `FACTS` of every segment in the metadata, tombstones included.
+    """Write every segment in the metadata, tombstones included, as `FACTS`, and return what was written.
 
     Raises:
         TaskStoppedError: a range could not be read.
@@ -204,7 +208,7 @@ def write_segments(session: SparkSession, app: App, ranges: int, target: Path, *
 
 
 def manifests_of_the_store(config: Path | None) -> OpenManifests:
-    """Return an opener of manifests in the store. A task that reads none opens no connection."""
+    """Return an opener of manifests in the store. A task that reads no manifest does not open the library."""
 
     @contextmanager
     def opened() -> Iterator[ManifestReader]:

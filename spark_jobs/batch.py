@@ -1,12 +1,12 @@
 """Shared code of jobs that run one batch as one Spark task.
 
-Only Airflow repeats a batch, after its lease was released. Spark must not start a slow task a second time
-(speculation), nor retry a failed task.
+Only Airflow repeats a batch. Spark must not start a slow task a second time (speculation), nor retry a failed task.
 
-Settings come from the environment (TIERING_...) or a file, read where the task runs. The task stores progress and
-outcomes in SQL; standard output gets one line of JSON: the outcome, and when each stage began (UTC milliseconds). With
-SPARK_REMOTE set the same task runs in a Spark Connect server, whose Python must find the library; there the task ends
-only when the server abandons the operation of a killed client.
+Settings come from the environment (TIERING_...) and a file, which are read where the task runs. The task stores
+progress and outcomes in the platform's database. The driver prints one line of JSON on standard output: the outcome,
+and when each stage began (UTC milliseconds). If SPARK_REMOTE is set, the same task runs in a Spark Connect server,
+whose Python must find the library; after its client was killed the task ends there only when the server abandons the
+operation.
 
 Exit codes: 0 the batch is done; 1 a segment failed and a person must act; 2 a wrong setting; 3 retry.
 """
@@ -37,7 +37,7 @@ ReadConf = Callable[[str, str | None], str | None]
 
 
 def require_single_attempt(conf: ReadConf) -> None:
-    """Check that Spark runs a task once. `conf` returns the value of a key, or its second argument.
+    """Check that Spark runs a task once. `conf` returns the value of a key; without a value, its second argument.
 
     Raises:
         SettingError: speculation is on, or Spark may retry a task.
@@ -58,7 +58,7 @@ _GRACE_SECONDS: Final = 2.0
 now_ms: Final = SystemClock().now_ms
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RunBatch = Callable[["App", Callable[[], bool]], dict[str, Any]]
-"""(library, function that returns whether the parent processes live) -> outcome of the batch."""
+"""Arguments: the library, and a function that returns whether the parent processes live. Returns the outcome."""
 
 _OUTCOME: Final = pa.schema([("outcome", pa.string())])
 
@@ -87,7 +87,7 @@ def as_task(run_batch: RunBatch, config: Path | None) -> Task:
 
 
 def _run_where_the_task_is(run_batch: RunBatch, config: Path | None, watch: ParentWatch) -> dict[str, Any]:
-    # Only the task needs these modules, not the driver.
+    # Only the task needs these modules; the driver does not.
     from include.tiering.app import open_app
     from include.tiering.settings import load_settings
 

@@ -1,10 +1,10 @@
-"""Run one batch of a copy run as one Spark task; see `batch` for what it reads, prints and returns.
+"""Run one batch of a copy run as one Spark task. Module `batch` says what a batch reads and prints, and its exit codes.
 
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/copying.py --run-id R --batch-id B [--pool P] [--queue Q] [--spark-resource S] [--config F]
 
-The batch claims only partitions with the placement that --queue and --spark-resource name; without both, those without
-one.
+The batch claims only partitions with the placement that --queue and --spark-resource name. Without both options it
+claims only partitions without a placement, which every worker can read.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def batch_task(
 
 
 def outcome_of(result: BatchResult) -> dict[str, Any]:
-    """Return counts and the exit code; ids of segments and reasons are in SQL."""
+    """Return counts and the exit code; the database has the ids of segments and the reasons."""
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

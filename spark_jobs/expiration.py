@@ -1,4 +1,4 @@
-"""Run one batch of an expiration run as one Spark task; see `batch` for what it reads, prints and returns.
+"""Run one batch of an expiration run as one Spark task. Module `batch` says what it reads and prints, and exit codes.
 
     spark-submit --conf spark.speculation=false --conf spark.task.maxFailures=1 \
         spark_jobs/expiration.py --run-id R --batch-id B [--pool P] [--config F]
@@ -34,7 +34,7 @@ def batch_task(run_id: str, batch_id: str, pool: str | None, config: Path | None
 
 
 def outcome_of(result: DeleteResult) -> dict[str, Any]:
-    """Return counts and the exit code; ids of segments and reasons are in SQL."""
+    """Return counts and the exit code; the database has the ids of segments and the reasons."""
     stopped = result.ended is BatchEnd.STOPPED
     return {
         "exit_code": exit_code_of(failed=bool(result.failed), worth_retrying=result.worth_retrying, stopped=stopped),

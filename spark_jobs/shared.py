@@ -1,9 +1,9 @@
 """Shared code of all jobs: exit when the parent process dies, the session, and the outcome of a failed job.
 
-A killed spark-submit cannot stop its Python child processes: the driver, and a busy task, would continue as orphan
-processes. A process whose parent dies gets another parent, so a comparison of the parents' ids is enough. Two
-generations are checked: the parent of a driver is the JVM, whose parent is the submitting process; the parent of a task
-is the Python daemon, whose parent is the JVM.
+A killed spark-submit cannot stop the Python processes below it: the driver, and a busy task, would continue as orphan
+processes. A process whose parent dies gets another parent, so it is enough to compare the ids of the parents with those
+at the start. Two generations are compared: the parent of a driver is the JVM, whose parent is the submitting process;
+the parent of a task is the Python daemon, whose parent is the JVM.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Batches = Iterator["pa.RecordBatch"]
 
 
 def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:
-    """Return the ids of the parent, its parent and so on; fewer where /proc does not show them."""
+    """Return the process ids of the parent, its parent and so on; fewer if /proc does not show them."""
     found = [os.getppid()]
     while len(found) < generations:
         try:
@@ -45,7 +45,7 @@ def ancestors(generations: int = GENERATIONS) -> tuple[int, ...]:
 
 
 class ParentWatch:
-    """A thread that ends this process `grace_seconds` after one of its parents has died, while the context lasts.
+    """A thread that ends this process `grace_seconds` after its parent or grandparent died, while the context lasts.
 
     The grace period is for work that calls `parents_alive` itself and can stop cleanly. The exit runs no clean-up: the
     next holder of the lease cleans up after a killed copy.
@@ -87,7 +87,7 @@ class ParentWatch:
 
 
 def is_lost_task(error: Exception) -> bool:
-    """Return whether Spark or py4j, its bridge to the JVM, failed, so that a retry can help; not the job's own code."""
+    """Return whether Spark or py4j, its bridge to the JVM, failed, so a retry can help; False if the job's code did."""
     of_spark = isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
     return of_spark and not isinstance(error, PythonException)
 
@@ -101,7 +101,7 @@ class TaskStoppedError(TieringError):
 
 
 def refusal(message: str, code: ExitCode) -> dict[str, Any]:
-    """Return the outcome of a job that did nothing, or only a part."""
+    """Return the outcome of a job that did nothing, or only a part of its work."""
     return {"exit_code": int(code), "error": message}
 
 
@@ -125,7 +125,7 @@ def at_least_one(text: str) -> int:
 
 
 def run_in_session(name: str, job: Callable[[SparkSession], dict[str, Any]]) -> dict[str, Any]:
-    """Run the job in a session, which is stopped afterwards; return its outcome. It ends with its parent process."""
+    """Run the job in a session, which is stopped afterwards; return its outcome. If a parent dies, the process ends."""
     with ParentWatch():
         session = SparkSession.builder.appName(name).getOrCreate()
         try:

@@ -3,14 +3,15 @@
     spark-submit spark_jobs/sizes.py --output DIR [--ranges N] [--config F]
                  [--from-storage listing|manifests]
 
-    DIR/sizes          Parquet: one row per partition, state and leader epoch; a null epoch is the whole partition
+    DIR/sizes          Parquet: rows per partition, state and leader epoch; a row whose epoch is null has all epochs
     DIR/summary.json   totals, every difference, bytes that are stored twice
-    history            a copy of the same rows that is kept (see `sizes_history`)
+    history            the same rows, kept after the next run (see `sizes_history`)
 
-Each task reads some ranges of segments through the library, page by page: memory does not grow with their number. With
-`--from-storage` the rows are compared with the store's listing too, segment by segment, and with the content of the
-manifests. A second run with the same directory replaces its content. Exit codes: 0 equal, 1 differences, 2 a wrong
-setting, 3 retry.
+Each task reads some ranges of segments through the library, page by page: memory does not grow with the number of
+segments. With `--from-storage listing` the rows are also compared with the store's listing, segment by segment; with
+`--from-storage manifests` also with the content of the manifests. A second run with the same directory replaces its
+content. Exit codes: 0 equal, 1 differences or an error that stays in a retry, 2 a wrong setting or an unwritable DIR, 3
+retry.
 """
 
 import argparse
@@ -51,8 +52,8 @@ _FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 class Recounted:
     """One partition of the recount.
 
-    `is_contiguous`: its FINISHED segments hold as many offsets as they span, so there is neither a hole nor an overlap,
-    or a hole and an overlap of equal length.
+    `is_contiguous`: the FINISHED segments hold as many offsets as they span: there is neither a hole nor an overlap, or
+    there are holes and overlaps of equal length.
     """
 
     sizes: PartitionStates
@@ -77,7 +78,7 @@ class Totals:
             yield partition.sizes
 
     def document(self) -> Document:
-        """Return bytes and segments that are FINISHED, then both by state."""
+        """Return the bytes and the number of FINISHED segments, then both numbers for each state."""
         size_bytes, segments = self.by_state.get(_FINISHED.name, (0, 0))
         states = {name: {"bytes": total[0], "segments": total[1]} for name, total in sorted(self.by_state.items())}
         return {"segments": segments, "bytes": size_bytes, "states": states}
@@ -121,7 +122,7 @@ def differences_document(comparison: SizeComparison) -> Document:
 
 
 def stored_document(differences: Sequence[StoredDifference], totals: Row, *, unsettled: int) -> Document:
-    """Return the document. `unsettled` is the number of suspects that were not checked again."""
+    """Return the document. `unsettled` is 0 if all suspects were checked again, else more than 0."""
     return {
         "objects": totals.objects or 0,
         "segments": totals.segments or 0,
@@ -213,7 +214,7 @@ def named(sizes: DataFrame, names: Mapping[Uuid, str]) -> DataFrame:
 
 
 def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
-    """Return the bytes of a partition that are stored more than once; few partitions have any."""
+    """Return the bytes of a partition that are stored more than once. Called only for partitions that may have some."""
     rows = app.adapters.stores.metadata.list_segments(partition)
     return {**labels(partition), "bytes": overlapping_bytes(row.metadata for row in rows)}
 
@@ -221,7 +222,7 @@ def overlap_document(app: App, partition: TopicIdPartition) -> dict[str, Any]:
 def compare_with_store(
     session: SparkSession, app: App, options: argparse.Namespace, names: Mapping[Uuid, str]
 ) -> dict[str, Any]:
-    """Read the listing, then the rows, and check differences again.
+    """Compare the listing, which is read first, with the rows, and check the first differences again.
 
     Raises:
         RemoteStorageError: the store cannot be read.
@@ -251,7 +252,7 @@ def compare_with_store(
 
 
 def _partition_of(row: Any, names: Mapping[Uuid, str]) -> TopicIdPartition:
-    """Return the partition; a topic that the database lacks has the name in its keys."""
+    """Return the partition; a topic that the database lacks gets the name from its keys in the store."""
     topic_id = Uuid.parse(row.topic_id)
     return TopicIdPartition(topic_id, row.partition, names.get(topic_id) or row.topic)
 

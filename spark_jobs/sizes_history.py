@@ -1,9 +1,10 @@
-"""The history of remote log sizes: Parquet, a directory for each day, a file for each run.
+"""The history of remote log sizes: Parquet files, with a directory for each UTC day and a file for each run.
 
     day=2026-11-21/1795274298000.parquet           one run, named by its time (UTC milliseconds)
-    day=2026-11-20/merged-1795218898000.parquet    a day that is over, in one file, named by its last run
+    day=2026-11-20/merged-1795218898000.parquet    the runs of a past day in one file, named by the last of them
 
-A reader of the directory gets the column `day` with the rows. Files whose names begin with a dot are not read.
+Readers of such a partitioned directory get the column `day` from the directories' names, and ignore files whose names
+begin with a dot.
 
 | step | a crash after it leaves | who cleans up |
 |---|---|---|
@@ -11,8 +12,8 @@ A reader of the directory gets the column `day` with the rows. Files whose names
 | 2 rename it | the run, complete | |
 | 3 write a day's merge to a file with a dot | that file | the next run removes it |
 | 4 rename it | the day twice, in its runs and in its merge | the next run removes what the merge covers |
-| 5 remove its runs | some of them | the next run, the same |
-| 6 remove days that are too old | a part of a day | the next run |
+| 5 remove the day's runs | some of these runs | the next run removes them |
+| 6 remove days that are too old | a part of such a day | the next run removes it |
 """
 
 import shutil
@@ -32,9 +33,9 @@ _RUN_AT: Final = pa.field("run_at", pa.timestamp("ms", tz="UTC"), nullable=False
 
 
 def append_run(directory: Path, sizes: Path, run_at_ms: int, *, keep_days: int) -> Path:
-    """Add the sizes of one run (a Parquet directory), merge past days, remove days that are too old.
+    """Add the sizes of one run (a Parquet directory), merge past days, remove days older than `keep_days`.
 
-    Returns the file of the run. Memory is bounded by a batch of rows.
+    Returns the file of the run. Memory holds one batch of rows.
 
     Raises:
         OSError: the directory cannot be written.
@@ -62,7 +63,7 @@ def _stamped(sizes: ds.Dataset, run_at_ms: int) -> Iterator[pa.RecordBatch]:
 
 
 def _write(target: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write a file, which appears when it is complete; the first batch has the schema."""
+    """Write a file that appears under its name only when it is complete. The first batch defines the schema."""
     target.parent.mkdir(parents=True, exist_ok=True)
     begun = target.with_name(f".{target.name}")
     rest = iter(batches)
@@ -84,7 +85,7 @@ def _days(directory: Path) -> Iterator[tuple[Path, date]]:
 
 
 def _sweep(day: Path, running: Path) -> None:
-    """Remove incomplete files, and runs that a merge contains already."""
+    """Remove incomplete files, and runs that a merge contains already, except `running`."""
     for begun in day.glob(f".*{_SUFFIX}"):
         begun.unlink()
     covered_ms = max((_run_at_ms(merged) for merged in day.glob(f"{_MERGED}*{_SUFFIX}")), default=-1)

@@ -51,13 +51,13 @@ _SUSPECT: Final = pa.schema(
     ]
 )
 SuspicionOf = Callable[[Mapping[str, Any], RemoteLogSegmentMetadata, bytes | None], Suspicion | None]
-"""(joined row, metadata, manifest) of a segment -> its suspicion."""
+"""Arguments: joined row, metadata and manifest of a segment. Returns its suspicion, None if there is none."""
 
 SUSPECT_COLUMNS: Final = tuple(_SUSPECT.names)
 
 
 def write_listing(storage: RemoteStorage, target: Path) -> None:
-    """Write one row for every object of a segment; memory holds a page of them."""
+    """Write one row for every object of every segment; memory holds 20,000 rows."""
     objects = storage.list_segment_objects()
     with pq.ParquetWriter(target, _OBJECTS) as writer:
         while page := [_listed(found) for found in islice(objects, _PAGE_OBJECTS)]:
@@ -65,9 +65,9 @@ def write_listing(storage: RemoteStorage, target: Path) -> None:
 
 
 def stored_segments(listing: DataFrame, required: Collection[ObjectKind]) -> DataFrame:
-    """Return one row per segment in the store: number of objects, of `missing` required objects, and log size.
+    """Return one row per segment in the store, with the numbers of its objects and of its `missing` required objects.
 
-    `log_bytes` is null if the log object is missing.
+    `log_bytes` is the size of the log object, null if it is missing.
     """
     is_log = functions.col("kind") == ObjectKind.LOG.value
     is_required = functions.col("kind").isin([kind.value for kind in required])
@@ -116,7 +116,7 @@ def _with_manifests(
     config: Path | None,
     suspicion_of: SuspicionOf,
 ) -> DataFrame:
-    """Return `SUSPECTS` among these segments, found with their manifests."""
+    """Return as `SUSPECTS` the segments that `suspicion_of` suspects, and those whose manifest is missing."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with ParentWatch(), open_app(load_settings(config)) as app:
@@ -181,7 +181,7 @@ def _suspect(
 
 
 def _metadata_of(row: Mapping[str, Any], names: Mapping[Uuid, str]) -> RemoteLogSegmentMetadata:
-    """Return metadata with the keys of a segment and the expected content of its manifest, without times and broker."""
+    """Return metadata for the keys and the expected manifest of a segment; times and broker id are placeholders."""
     topic_id = Uuid.parse(row["topic_id"])
     partition = TopicIdPartition(topic_id, row["partition"], names[topic_id])
     epochs = (entry.split(":") for entry in row["epoch_starts"].split(","))

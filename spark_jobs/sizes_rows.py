@@ -1,4 +1,4 @@
-"""Segment rows as DataFrames, and remote log sizes: tasks add up the rows that they read, Spark adds up the sums.
+"""Segment rows as DataFrames, and remote log sizes: tasks add up the rows that they read, Spark adds up those sums.
 
 Each Spark task reads ranges of keys through the library, page by page. A page of rows is converted to columns at once,
 without a Python value per row, and passed to Spark before the next page is read: memory does not grow with the number
@@ -6,7 +6,7 @@ of segments.
 
 The bytes of a segment count once for its partition and once for each of its leader epochs, so the partition total is
 not the sum of its epochs. Most segments have one epoch, so a task first adds up segments with the same list of epochs;
-Spark then explodes only a few rows per partition by epoch, not every segment. Sums stay far below 2^63: a segment has
+Spark then explodes only these few sums by epoch, not every segment. Sums stay far below 2^63: a segment has
 fewer than 2^31 bytes, and counts at most `MOST_OFFSETS` offsets.
 """
 
@@ -37,12 +37,12 @@ SIZES: Final = (
 )
 """One row per partition, state and leader epoch; `leader_epoch` null is the whole partition.
 
-Its segments span `first_offset` to `last_offset` (inclusive), and hold `offsets` offsets: without holes and overlaps
-this is last - first + 1. At most `MOST_OFFSETS` count for a segment.
+The segments of a row span `first_offset` to `last_offset` (inclusive), and hold `offsets` offsets: without holes and
+overlaps these are `last_offset` - `first_offset` + 1. A segment counts at most `MOST_OFFSETS` offsets.
 """
 
 MOST_OFFSETS: Final = 2**40
-"""More offsets than a Kafka segment can have; sums of numbers up to it do not overflow."""
+"""More offsets than a Kafka segment can have, and few enough that sums of such numbers do not overflow."""
 
 _KEYS: Final = ("topic_id", "partition", "state", "leader_epochs")
 _SUMS: Final = (("size_bytes", "sum"), ("segments", "sum"), ("offsets", "sum"))
@@ -121,7 +121,7 @@ _ROW: Final = pa.schema(
 )
 _START_OF_EPOCH: Final = ":[0-9]+"
 _BATCHES_TOGETHER: Final = 10
-"""Pages that are added up at once: more pages give fewer rows."""
+"""Pages that are added up together: more pages give fewer rows to Spark."""
 
 
 def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
@@ -130,7 +130,7 @@ def read_segments(session: SparkSession, app: App, *, ranges: int, config: Path 
 
 
 def read_partial_sizes(session: SparkSession, app: App, *, ranges: int, config: Path | None) -> DataFrame:
-    """Read the same segments, added up to `PARTIAL_SIZES`."""
+    """Read the segments that `read_segments` reads, added up to `PARTIAL_SIZES`."""
     return _read(session, app, ranges, config, PARTIAL_SIZES, partial_sizes)
 
 
@@ -167,5 +167,5 @@ def _read(
             pages = (page for key_range in mine for page in sizes.export(key_range))
             yield from transformed(map(batch_of, pages))
 
-    # One task per core of Spark (its default): a task opens the library, which may take longer than to read a range.
+    # Spark's default is one task per core. A task per range would open the library more often, which is slow.
     return session.range(len(key_ranges)).mapInArrow(read, schema)

@@ -5,10 +5,10 @@
 The driver processes the plan in groups: tasks measure the segments of a group, the driver evaluates the rules, and
 stores verdicts and outcomes. What was stored stays if a task or the driver is lost; the next try continues with
 segments without an outcome, see `include/tiering/verification/verify_segments.py`. Only the driver imports Great
-Expectations, and only if segments are left to evaluate; with DIR its results are kept there.
+Expectations, and only if segments are left to evaluate; with --results-dir its results are stored in DIR.
 
-Standard output gets one line of JSON: what this try verified. Exit codes: 0 all passed, 1 a segment failed, 2 a wrong
-setting, 3 retry.
+Standard output gets one line of JSON: what this try verified. Exit codes: 0 no segment failed in this try, 1 a segment
+failed, or an error that stays in a retry, 2 a wrong setting, 3 retry.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def verify(session: SparkSession, app: App, options: argparse.Namespace) -> dict
 
 
 def outcome_of(report: VerifyReport) -> dict[str, Any]:
-    """Return counts and the exit code; failed segments and reasons are in SQL."""
+    """Return counts and the exit code; the database has the failed segments and the reasons."""
     return {
         "exit_code": int(ExitCode.FINDINGS if report.failed else ExitCode.DONE),
         "segments": report.segments,
@@ -71,7 +71,7 @@ def outcome_of(report: VerifyReport) -> dict[str, Any]:
 
 
 def progress_of(app: App, run_id: str) -> Callable[[], None]:
-    """Return a function that stores how much of the plan is done; it is called after each group."""
+    """Return a function that stores how much of the plan is done, to be called after each group."""
     began = app.adapters.clock.monotonic()
     before = _done_bytes(app, run_id)[0]
 

@@ -1,7 +1,7 @@
 """Measure planned segments in Spark tasks, which get shares of about equal bytes.
 
-Each task opens the library, so the fetch quota charges the process that reads, with an allocation of its own. A task
-that stops with a TieringError returns it as a row, too, so that the driver can decide whether to retry; any other
+Each task opens the library, so its reads are charged to the fetch quota under an allocation of its own process. A task
+that stops with a TieringError returns the error as a row, so that the driver can decide whether to retry; any other
 exception fails the Spark job. Measures are sent as JSON, so that `verification.measures` alone defines their columns,
 and no Spark schema repeats them.
 """
@@ -32,7 +32,8 @@ _ROW: Final = pa.schema([("measure", pa.string()), ("error", pa.string()), ("exi
 def measured_by_tasks(session: SparkSession, *, tasks: int, config: Path | None) -> MeasureAll:
     """Return a function that measures a group of segments in at most `tasks` tasks with about equal bytes.
 
-    That function raises TaskStoppedError if a task stops with a TieringError; any other exception fails the Spark job.
+    The returned function raises TaskStoppedError if a task stops with a TieringError; any other exception of a task
+    fails the Spark job.
     """
 
     def measure_all(wanted: Sequence[ToMeasure]) -> Iterable[SegmentMeasure]:
@@ -85,7 +86,8 @@ def measure_from_json(text: str) -> SegmentMeasure:
 def spread(wanted: Sequence[ToMeasure], tasks: int) -> list[list[ToMeasure]]:
     """Divide segments into at most `tasks` shares of about the same bytes; no share is empty, and each keeps the order.
 
-    The largest segment is assigned first, each to the smallest share: no share exceeds another by more than a segment.
+    Segments are assigned from the largest to the smallest, each to the share with the fewest bytes. So no share exceeds
+    another by more than one segment.
     """
     loads = [(0, number) for number in range(tasks)]
     task_of: dict[int, int] = {}

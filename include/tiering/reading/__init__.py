@@ -1,1 +1,1 @@
-"""Read archived records back."""
+"""Read archived records back from remote storage."""

@@ -1,1 +1,1 @@
-"""Make metadata from what is stored."""
+"""Make metadata from the objects in the store."""

@@ -1,19 +1,21 @@
 """Adopt complete copies that the metadata lack: each becomes FINISHED at once, under the partition's lease.
 
 A plan names the copies that may be adopted: those that continue the known segments. A row is stored before the first
-object of its segment is written, so an unknown id is not a copy under way: a restored database lacks it, or the store
-belonged to another database. A copy that was begun and is complete counts as unknown, if no process holds the copy
-lease of its partition when it is adopted.
+object of its segment is written, so an unknown id does not belong to a copy under way: the database was restored and
+lost its row, or the store belonged to another database. A complete copy of the platform whose row is still in
+COPY_SEGMENT_STARTED counts as unknown too. Each copy is adopted under the copy lease of its partition, so no other
+process is copying it.
 
     step        done when it is reached                    a crash right after it leaves       cleaned up by
     planned     the run is stored, as that of a copy       a run with work left                not needed: no batch
                                                                                                continues it
     leased      no other process copies the partition      a lease, until it expires           the next holder
     examined    the store still has all of the copy        the same                            the same
-    adopted     FINISHED without a verdict, with event     the segment; the plan still says    not needed: the next
-                                                           PLANNED                             plan does not name it
+    adopted     FINISHED without a verdict, with event     the segment; the stored run still   not needed: the next
+                                                           has it as planned                   plan does not name it
 
-There is no step between unknown and FINISHED: as COPY_SEGMENT_STARTED it would be an abandoned copy, and deleted.
+There is no step between unknown and FINISHED: expiration would take a segment in COPY_SEGMENT_STARTED for an abandoned
+copy, and delete it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -72,11 +74,13 @@ class RefusedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdoption:
-    """What may be adopted of one partition while its highest copied offset and its newest history stay the same.
+    """The copies of one partition that may be adopted, unless its highest copied offset or newest history changes.
 
     Attributes:
-        segments: by ascending end offset; empty if there is a `diverging` history.
-        diverging: what the store's copies of a later history replace.
+        highest_copied_offset: inclusive; None if nothing was ever copied.
+        segments: by ascending end offset; empty if `diverging` is set.
+        history: number of the newest history.
+        diverging: the offsets of known segments that a later history in the store replaces; None if there is none.
     """
 
     topic_id_partition: TopicIdPartition
@@ -147,7 +151,10 @@ def plan_adoption(
 
 
 def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
-    """Record the later histories in the store: their partitions wait for a person's decision from now on."""
+    """Record in the metadata that the store has later histories.
+
+    From then on their partitions wait until a person decides which history is followed.
+    """
     for partition in plan.diverging:
         if partition.diverging is not None:
             metadata.record_divergence(partition.topic_id_partition, partition.diverging, history=partition.history)
@@ -156,7 +163,10 @@ def record_diverging(plan: AdoptionPlan, metadata: RemoteLogMetadata) -> None:
 def _unknown(
     attempts: Sequence[FoundAttempt], rows: Sequence[SegmentRow], metadata: RemoteLogMetadata
 ) -> tuple[list[FoundAttempt], list[RefusedAttempt]]:
-    """Separate attempts that the metadata lack, or have as begun by the platform, from the others."""
+    """Return the attempts that may be adopted, then the others with the reason.
+
+    The first are attempts that the metadata lack, or have in COPY_SEGMENT_STARTED as the platform's own.
+    """
     begun = {row.metadata.remote_log_segment_id for row in rows if _is_begun(row)}
     states = {row.metadata.remote_log_segment_id: row.metadata.state for row in rows}
     unknown, known = [], []
@@ -167,7 +177,7 @@ def _unknown(
         if state is None or attempt.segment_id in begun:
             unknown.append(attempt)
         elif state is RemoteLogSegmentState.DELETE_SEGMENT_FINISHED:
-            deleted = StateConflictError("it was deleted by this platform: its id is never used again")
+            deleted = StateConflictError("the segment was deleted, and its id must not be used again")
             known.append(refused_attempt(attempt.segment_id, attempt.start_offset, deleted))
         else:
             there = UnknownSegmentError(f"nothing to adopt: the metadata have it as {state.name}")
@@ -192,7 +202,7 @@ def _objection(
     if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
         return StateConflictError(f"the topic's owner is {owner}, so its copies must not be adopted")
     undecided = open_divergence(metadata.divergences(partition))
-    return None if undecided is None else StateConflictError(f"which history it follows is undecided: {undecided}")
+    return None if undecided is None else StateConflictError(f"its partition waits for a decision: {undecided}")
 
 
 def _adoptable(
@@ -219,7 +229,7 @@ def _adoptable(
     diverging = histories.diverging()
     if diverging is not None:
         objection = StateConflictError(
-            f"the store has copies of a later history: {diverging}; it is undecided: see ./tiering skip"
+            f"the store has copies of a later history: {diverging}; decide first: see ./tiering skip"
         )
         refused += [_refused(segment, objection) for segment in stored.values()]
         return PartitionAdoption(partition, highest, (), history, diverging), refused
@@ -277,7 +287,7 @@ def refused_attempt(segment_id: RemoteLogSegmentId, start_offset: int, error: Ti
 
 
 def _partitions(storage: RemoteStorage) -> list[TopicIdPartition]:
-    """Return the partitions that keys name; a topic id with two names gives two of them."""
+    """Return the partitions that keys name; a topic id with two names gives two partitions with one number."""
     named = (segment_object.segment_id.topic_id_partition for segment_object in storage.list_segment_objects())
     found = {by_name(partition): partition for partition in named}
     return [found[name] for name in sorted(found)]
@@ -301,7 +311,7 @@ StepObserver = Callable[[AdoptionStep], None]
 
 @dataclass(frozen=True, slots=True)
 class AdoptionReport:
-    """The result of an adoption. `adopted` is in the order in which they were adopted."""
+    """The result of an adoption. `adopted` is in the order in which the copies were adopted."""
 
     adopted: tuple[StoredSegment, ...]
     refused: tuple[RefusedAttempt, ...]
@@ -320,10 +330,10 @@ class Adoption:
     lease_ms: int
 
     def run(self, plan: AdoptionPlan, run_id: str) -> AdoptionReport:
-        """Adopt what was planned. If a copy fails, the rest of its partition is refused; other partitions continue.
+        """Adopt what was planned. If a copy is refused, so is the rest of its partition; other partitions continue.
 
         Raises:
-            RemoteStorageUnavailableError, MetadataUnavailableError: what was adopted stays.
+            RemoteStorageUnavailableError, MetadataUnavailableError: copies that were already adopted stay adopted.
         """
         if not plan.partitions:
             return AdoptionReport((), plan.refused)
@@ -350,7 +360,7 @@ class Adoption:
     def _adopt(
         self, partition: PartitionAdoption, lease: Lease, adopted: list[StoredSegment]
     ) -> Sequence[RefusedAttempt]:
-        """Adopt copies of a leased partition and add them to `adopted`, one after another; return those refused."""
+        """Adopt the copies of a leased partition one by one and add them to `adopted`; return the refused copies."""
         where = partition.topic_id_partition
         highest = self.metadata.highest_copied_offset(where)
         if highest != partition.highest_copied_offset:
@@ -383,7 +393,7 @@ class Adoption:
 
     def _adopt_one(self, segment: StoredSegment, listed: FoundAttempt | None, lease: Lease) -> None:
         if listed is None or examine(self.storage, listed) != segment:
-            raise StateConflictError("its objects have changed since it was planned")
+            raise StateConflictError("its objects have changed since the adoption was planned")
         self.observe(AdoptionStep.EXAMINED)
         self.adoption.adopt(segment, fence=lease.fence, author=self.author)
         self.observe(AdoptionStep.ADOPTED)

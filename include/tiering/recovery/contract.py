@@ -1,6 +1,8 @@
-"""Metadata that are made from the store instead of by a copy: all of a cluster, or single segments without metadata.
+"""The contract for metadata that are made from the store instead of by a copy run.
 
-Both make segments FINISHED without a verdict, in one transaction: they are not served before they are verified.
+`MetadataRecovery` makes all metadata of a cluster, with one transaction per partition; `SegmentAdoption` makes a single
+segment that the metadata lack. Both store segments as FINISHED without a verdict, so the segments are not served before
+they are verified.
 """
 
 from collections.abc import Mapping
@@ -20,8 +22,8 @@ class StoredSegment:
 
     Attributes:
         metadata: as its manifest has them, in COPY_SEGMENT_STARTED.
-        log_crc32c: computed by the store over the log, or from its bytes, as the checksum of the source is lost; None
-            if the log is compressed or encrypted.
+        log_crc32c: computed from the stored log, by the store or by reading it, because the checksum of the source is
+            lost; None if the log is compressed or encrypted.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -33,12 +35,13 @@ class RecoveredPartition:
     """One partition, as recovered from the complete copies in the store.
 
     Attributes:
-        segments: at least one, with ascending ends within a history, by history.
-        leader_epochs: the merged leader epochs of the copies of the newest history, and older ones below it.
-        holes: offsets between segments that no copy has; each is recorded as a decision to skip them.
-        detail: further text for the event log.
-        decided: later histories by number; each is recorded as a decision to follow it.
-        histories: number of the history for each of their segments.
+        segments: at least one, ordered by history, then by end offset.
+        leader_epochs: the merged leader epochs of the copies of the newest history, and older ones below its start.
+        holes: offsets between segments that no segment of their history has; each hole is recorded as a decision to
+            skip these offsets.
+        detail: text for the event log.
+        decided: the histories after the first, by number; each is recorded as a decision to follow it.
+        histories: number of the history of each segment that is not of the first history.
     """
 
     topic_id_partition: TopicIdPartition
@@ -51,20 +54,23 @@ class RecoveredPartition:
 
 
 class MetadataRecovery(Protocol):
-    """Metadata of one cluster, rebuilt in an empty database. Until `finish` all other uses of them are refused.
+    """Metadata of one cluster, rebuilt in an empty database. Until `finish` other uses of the database are refused.
 
     Every call is one transaction; repeating it after a crash is harmless.
     """
 
     def begun(self, found: StoreMarker) -> StoreMarker | None:
-        """Return the marker of an unfinished rebuild; None if there is none. Read only; raises as `begin` does."""
+        """Return the marker that an unfinished rebuild gives to the store; None if the database is empty.
+
+        Read only; raises as `begin` does.
+        """
         ...
 
     def begin(self, found: StoreMarker, wanted: StoreMarker, *, author: str) -> StoreMarker:
         """Record that the metadata of the store with the marker `found` are rebuilt here.
 
         Returns:
-            The marker that the store is to get: `wanted`, or that of an unfinished rebuild.
+            The marker that the store is to get: `wanted`, or the marker of an unfinished rebuild, which continues.
 
         Raises:
             StateConflictError: the database is not empty, or metadata of another cluster are rebuilt in it.
@@ -72,7 +78,7 @@ class MetadataRecovery(Protocol):
         ...
 
     def recovered(self) -> Mapping[TopicIdPartition, int]:
-        """Return the number of segments of each partition that is stored."""
+        """Return each partition that the rebuild has stored, with the number of its segments."""
         ...
 
     def add_partition(self, partition: RecoveredPartition, *, author: str) -> None:
@@ -97,8 +103,9 @@ class SegmentAdoption(Protocol):
         """Store the copy as a FINISHED segment, as a copy run does, with an event. Repeating it is harmless.
 
         Raises:
-            IllegalTransitionError: the id is known with other values, or was deleted.
-            StateConflictError: it is out of order, its partition is stopped, or its topic has another owner now.
+            IllegalTransitionError: the id is known with other values, was deleted, or is marked for deletion.
+            StateConflictError: the copy does not continue the FINISHED segments, its partition is stopped, or its topic
+                has another owner or another name now.
             LeaseLostError: the lease of `fence` was lost.
         """
         ...

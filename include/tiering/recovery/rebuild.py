@@ -1,20 +1,21 @@
-"""Rebuild the metadata of a store in an empty database, from its marker and the manifests alone.
+"""Rebuild the metadata of a store in an empty database, from the store alone: its marker, manifests and leader epochs.
 
-A plan lists what the store holds: its marker, and partitions by the keys of their objects.
+A plan lists what the store holds: its marker, and the partitions that the keys of its objects name.
 
     step             done when it is reached                     a crash right after it leaves          cleaned up by
     BEGUN            the empty database is marked, with the      a marked database, which only a        the next call
                      marker that the store is to get             rebuild may use; an unchanged store
-    TAKEN_OVER       the store has that marker                   the same, and the old database is      the next call
-                                                                 refused by the store permanently
+    TAKEN_OVER       the store has that marker                   the marked database; the old database  the next call
+                                                                 may never use the store again
     PARTITION_ADDED  all of one partition is stored              some partitions, each whole            the next call
     FINISHED         the mark is removed                         a database like any other              -
 
-The store gets its new marker before it is listed: from then on deletions and copies of the old database are refused. A
-deletion that the old database sent before may still remove objects, so segments are served only after a verification.
+The store gets its new marker before the objects of the planned partitions are listed again and read: from then on
+deletions and copies of the old database are refused. A deletion that the old database sent before that may still remove
+objects, so segments are served only after a verification.
 
-The next call continues with the partitions that are missing. To give up a half rebuilt database, drop it, and begin
-with another one: it takes the store over again.
+The next call continues with the planned partitions that are missing. To give up a half rebuilt database, drop it, and
+begin a rebuild in another empty database, which takes the store over again.
 """
 
 from collections import Counter
@@ -57,7 +58,7 @@ _REPORT_EVERY: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """One partition in the listing; complete and incomplete attempts are not distinguished yet."""
+    """One partition in the listing. `attempts` counts manifests, `log_bytes` all logs, also of incomplete attempts."""
 
     topic_id_partition: TopicIdPartition
     attempts: int
@@ -66,7 +67,10 @@ class ListedPartition:
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """Objects of a topic id with another name than most of its objects; Kafka never renames a topic."""
+    """Objects whose keys give a topic id another name than most of its objects have; they are not rebuilt.
+
+    Kafka never renames a topic.
+    """
 
     topic_id: Uuid
     name: str
@@ -75,7 +79,10 @@ class OtherName:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What can be rebuilt. `found` is the store's marker, `begun` that of an unfinished rebuild, which is continued."""
+    """What can be rebuilt.
+
+    `found` is the store's marker. `begun` is the marker of an unfinished rebuild, which is continued; None without one.
+    """
 
     found: StoreMarker
     begun: StoreMarker | None
@@ -106,11 +113,13 @@ def plan_rebuild(
         begun: as `MetadataRecovery.begun`; returns None for a database without tables, which is empty.
         cluster_id: of the brokers' log directories; None if there are none.
         place: the place of the keys according to the settings; None: do not compare it.
-        on_listed: called from time to time with the number of objects listed since the last call.
+        on_listed: called after each 1,000 listed objects, with this number.
 
     Raises:
-        ForeignStoreError: no marker, or one of another cluster, or of another place than the settings name.
-        StateConflictError: the database is not empty, or the layout writes no manifests.
+        ForeignStoreError: the store has no marker, or a marker of another cluster, another place than the settings
+            name, or another database than an unfinished rebuild; or no key matches the settings.
+        StateConflictError: the database has other rows or an unfinished rebuild of another cluster, or the layout
+            writes no manifests.
     """
     if ObjectKind.MANIFEST not in storage.required_kinds:
         raise StateConflictError(
@@ -137,7 +146,7 @@ def plan_rebuild(
 
 
 def _require_empty(storage: RemoteStorage) -> None:
-    """Refuse a store without a recorded place that has objects, none of them with a key of the settings' layout."""
+    """Refuse a store that has other objects than its marker: the caller found no key of the settings' layout in it."""
     other_key = next((key for key, _ in storage.list_objects() if key != MARKER_KEY), None)
     if other_key is not None:
         raise ForeignStoreError(
@@ -147,11 +156,11 @@ def _require_empty(storage: RemoteStorage) -> None:
 
 
 def require_ours(found: StoreMarker, begun: StoreMarker) -> None:
-    """Raise ForeignStoreError if another database took the store over since this rebuild was begun."""
+    """Raise ForeignStoreError if another database has taken the store over since this rebuild began."""
     before = found.cluster_id == begun.cluster_id and found.generation == begun.generation - 1
     if found != begun and not before:
         raise ForeignStoreError(
-            f"the store belongs to {found}, this database was begun as {begun}: drop it and begin with another one"
+            f"the store belongs to {found}, this rebuild began as {begun}: drop this database and begin in another one"
         )
 
 
@@ -170,7 +179,7 @@ class _Count:
 def _listed(
     storage: RemoteStorage, on_listed: Callable[[int], None]
 ) -> tuple[tuple[ListedPartition, ...], tuple[OtherName, ...]]:
-    """Return partitions with the name that most objects of their topic id have, and the other names."""
+    """Return partitions, under the name that most objects of their topic id have, and the other names of topic ids."""
     topics: dict[Uuid, _Count] = {}
     for number, found in enumerate(storage.list_segment_objects(), start=1):
         if not number % _REPORT_EVERY:
@@ -212,12 +221,16 @@ StepObserver = Callable[[RebuildStep], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPartition:
-    """One partition.
+    """The result for one partition.
 
     Attributes:
+        segments: how many were stored, or would be in a dry run; 0: the partition is not stored.
+        offsets: from the first to the last offset of its segments, inclusive; None without segments.
+        left_out: complete copies that were not taken.
+        faulty: attempts that are no complete copies.
+        decided: later histories, each with the offset from which the rebuild follows it.
         before: an earlier call has stored it; then only `segments` and `not_taken` are known.
-        decided: histories that the rebuild follows from some offset on, because the store holds copies of both.
-        not_taken: number of attempts with a manifest that did not become segments.
+        not_taken: number of attempts that did not become segments; with `before`, of those that have a manifest.
     """
 
     topic_id_partition: TopicIdPartition
@@ -234,7 +247,7 @@ class RebuiltPartition:
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """The result of a rebuild. `marker` is that of the store now; None if nothing was changed (a dry run)."""
+    """The result of a rebuild. `marker` is the store's marker now; None after a dry run, which changes nothing."""
 
     found: StoreMarker
     marker: StoreMarker | None
@@ -270,12 +283,13 @@ class Rebuild:
 
         Args:
             plan: from `plan_rebuild`.
-            wanted: the store's new marker; not used if an unfinished rebuild is continued.
+            wanted: the store's new marker; if an unfinished rebuild is continued, only its `raised_by` is used.
             on_examined: called with the number of attempts that were examined since the last call.
             stop: called between partitions; if it returns True, the run ends, and the next call continues.
 
         Raises:
             ForeignStoreError: another database has taken the store over.
+            StateConflictError: the database is not empty, or is rebuilt for another cluster.
             RemoteStorageUnavailableError, MetadataUnavailableError: the next call continues.
         """
         began = self.clock.monotonic()
@@ -345,9 +359,9 @@ class Rebuild:
     def _log(self, copies: Sequence[RemoteLogSegmentMetadata]) -> tuple[RecoveredLog, LeaderEpochs]:
         """Return the recovered log, and the leader epochs in the leader epoch index of its latest copy.
 
-        If the leader epochs of a manifest contradict those of other manifests, they are compared with the leader epoch
-        index of its own copy before they count as another history: a single odd manifest must not displace the other
-        copies of a partition.
+        A manifest whose leader epochs contradict other manifests is first compared with the leader epoch index of its
+        own copy. If the two differ, the copy is left out: a single odd manifest must not displace the other copies of a
+        partition.
         """
         odd: list[LeftOut] = []
         left = list(copies)
@@ -387,9 +401,9 @@ def _counted(
 def _detail(rebuilt: RebuiltPartition) -> str:
     return (
         f"{rebuilt.segments} segments, offsets {rebuilt.offsets}, {len(rebuilt.holes)} holes,"
-        f" {len(rebuilt.decided)} histories that were followed, {_missing(rebuilt)} offsets missing of what they"
-        " replaced; left out:"
-        f" {len(rebuilt.left_out)} copies, {len(rebuilt.faulty)} incomplete copies"
+        f" {len(rebuilt.decided)} later histories that are followed, {_missing(rebuilt)} offsets that they replaced and"
+        " no copy has; left out:"
+        f" {len(rebuilt.left_out)} complete copies, {len(rebuilt.faulty)} incomplete copies"
     )
 
 

@@ -19,7 +19,7 @@ NOT_IN_MANIFESTS: Final = (
     ("whether a complete copy was FINISHED, given up, or being deleted", "FINISHED; expired segments expire again"),
     (
         "log starts that expiration or delete-records raised",
-        "0: records below them that are still stored can be read again; repeat `./tiering delete-records`",
+        "0: stored records below the old log starts can be read again; repeat `./tiering delete-records`",
     ),
     ("who decided to skip offsets, and why", "each hole is a decision of this rebuild"),
     (
@@ -37,13 +37,16 @@ NOT_IN_MANIFESTS: Final = (
     ("runs, plans, leases, fencing tokens, source fingerprints", "none: they start again"),
     ("tombstones, the event log, audit findings, size history in the database", "empty"),
 )
-"""Content of a database that the store's manifests lack, and what it is after a rebuild."""
+"""Content of a database that is not in the store's manifests, and the value that it has after a rebuild."""
 
 _MOST_ROWS: Final = 200
 
 
 def present_rebuild(plan: RebuildPlan, report: RebuildReport | None, refusal: str | None) -> Presentation:
-    """Present a rebuild; `report` is None if it was refused. Not `ok`: refused, interrupted, or something to check."""
+    """Present a rebuild; `report` is None if it was refused.
+
+    It is not `ok` if it was refused or interrupted, or if attempts left out, holes, decisions or names need a check.
+    """
     return Presentation(
         lambda: _rebuild_document(plan, report, refusal),
         lambda: _rebuild_tables(report),
@@ -86,7 +89,7 @@ def _rebuild_summary(plan: RebuildPlan, report: RebuildReport | None, refusal: s
     if report.marker is None:
         return f"a rebuild would give {what} ({format_bytes(size_bytes)}); {found}; nothing was changed"
     if report.interrupted:
-        return f"stopped: {what} are stored, the rest is not; run it again to continue. Until then other uses fail"
+        return f"stopped: {what} are stored, the rest is not. Run it again; until it has finished, other commands fail"
     return (
         f"rebuilt {what}; {found}. The store is of generation {report.marker.generation} now."
         " A segment is served once ./tiering verify has passed it"
@@ -165,7 +168,7 @@ def _faulty(faulty: FaultyAttempt) -> Document:
 
 
 def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
-    """Show what was rebuilt, then what a person has to check, then what manifests do not contain."""
+    """Return tables of rebuilt partitions, of what a person has to check, and of content that manifests lack."""
     if report is None:
         return ()
     left_out = [left for partition in report.partitions for left in partition.left_out]
@@ -183,7 +186,7 @@ def _rebuild_tables(report: RebuildReport | None) -> tuple[Table, ...]:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """Show the first rows; the document has all of them."""
+    """Return a table with the first 200 rows; the JSON document has all rows."""
     everything = tuple(rows)
     if len(everything) > _MOST_ROWS:
         title = f"{title}: the first {_MOST_ROWS:,} of {len(everything):,} (--json has all)"
@@ -195,9 +198,9 @@ _FOLLOWED_COLUMNS: Final = (
     "partition",
     "from offset>",
     "what it replaced, which stays for readers that give a leader epoch",
-    "missing of that",
+    "replaced offsets without a copy",
 )
-_LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "beside")
+_LEFT_OUT_COLUMNS: Final = ("partition", "segment id", "offsets", "why", "taken copy")
 _FAULTY_COLUMNS: Final = ("partition", "segment id", "start offset>", "error", "message")
 _NAME_COLUMNS: Final = ("topic id", "name", "objects>")
 
@@ -256,9 +259,9 @@ def _name_row(other_name: OtherName) -> tuple[str, ...]:
 
 
 def present_adopt(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> Presentation:
-    """Present an adoption; `report` is None after a dry run (without `refusal`) or a refusal.
+    """Present an adoption; `report` is None if nothing was adopted: after a refusal, or without one after a dry run.
 
-    Not `ok`: refused, or a copy that was requested was not adopted.
+    It is not `ok` if it was refused, or if a copy was refused.
     """
     refused = plan.refused if report is None else report.refused
     return Presentation(
@@ -281,7 +284,7 @@ def _planned_adoption(plan: AdoptionPlan) -> str:
 
 def _adoption_summary(plan: AdoptionPlan, report: AdoptionReport | None, refusal: str | None) -> str:
     if refusal is not None:
-        return f"nothing is adopted: {refusal}. {_planned_adoption(plan)} could be"
+        return f"nothing is adopted: {refusal}. {_planned_adoption(plan)} could be adopted"
     if report is None:
         return f"{_planned_adoption(plan)} could be adopted, {len(plan.refused)} could not; nothing was changed"
     served = "; they are served once ./tiering verify has passed them" if report.adopted else ""

@@ -1,4 +1,4 @@
-"""Recovery: make metadata from the store. Rebuild all of a cluster's, or adopt copies that the metadata lack."""
+"""The service that makes metadata from the store: of a whole cluster (rebuild), or of single copies (adoption)."""
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
@@ -23,8 +23,8 @@ _LEASE_MS: Final = 60_000
 class RecoveryService:
     """Makes metadata from what the store holds.
 
-    Adapters that need a database that serves a cluster are constructed when a call needs them, because a rebuild begins
-    with an empty database.
+    Most adapters need a database that is set up for a cluster. They are only constructed when a call needs them, as a
+    rebuild begins with an empty database.
 
     Args:
         upgrade_schema: creates the tables, or migrates them.
@@ -76,8 +76,8 @@ class RecoveryService:
         """List the store, and return what can be rebuilt; see `rebuild.plan_rebuild`. Read only.
 
         Raises:
-            ForeignStoreError: the store has no marker, or the marker of another cluster than the log dirs.
-            StateConflictError: the database is not empty.
+            ForeignStoreError: the store has no marker, or it is not the store of the log dirs and the settings.
+            StateConflictError: the database is not empty, or the store's layout writes no manifests.
         """
         return plan_rebuild(
             self._unguarded(),
@@ -97,7 +97,7 @@ class RecoveryService:
         stop: Callable[[], bool] = lambda: False,
         observe: Callable[[StrEnum], None] = ignore,
     ) -> RebuildReport:
-        """Rebuild in this process, or continue an unfinished rebuild; a dry run reads the same and changes nothing."""
+        """Rebuild in this process, or continue an unfinished rebuild; a dry run reads the store and changes nothing."""
         if not dry_run:
             self._upgrade_schema()
         recovery = None if dry_run else self._recovery_of(plan.found.cluster_id)
@@ -113,9 +113,10 @@ class RecoveryService:
         return task.run(plan, wanted, on_examined=on_examined, stop=stop)
 
     def plan_adoption(self, ids: Collection[Uuid] | None = None) -> AdoptionPlan:
-        """Return which complete copies without metadata may be adopted, of all or of these segment ids.
+        """Return which complete copies without metadata may be adopted; `ids` restricts them to these segment ids.
 
-        It changes nothing, except that it records partitions of which the store has a later history than the metadata.
+        This changes nothing, except that partitions of which the store has a later history are recorded in the metadata
+        as diverging.
         """
         self._ownership.require()
         plan = plan_adoption(self._storage(), self._metadata(), self._registry(), ids)
@@ -125,7 +126,7 @@ class RecoveryService:
     def adopt(
         self, plan: AdoptionPlan, run_id: str, *, author: str, observe: Callable[[StrEnum], None] = ignore
     ) -> AdoptionReport:
-        """Claim the store, and adopt what was planned, under the partitions' leases."""
+        """Claim the store, and adopt the planned copies, under the copy leases of their partitions."""
         self._ownership.claim()
         adoption = self._adoption()
         task = Adoption(self._storage(), self._metadata(), adoption, self._work(), observe, author, _LEASE_MS)

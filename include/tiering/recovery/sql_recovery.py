@@ -1,13 +1,13 @@
-"""Rebuilt metadata, and adopted segments, in SQL.
+"""Store rebuilt metadata and adopted segments, in SQL.
 
 | step of a rebuild                        | a crash after it leaves                                              |
 |------------------------------------------|----------------------------------------------------------------------|
 | `begin` committed                        | an empty database with a mark: all other uses of it are refused      |
-| some partitions added, each whole        | these, still with the mark; the next call leaves them as they are    |
+| some partitions added, each whole        | these and the mark; the next call leaves them and adds the others    |
 | `finish` committed                       | a database like any other                                            |
 
-A segment is adopted in one transaction. Other processes never see it as COPY_SEGMENT_STARTED, which they would take for
-an abandoned copy.
+A segment is adopted in one transaction, so other processes never see it as COPY_SEGMENT_STARTED: expiration would take
+it for an abandoned copy.
 """
 
 from collections.abc import Mapping
@@ -136,7 +136,7 @@ class SqlMetadataRecovery(ClusterStore):
             if known is not None and known.metadata == replace(metadata, state=_FINISHED):
                 return
             if owner not in (TopicOwner.NONE, TopicOwner.PLATFORM):
-                raise StateConflictError(f"{where}: its owner is {owner}, so its copies must not be adopted")
+                raise StateConflictError(f"{where}: the topic's owner is {owner}, so its copies must not be adopted")
             changes = SegmentChanges(connection, self._cluster_id, self._now_ms)
             if known is None or not _is_begun(known, metadata):
                 changes.add(metadata, fence, segment.log_crc32c, None)
@@ -150,7 +150,10 @@ class SqlMetadataRecovery(ClusterStore):
             record_event(connection, self._cluster_id, EventKind.ADOPTION, where, detail, author, now_ms)
 
     def _require_name(self, connection: Connection, metadata: RemoteLogSegmentMetadata) -> None:
-        """Raise if the topic has another name: keys contain the name, so its objects would not be found again."""
+        """Raise StateConflictError if the topic has another name.
+
+        Keys contain the topic's name, so the objects of this copy would not be found.
+        """
         topic_id, name = str(metadata.topic_id_partition.topic_id), metadata.topic_id_partition.topic
         query = select(topics.c.name).where(topics.c.cluster_id == self._cluster_id, topics.c.topic_id == topic_id)
         known = connection.execute(query).scalar_one()
@@ -158,7 +161,7 @@ class SqlMetadataRecovery(ClusterStore):
             raise StateConflictError(f"the topic {topic_id} is known as {known}, the key says {name}")
 
     def _add_segments(self, connection: Connection, partition: RecoveredPartition, history: int, now_ms: int) -> None:
-        """Insert the segments of one history, in the order in which they became FINISHED."""
+        """Insert the segments of one history, in the order of their end offsets."""
         of_history = [
             segment
             for segment in partition.segments
@@ -212,7 +215,7 @@ class SqlMetadataRecovery(ClusterStore):
 
 
 def _is_begun(known: SegmentRow, stored: RemoteLogSegmentMetadata) -> bool:
-    """Return whether this copy was begun by this database, and not finished."""
+    """Return whether `known` is this copy, which the platform has begun and not finished."""
     began = known.metadata
     same = (began.start_offset, began.end_offset, began.segment_size_bytes, began.segment_leader_epochs) == (
         stored.start_offset,

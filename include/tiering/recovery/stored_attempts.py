@@ -1,11 +1,11 @@
-"""Decide from manifest and store whether a copy attempt is complete, and to which history it belongs.
+"""Decide from a copy attempt's stored objects whether it is complete, and to which history it belongs.
 
-Objects are untrusted input. An attempt that is inconsistent becomes a value with an error class and a message, and the
-other attempts are examined further.
+Objects are untrusted input. An attempt that is inconsistent becomes a `FaultyAttempt`, and the other attempts are
+still examined.
 
-Copies that the metadata lack are assigned to histories together with the known segments of their partition. If the
-leader epochs of a manifest contradict those of other manifests, they are first compared with the leader epoch index of
-its own copy, as in a rebuild.
+Copies that the metadata lack are assigned to histories together with the known segments of their partition. As in a
+rebuild, a manifest whose leader epochs contradict other manifests is first compared with the leader epoch index of its
+own copy.
 """
 
 from collections import deque
@@ -34,12 +34,12 @@ from include.tiering.remote_storage.contract import ObjectKind, RemoteStorage, S
 _COMPLETE: Final = (ObjectKind.LOG, ObjectKind.INDEXES, ObjectKind.MANIFEST)
 _THREADS: Final = 8
 _AHEAD: Final = 64
-"""Attempts that are examined before the caller consumes the first: bounds memory."""
+"""How many attempts are examined ahead of the result that the caller consumes: this limits memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundAttempt:
-    """Objects whose keys name one attempt, with their sizes in the listing."""
+    """The objects whose keys name one attempt, by kind, with their sizes in the listing."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -60,7 +60,7 @@ class FaultyAttempt:
 
 
 def found_attempts(objects: Iterable[SegmentObject]) -> list[FoundAttempt]:
-    """Group objects of one partition into attempts, by start offset. Memory grows with their number."""
+    """Group objects of one partition into attempts, ordered by start offset. Memory grows with their number."""
     sizes: dict[tuple[int, RemoteLogSegmentId], dict[ObjectKind, int]] = {}
     for found in objects:
         sizes.setdefault((found.start_offset, found.segment_id), {})[found.kind] = found.size_bytes
@@ -74,7 +74,7 @@ def examined(
     """Examine attempts concurrently; yield the results in the order of the attempts.
 
     Raises:
-        RemoteStorageUnavailableError: the store is not available; attempts that wait are cancelled.
+        RemoteStorageUnavailableError: the store is not available; attempts that wait for a thread are cancelled.
     """
     waiting: deque[Future[StoredSegment | FaultyAttempt]] = deque()
     with ThreadPoolExecutor(_THREADS, "examine") as threads:
@@ -91,13 +91,13 @@ def examined(
 
 
 def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | FaultyAttempt:
-    """Return the complete copy, or what is wrong with it.
+    """Return the complete copy, or the attempt with what is wrong with it.
 
     The manifest is read and compared with the lengths of the stored objects. For the checksum, the log is read if the
     store computes none.
 
     Raises:
-        RemoteStorageError: retriable ones only.
+        RemoteStorageError: only if it is retriable; other errors make the attempt faulty.
     """
     try:
         metadata, manifest = _described(storage, attempt)
@@ -121,7 +121,10 @@ def examine(storage: RemoteStorage, attempt: FoundAttempt) -> StoredSegment | Fa
 def separated(
     found: Iterable[StoredSegment | FaultyAttempt],
 ) -> tuple[dict[RemoteLogSegmentId, StoredSegment], tuple[FaultyAttempt, ...]]:
-    """Separate complete copies, by id, from all others. An id belongs to one attempt: the first that is found."""
+    """Return the complete copies by id, and the faulty attempts.
+
+    If several complete copies have one id, the id belongs to the first of them; the others become faulty.
+    """
     stored: dict[RemoteLogSegmentId, StoredSegment] = {}
     faulty = []
     for attempt in found:
@@ -137,7 +140,7 @@ def separated(
 
 
 def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) -> LeaderEpochs:
-    """Read the leader epoch index of a copy, up to its end; empty if it is damaged, which a verification finds."""
+    """Read the leader epoch index of a copy, up to its end; empty if the index is missing or damaged."""
     try:
         history = checkpoints.parse_leader_epochs(storage.fetch_index(segment, IndexType.LEADER_EPOCH))
     except (FormatError, RemoteStorageError) as error:
@@ -148,7 +151,7 @@ def leader_epochs_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata) 
 
 
 def _described(storage: RemoteStorage, attempt: FoundAttempt) -> tuple[RemoteLogSegmentMetadata, SegmentManifest]:
-    """Read the manifest, and check that it agrees with the keys."""
+    """Read the manifest, check that it agrees with the keys, and return the segment's metadata and the manifest."""
     if ObjectKind.MANIFEST not in storage.required_kinds:
         raise RemoteResourceNotFoundError(
             "this layout writes no manifests, so copies in this store cannot be adopted, nor metadata be rebuilt from"
@@ -210,7 +213,7 @@ def stored_histories(
     """Assign known segments and copies to histories.
 
     Returns:
-        The histories, and the copies that belong to none, as their manifests contradict their leader epoch index.
+        The histories, and the copies that belong to none, because their manifests contradict their leader epoch index.
 
     Raises:
         RemoteStorageUnavailableError: the store is not available.

@@ -136,7 +136,7 @@ def test_what_does_not_go_on_is_refused_with_the_reason(deployment: Deployment) 
     said = {start: message for start, _, message in why(plan)}
     assert "it does not begin after the last offset that was copied" in said[20]
     assert "no decision skips them" in said[100]
-    assert said[25] == "it was deleted by this platform: its id is never used again"
+    assert said[25] == "the segment was deleted, and its id must not be used again"
     assert deployment.adopt(plan).refused == plan.refused
     assert deployment.work.items("adopt-1") == []
 
@@ -278,4 +278,4 @@ def test_while_a_divergence_waits_for_a_decision_nothing_is_adopted(deployment: 
     assert deployment.metadata.record_divergence(where, seen, history=0) is not None
     plan = deployment.plan()
     assert plan.partitions == ()
-    assert "which history it follows is undecided: offsets 10..24" in plan.refused[0].message
+    assert "its partition waits for a decision: offsets 10..24" in plan.refused[0].message

@@ -1,8 +1,8 @@
-"""`ClusterMetadata` from the brokers, and without any source of metadata.
+"""`ClusterMetadata` from the brokers, or without any source of metadata.
 
-- `AdminClusterMetadata`: from the brokers. Two facts that the admin API does not offer come from
-  `__cluster_metadata-0`, if a log directory holds it: the deletion of a topic (an id that brokers do not know does not
-  prove it), and the directory of a broker that holds a replica.
+- `AdminClusterMetadata`: from the brokers. Their responses lack two things, which come from `__cluster_metadata-0` if a
+  log directory holds it: the proof that a topic was deleted (an id without a topic is no proof), and the id of the
+  log directory in which a broker has a replica.
 - `UnknownClusterMetadata`: there is neither a connection nor a metadata log, so no topic is known. A topic is copied
   only if the user names it.
 - `LostClusterMetadata`: like `UnknownClusterMetadata`, but it fails if metadata of this cluster was read before.
@@ -24,12 +24,13 @@ _LOG = logging.getLogger(__name__)
 class AdminClusterMetadata:
     """`ClusterMetadata` that requests each topic once after a `refresh`, when it is first needed.
 
-    Methods raise BrokersError (a ClusterMetadataError) if the brokers do not answer; earlier answers are not reused.
+    Methods raise BrokersError (a ClusterMetadataError) if the brokers do not answer; answers from before the last
+    `refresh` are not reused.
 
     Args:
         brokers: the brokers.
-        metadata_log: metadata from log directories of the same cluster. The brokers' answers take precedence. It is
-            not used if it cannot be read or belongs to another cluster.
+        metadata_log: metadata from log directories, only for removals and directory ids. It is not used if it cannot
+            be read or belongs to another cluster.
     """
 
     def __init__(self, brokers: Brokers, metadata_log: ClusterMetadata) -> None:
@@ -130,7 +131,9 @@ class UnknownClusterMetadata:
 
 
 class LostClusterMetadata(UnknownClusterMetadata):
-    """`ClusterMetadata` that raises at `refresh` if metadata of this cluster was read before, and else is unknown.
+    """`ClusterMetadata` without a source: `refresh` raises if metadata of this cluster was read before.
+
+    If none was read before, everything is unknown.
 
     Without this check, a missing mount would allow a copy of a deleted, compacted or broker-tiered topic that the user
     names. `were_known` returns whether metadata was read before; every `refresh` calls it.

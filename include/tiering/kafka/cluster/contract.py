@@ -1,11 +1,12 @@
 """The contracts for metadata of a cluster and for its brokers.
 
-`ClusterMetadata` returns ids, configs and leaders of topics. It never guesses; what is unknown is None.
+`ClusterMetadata` returns ids, configs and leaders of topics. It never guesses: an unknown value is None or absent.
 
 `Brokers` reads offsets, transactions and configs, and alters configs. Reads may be repeated. Every call ends in bounded
 time, with a result or with a `BrokersError` that says whether to try again. A result is the brokers' answer to that
-call: it is never cached, and nothing that the brokers left out is filled in. In a call for several partitions, an error
-of one partition does not affect the others.
+call: nothing that the brokers left out is filled in, and nothing is cached, except that versions and feature levels in
+`describe` may be from the time when the connection was opened. In a call for several partitions, an error of one
+partition does not affect the others.
 
 `ServedRecords` reads the records of an offset range as a consumer receives them.
 """
@@ -23,7 +24,8 @@ from include.tiering.model.segments import SeenRecord, TopicIdPartition, Uuid
 class PartitionMetadata:
     """Metadata of a partition.
 
-    `leader` is -1 while there is none. `directories` has one directory id per replica; it is empty if they are unknown.
+    `leader` is -1 while there is none. `directories` has one directory id per replica, in the order of `replicas`; it
+    is empty if the ids are unknown.
     """
 
     partition: int
@@ -38,8 +40,9 @@ class PartitionMetadata:
 class TopicMetadata:
     """Metadata of a topic.
 
-    `configs` has the topic's configs over the dynamic broker defaults. An absent key has the broker's static default,
-    which only the broker can return.
+    Read from brokers, `configs` has every config in force whose value is neither null nor sensitive. Read from the
+    metadata log, it has the topic's own configs, and the dynamic broker defaults for other keys; an absent key has the
+    broker's static value or default, which only the broker can return.
     """
 
     topic: str
@@ -66,10 +69,10 @@ class TopicMetadata:
 
 
 class ClusterMetadata(Protocol):
-    """One consistent view of the cluster; `refresh` replaces it by a newer one."""
+    """A view of the cluster that stays the same until `refresh` replaces it by a newer view."""
 
     def refresh(self) -> None:
-        """Read what changed since the last call. Cheap if nothing changed; may be repeated.
+        """Replace the view by the current one. Cheap if nothing changed; may be repeated.
 
         Raises:
             ClusterMetadataError: the source of the metadata is missing or cannot be read.
@@ -85,7 +88,7 @@ class ClusterMetadata(Protocol):
         ...
 
     def topic_named(self, name: str) -> TopicMetadata | None:
-        """Return the topic that has this name now; a re-created topic is another topic."""
+        """Return the topic that has this name now, None without one; a re-created topic is another topic."""
         ...
 
     def topic_names(self) -> Collection[str]:
@@ -97,9 +100,9 @@ class ClusterMetadata(Protocol):
         ...
 
     def removal_evidence(self, topic_id: Uuid) -> str | None:
-        """Describe the record that proves the deletion of this topic; None without one.
+        """Describe the record that proves the deletion of this topic; None without such a record.
 
-        Searches all records that are still kept, further back than `is_removed`, which may take a second.
+        The search covers all records that are still kept, more than `is_removed` covers, and may take a second.
 
         Raises:
             ClusterMetadataError: the metadata cannot be read.
@@ -125,7 +128,7 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The brokers of a cluster by ascending id, and the finalized feature levels, including `metadata.version`."""
+    """The brokers of a cluster by ascending id, and the finalized level by feature name (`metadata.version` etc.)."""
 
     cluster_id: str
     brokers: tuple[BrokerNode, ...]
@@ -141,8 +144,8 @@ class PartitionOffsets:
     `high_watermark` are exclusive ends. The last stable offset is never above the high watermark, and is requested
     before it.
 
-    `earliest_local` is None if the broker is too old to support the request; `latest_tiered` also if nothing is tiered.
-    `leader_epoch` is -1 if unknown.
+    `earliest_local` and `latest_tiered` are None if the broker is too old to support the request, or has no such offset
+    (nothing is tiered). `leader_epoch` is -1 if unknown.
     """
 
     leader: int
@@ -162,7 +165,7 @@ class OffsetsAnswer:
     refused: Mapping[TopicIdPartition, BrokersError] = field(default_factory=dict)
 
     def of(self, partition: TopicIdPartition) -> PartitionOffsets:
-        """Return the offsets of a partition. Raises the error with which it was refused."""
+        """Return the offsets of a requested partition. If the partition was refused, raise the error in `refused`."""
         if (error := self.refused.get(partition)) is not None:
             raise error
         return self.offsets[partition]
@@ -173,8 +176,8 @@ class OpenTransaction:
     """An open transaction, which limits the last stable offset of a partition.
 
     `start_offset` is its first offset in this partition, inclusive. `last_timestamp_ms` is the timestamp of its
-    producer's newest batch there, set by the producer. `transactional_id` and `started_at_ms` (by the coordinator's
-    clock) are None if no coordinator has the transaction (it hangs) or if no coordinator could be asked.
+    producer's newest batch there, set by the producer. `transactional_id`, `started_at_ms` (by the coordinator's clock)
+    and `timeout_ms` are None if no coordinator has the transaction (it hangs) or if its coordinator did not answer.
     """
 
     producer_id: int
@@ -187,7 +190,7 @@ class OpenTransaction:
 
     @property
     def since_ms(self) -> int:
-        """The start by the coordinator's clock, or without it the timestamp of the producer's newest batch, in ms."""
+        """The start by the coordinator's clock in ms; if unknown, the timestamp of the producer's newest batch."""
         return self.last_timestamp_ms if self.started_at_ms is None else self.started_at_ms
 
 
@@ -206,7 +209,7 @@ class ConfigSource(StrEnum):
 class BrokerConfig:
     """A config in force.
 
-    `value` is None if it is null or sensitive. A `read_only` config changes only with a restart.
+    `value` is None if it is null or sensitive. A `read_only` config of a broker changes only with a restart.
     """
 
     name: str
@@ -254,7 +257,8 @@ class Brokers(Protocol):
     def partition_offsets(self, partitions: Collection[TopicIdPartition]) -> OffsetsAnswer:
         """Request the offsets from the leader of each partition.
 
-        A partition is refused with UnknownTopicError if its topic's name now belongs to another topic id, or to none.
+        A partition is refused with UnknownTopicError if its topic's name now belongs to another topic id or to no
+        topic, or if the topic has no such partition.
         """
         ...
 
@@ -281,8 +285,8 @@ class Brokers(Protocol):
     def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         """Change configs of a topic, all of them or none. Idempotent.
 
-        The controller has stored the changes when this returns; brokers apply them a moment later. After
-        BrokersUnavailableError the changes may have been stored or not: read the configs, or repeat the call.
+        Without `dry_run`, the controller has stored the changes when this returns; brokers apply them a moment later.
+        After BrokersUnavailableError the changes may have been stored or not: read the configs, or repeat the call.
 
         Args:
             topic: the topic's name.
@@ -306,7 +310,12 @@ class Brokers(Protocol):
 
 
 def known_topic(brokers: Brokers, topic: str) -> TopicMetadata:
-    """Return the topic of this name. Raises UnknownTopicError without one, and BrokersError."""
+    """Return the topic of this name.
+
+    Raises:
+        UnknownTopicError: the cluster has no topic of this name.
+        BrokersError: the request failed.
+    """
     found = brokers.topics([topic]).get(topic)
     if found is None:
         raise UnknownTopicError(f"the cluster has no topic {topic}")
@@ -330,7 +339,10 @@ _LAST_KNOWN_LEVEL: Final = 33
 
 
 def release_of(broker: BrokerNode) -> str:
-    """Return the release as text: `Kafka 4.3`, `newer than Kafka 4.4`, `older than Kafka 3.5` or `unknown`."""
+    """Return the release, from the highest supported `metadata.version`.
+
+    It is text: `Kafka 4.3`, `newer than Kafka 4.4`, `older than Kafka 3.5`, or `unknown` without that feature.
+    """
     level = broker.supported_features.get(METADATA_VERSION)
     if level is None:
         return "unknown"

@@ -3,8 +3,9 @@
 librdkafka's admin API offers neither leader epochs nor versions, refuses the offsets that tiered storage added, and
 does not describe transactions. So all requests use separate connections (docs/adr/0041-cluster-access.md).
 
-The offsets of all partitions that one broker leads take five requests. For the open transactions of a partition, the
-leader returns the producers, and the coordinators return transactional ids and start times.
+The offsets of all partitions that one broker leads take at most five requests, one for each kind of offset. For the
+open transactions of a partition, the leader returns the producers, and the coordinators return transactional ids, start
+times and timeouts.
 """
 
 import logging
@@ -149,7 +150,7 @@ _SOURCES: Final[Mapping[int, ConfigSource]] = {
 class KafkaBrokers:
     """`Brokers` that sends one request at a time, for any number of threads.
 
-    `close` it; a later call connects again.
+    `close` closes the connections; a later call connects again.
 
     Args:
         config: configuration of a librdkafka client: `bootstrap.servers`, `security.protocol`, `sasl.*`, `ssl.*` and
@@ -157,7 +158,7 @@ class KafkaBrokers:
         clock: the clock for timeouts.
 
     Raises:
-        SettingError: `bootstrap.servers` is missing or no list of host:port.
+        SettingError: `bootstrap.servers` is missing, or is not a list of host:port.
     """
 
     def __init__(self, config: Mapping[str, str | int], clock: Clock | None = None) -> None:
@@ -302,7 +303,13 @@ def _cluster_id(metadata: MetadataAnswer) -> str:
 
 
 def _leader_of(partition: TopicIdPartition, topic: MetadataResponseTopic | None) -> LeaderPartition:
-    """Return the partition's leader. Raises BrokersError if the topic was re-created, or without a leader."""
+    """Return the partition's leader.
+
+    Raises:
+        UnknownTopicError: the topic or the partition does not exist, or the topic was re-created.
+        BrokersUnavailableError: the partition has no leader.
+        BrokersError: the topic was refused with another error.
+    """
     if topic is None or topic.error:
         code = UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
         raise refusal(code, f"topic {partition.topic}")
@@ -354,7 +361,7 @@ def open_transactions(
 ) -> list[OpenTransaction]:
     """Return the open transactions of a partition by ascending start offset.
 
-    Details that the coordinators do not return are left out.
+    Details that the coordinators do not return are None.
 
     Raises:
         BrokersError: the leader does not return the producers.
@@ -384,7 +391,10 @@ def open_transactions(
 def _by_producer(
     connections: ClusterConnections, producer_ids: Sequence[int], brokers: Sequence[int]
 ) -> Mapping[int, DescribedTransaction]:
-    """Ask every broker for the transactions that it coordinates. Brokers that fail are logged and skipped."""
+    """Return the transactions of these producers by producer id, requested from every broker that may coordinate them.
+
+    Brokers that fail are logged and skipped.
+    """
     known: dict[int, DescribedTransaction] = {}
     for broker in brokers:
         try:
@@ -399,7 +409,10 @@ def _by_producer(
 
 
 def _described(found: OpenTransaction, known: DescribedTransaction | None) -> OpenTransaction:
-    """Add the coordinator's details. Without a start time the coordinator has no such transaction: it hangs."""
+    """Add the coordinator's details, if it has the transaction and a start time for it.
+
+    A transaction that is open on the leader, but not on its coordinator, hangs.
+    """
     if known is None or known.started_at_ms < 0:
         return found
     return replace(

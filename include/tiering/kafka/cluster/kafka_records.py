@@ -1,4 +1,4 @@
-"""`ServedRecords` over librdkafka, with a consumer that has no group and commits nothing."""
+"""`ServedRecords` over librdkafka, with a consumer that joins no group and commits nothing."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -19,7 +19,7 @@ _PASSING: Final = frozenset({_END, "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OU
 
 
 class Isolation(StrEnum):
-    """Kafka's isolation.level. COMMITTED leaves out aborted transactions and offsets from the last stable offset on."""
+    """Kafka's isolation.level. COMMITTED leaves out aborted records and all records from the last stable offset on."""
 
     UNCOMMITTED = "read_uncommitted"
     COMMITTED = "read_committed"
@@ -32,7 +32,7 @@ class KafkaServedRecords:
         config: configuration of a librdkafka client: addresses, TLS and SASL. It is never logged.
         isolation: UNCOMMITTED fulfils the contract of `ServedRecords`; COMMITTED leaves out records of aborted
             transactions.
-        timeout_ms: the longest time without any record.
+        timeout_ms: the longest wait for the first record, and from one record to the next.
         clock: the clock for the timeout.
     """
 
@@ -82,7 +82,10 @@ class KafkaServedRecords:
                 raise BrokersUnavailableError(f"{partition}: no record came for {self._timeout_seconds:g} s")
 
     def _has_passed(self, consumer: Consumer, partition: TopicIdPartition, end_offset: int) -> bool:
-        """Return whether the consumer's position is above the range; its last offsets may be transaction markers."""
+        """Return whether the consumer's position is above `end_offset`.
+
+        This ends a range whose last offsets are transaction markers, which are never returned as records.
+        """
         (position,) = consumer.position([TopicPartition(partition.topic, partition.partition)])
         return position.offset > end_offset
 
@@ -108,7 +111,11 @@ def _is_end_behind(message: Message, end_offset: int) -> bool:
 
 
 def _offset_of(message: Message, partition: TopicIdPartition) -> int | None:
-    """Return the offset of a record or of the partition's end; None for temporary errors."""
+    """Return the offset of a record; None for the report of the partition's end and for temporary errors.
+
+    Raises:
+        BrokersRefusedError: any other error.
+    """
     error = message.error()
     if error is None:
         return message.offset()

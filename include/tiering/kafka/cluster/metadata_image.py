@@ -1,8 +1,10 @@
 """The state of topics that results from a sequence of metadata records.
 
-Rules: a partition record sets all fields; a change sets the fields that it contains, and raises the leader epoch by 1
-if it contains a leader; a config without a value removes the key; removing a topic removes its partitions and configs.
-Source: Kafka's TopicsDelta and ConfigurationDelta; compared with brokers' answers in tests.
+Rules: a partition record sets all fields; a change record sets the fields that it contains, raises the leader epoch by
+1 if it contains a leader, and removes the directory ids if it contains replicas without new ids; a config record
+without a value removes the key; removing a topic removes its partitions and configs.
+
+Source: Kafka's TopicsDelta and ConfigurationDelta; tests compare the result with brokers' answers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,7 +37,10 @@ TOPIC_KEY_OF_BROKER_KEY: Final[Mapping[str, str]] = {
     "log.segment.bytes": "segment.bytes",
     "min.insync.replicas": "min.insync.replicas",
 }
-"""Broker configs that are defaults of topic configs. All others are dropped, because some are credentials."""
+"""The broker configs that are kept, each with the topic config whose default it is.
+
+All other broker configs are dropped, because some of them are credentials.
+"""
 
 
 class ClusterImage:
@@ -131,10 +136,10 @@ class ClusterImage:
             self._topic_configs.pop(name, None)
 
     def _defaults(self, brokers: Iterable[int]) -> dict[str, str]:
-        """Return the dynamic broker defaults.
+        """Return the dynamic defaults of the given brokers for topic configs.
 
-        If brokers differ, the more careful value applies: compaction if any of them compacts, and the smallest
-        min.insync.replicas.
+        They are the defaults of all brokers, with two exceptions from configs of single brokers: a cleanup.policy with
+        compaction if any of them has it, and their smallest min.insync.replicas.
         """
         for_all = self._broker_configs.get(ALL_BROKERS, {})
         defaults = dict(for_all)

@@ -1,17 +1,17 @@
 """Cluster metadata without a connection: the replicas of `__cluster_metadata-0` in brokers' log directories.
 
-Every broker keeps one in its metadata log directory. Of several, the one with the highest log end is used: replicas
-may lag, but each of them is a consistent view at some time. Values of records are never logged.
+Every broker keeps a replica in its metadata log directory. Of several replicas, the one with the highest log end is
+used: replicas may lag, but each of them is a consistent view at some time. Values of records are never logged.
 
-A `MetadataReplica` is read completely once; each `refresh` then reads what was appended:
+The first `refresh` of a `MetadataReplica` reads these files completely; each later `refresh` reads what was appended:
 
     <offset, 20 digits>-<epoch, 10 digits>.checkpoint   a snapshot of all records below the offset, in batches;
                                                         complete if its last batch is the snapshot footer
     <base offset, 20 digits>.log                        batches; the last file may end in zeros or in a torn batch
 
 Only records below the quorum's high watermark are committed, and the high watermark is not on disk: the last records
-may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header of the last batch that
-it read, which includes the CRC, is unchanged at its position. Otherwise it reads everything again.
+may be uncommitted, and a follower may truncate them. So `refresh` first checks that the header of the batch that it
+read last, which includes the CRC, is unchanged at its position. If it is not, `refresh` reads everything again.
 """
 
 import logging
@@ -51,7 +51,7 @@ from include.tiering.units import MIB
 
 _CHECKPOINT: Final = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
 _MAX_BATCH_BYTES: Final = 64 * MIB
-"""KRaft writes batches of at most 8 MiB; a larger length is damage."""
+"""KRaft writes batches of at most 8 MiB, so a length above this limit is damage."""
 _SEARCHED_BYTES: Final = 4 * MIB
 _ATTEMPTS: Final = 3
 
@@ -92,7 +92,7 @@ class MetadataReplica:
         Raises:
             SourceVanishedError: the log directory holds no metadata log.
             SourceError: it cannot be read, or is corrupt before its end.
-            ClusterMetadataError: its records contradict each other.
+            ClusterMetadataError: its records contradict each other, or no file has the records from an offset on.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -110,9 +110,10 @@ class MetadataReplica:
         return None
 
     def find_removal(self, topic_id: Uuid) -> int | None:
-        """Return the base offset of a batch that removes this topic, searching the batches that the snapshot covers.
+        """Return the base offset of a batch that removes this topic; None if no such batch is found.
 
-        Offsets below a snapshot are committed. Files that cannot be read any more are skipped.
+        Only batches below the offset of the snapshot that was read are searched, because they are committed. Files that
+        cannot be read any more are skipped.
         """
         try:
             with BrokerDirectory.open(self.log_dir) as root, root.directory(METADATA_LOG) as directory:
@@ -170,7 +171,7 @@ class MetadataReplica:
                 end = at + header.size_bytes
                 self._cursor = _Cursor(base_offset, end, at, bytes(batch[:HEADER_SIZE]))
             if indexed >= self.log_end_offset:
-                # A damaged length looks like a torn tail.
+                # A batch with a damaged length looks like a torn tail, so only the index shows that batches follow it.
                 end = self._cursor.position if self._cursor else 0
                 raise CorruptFileError(
                     file.path, f"ends at offset {self.log_end_offset}, but its index has {indexed}", end
@@ -208,7 +209,10 @@ def _list(directory: BrokerDirectory) -> _Listing:
 
 
 def _batches(file: BrokerFile, start: int, *, may_be_torn: bool) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Iterate over whole batches with a correct CRC and their positions, up to the file's end or its torn tail."""
+    """Iterate over whole batches with a correct CRC and their positions, up to the file's end.
+
+    With `may_be_torn`, a torn tail ends the iteration, too; without, it raises CorruptFileError.
+    """
     stream = iter(BatchStream(Tail(file, start)))
     while True:
         try:
@@ -254,9 +258,9 @@ def _removal_in(directory: BrokerDirectory, base_offset: int, below: int, topic_
 
 
 def _mentions(file: BrokerFile, topic_id: Uuid) -> bool:
-    """Return whether the file contains the id's bytes, which works because KRaft does not compress.
+    """Return whether the file contains the id's bytes. This works because KRaft does not compress.
 
-    This skips most files quickly: an idle week has a million batches, most of them without a topic.
+    Most files do not, and are skipped quickly: an idle week has a million batches, most of them not about a topic.
     """
     overlap = len(topic_id.value) - 1
     chunks = range(0, file.size_bytes, _SEARCHED_BYTES)
@@ -291,8 +295,8 @@ _LOG = logging.getLogger(__name__)
 class MetadataLog:
     """`ClusterMetadata` over log directories. The constructor reads nothing.
 
-    After a failed `refresh` everything is unknown until one succeeds, because old metadata could hide the deletion of a
-    topic.
+    After a failed `refresh` everything is unknown until another `refresh` succeeds, because old metadata could hide the
+    deletion of a topic.
 
     Args:
         log_dirs: log directories of one cluster; those without a metadata log are skipped.
@@ -305,7 +309,7 @@ class MetadataLog:
 
     @staticmethod
     def is_in(log_dirs: Sequence[Path]) -> bool:
-        """Return whether a directory holds a metadata log, or cannot be checked on this host."""
+        """Return whether any of the directories holds a metadata log, or cannot be checked on this host."""
         return any(_may_hold_metadata(path) for path in log_dirs)
 
     def refresh(self) -> None:
@@ -352,7 +356,7 @@ class MetadataLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The log end offset of the metadata log (exclusive)."""
+        """The log end offset (exclusive) of the replica that is used; 0 if none is readable."""
         self._image()
         return self._newest.log_end_offset if self._newest else 0
 

@@ -1,6 +1,6 @@
 """The files of a running broker: their names, and how to open and read them without disturbing the broker.
 
-Only these names, which brokers write, are names of partition directories or of their segment files:
+Brokers write these names in log directories and partition directories:
 
     <topic>-<partition>                          live replica, split at the last '-'
     <topic>-<partition>.<32 hex digits>-delete   being deleted; the topic part may be shortened

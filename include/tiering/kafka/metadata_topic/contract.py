@@ -2,13 +2,14 @@
 
 Values are opaque here; `formats.remote_log_metadata` encodes and decodes them. Every call ends in bounded time.
 
-`metadata_partition_of` computes which partition of the topic has the records about a partition:
+`metadata_partition_of` computes which partition of this topic has the records about a partition of any topic:
 
     h    = upper half xor lower half of a 64-bit number, as int32
     x    = 1;  x = 31 x + h(lower 8 bytes of the topic id);  x = 31 x + h(upper 8);  x = 31 x + partition    (mod 2^32)
     choice = murmur2(x as 4 bytes, big-endian) without its sign bit, modulo the number of metadata partitions
 
-The topic's name is not part of the hash. Source: Kafka's RemoteLogMetadataTopicPartitioner; murmur2 is its producer's.
+The name of the partition's topic is not part of the hash. Source: Kafka's RemoteLogMetadataTopicPartitioner; murmur2 is
+the hash of Kafka's producer.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ METADATA_TOPIC: Final = "__remote_log_metadata"
 
 @dataclass(frozen=True, slots=True)
 class MetadataTopicRecord:
-    """One record of the topic. A record without a value has an empty one here, because decoders reject both."""
+    """One record of the topic. `value` is empty for a record without a value, because decoders reject both."""
 
     partition: int
     offset: int
@@ -40,7 +41,7 @@ class OffsetBounds(NamedTuple):
 class MetadataTopic(Protocol):
     """The metadata topic of one cluster.
 
-    Every method raises:
+    Every method except `close` raises:
         MetadataTopicUnavailableError: no answer arrived in time, or there is no leader. Retriable.
         MetadataTopicRefusedError: the topic or partition does not exist, or this principal is not authorised.
     """
@@ -54,23 +55,23 @@ class MetadataTopic(Protocol):
         ...
 
     def offsets(self, partition: int) -> OffsetBounds:
-        """Return the partition's current offsets, read uncommitted as brokers do: aborted transactions count."""
+        """Return the partition's current offsets. The end is the high watermark, not the last stable offset."""
         ...
 
     def read(self, partition: int, start_offset: int, *, end_offset: int) -> Iterator[MetadataTopicRecord]:
         """Read records in ascending offset order, each once. Repeated calls return the same records.
 
-        When the iterator ends, everything below `end_offset` was read: an offset without a record (a transaction's
-        marker) will never have one.
+        When the iterator ends, everything below `end_offset` was read: an offset that had no record (for example, that
+        of a transaction's marker) will never have one. Records of aborted transactions are returned, too.
 
         Args:
             partition: the partition of the metadata topic.
             start_offset: first offset, inclusive.
-            end_offset: exclusive; equal offsets return no record.
+            end_offset: last offset, exclusive; if it equals `start_offset`, no record is returned.
 
         Raises:
-            MetadataTopicRangeError: `start_offset` is below the partition's first offset, or `end_offset` above its
-                end. Records were removed, or the topic was re-created; nothing is read.
+            MetadataTopicRangeError: `start_offset` is below the partition's first offset, or `end_offset` is above its
+                end. Records were removed, or the topic was re-created.
             MetadataTopicUnavailableError: may be raised before the first record or after any record.
         """
         ...
@@ -85,8 +86,8 @@ class MetadataTopic(Protocol):
             The offset of the record.
 
         Raises:
-            MetadataTopicUnavailableError: it is unknown whether the record was or will be appended; read the partition
-                to find out.
+            MetadataTopicUnavailableError: it is unknown whether the record was or will still be appended; read the
+                partition to find out.
             MetadataTopicRefusedError: the record was not appended.
         """
         ...

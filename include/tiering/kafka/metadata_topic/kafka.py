@@ -1,9 +1,10 @@
 """`MetadataTopic` over librdkafka, with an idempotent producer without transactions.
 
-The marker of a transaction has an offset. If it is the last offset of a metadata partition, brokers wait for a record
-at that offset, and their remote log metadata never becomes ready. So each record is one idempotent produce request
-with an explicit partition, without key and headers, acknowledged by all in-sync replicas. At most one request is in
-flight. The consumer has no group: partitions are assigned, and nothing is committed.
+There are no transactions because the marker of a transaction has an offset. If that is the last offset of a metadata
+partition, brokers wait for a record at that offset, and their remote log metadata never becomes ready. So each record
+is one idempotent produce request with an explicit partition, without key and headers, acknowledged by all in-sync
+replicas. At most one request is in flight. The consumer joins no group: partitions are assigned, and nothing is
+committed.
 """
 
 import logging
@@ -42,19 +43,20 @@ _RECORDS_AT_ONCE: Final = 1_000
 _TOPIC_APPEARS_MS: Final = 3_000
 """A topic that the brokers do not know for this long does not exist."""
 _FETCH_WAIT_MS: Final = 50
-"""Short, because an assignment takes effect only when the previous fetch returns."""
+"""This is short, because an assignment of the consumer takes effect only when the previous fetch returns."""
 _HALF: Final = (1 << 64) - 1
 _GRACE_SECONDS: Final = 5.0
 """Time to wait after the message timeout, because the delivery report arrives a little later."""
 
 
 class KafkaMetadataTopic:
-    """`MetadataTopic` for one thread at a time. `close` it, or use it in a `with` block.
+    """`MetadataTopic` for one thread at a time. The caller must call `close`, or use a `with` block.
 
     Args:
         config: configuration of a librdkafka client: addresses, TLS and SASL. It is never logged.
         topic: the topic's name.
-        timeout_ms: the longest time of each call, and until a record is acknowledged.
+        timeout_ms: the longest wait for one response, for the next record, and for the acknowledgement of a record. A
+            call may take longer: it may wait for several of these, and a few seconds more for a client's report.
         clock: the clock for timeouts.
     """
 
@@ -197,7 +199,10 @@ class KafkaMetadataTopic:
                 raise self._error(f"{what}: no record came from offset {position} on", None)
 
     def _position_after(self, message: Message, what: str, position: int) -> int:
-        """Return the next position. librdkafka reports the end of the partition as an error with its offset."""
+        """Return the offset to read next, after a record or a report of the partition's end.
+
+        librdkafka reports the end of the partition as an error with the offset of the end. Any other error is raised.
+        """
         error, offset = message.error(), message.offset()
         if error is not None and error.name() != END_OF_PARTITION:
             raise self._error(what, error)
@@ -288,13 +293,13 @@ _OUT_OF_RANGE: Final = frozenset({"OFFSET_OUT_OF_RANGE", "_AUTO_OFFSET_RESET"})
 
 
 def error_for(what: str, error: KafkaError | None, client_error: KafkaError | None = None) -> MetadataTopicError:
-    """Return the error to raise for a failed call.
+    """Return the error to raise for a failed call: refused, out of range, or otherwise unavailable.
 
     Args:
         what: the subject of the call.
-        error: the error of the call; None if no answer arrived.
-        client_error: the last error that the client reported about its connections. Only this one shows a wrong
-            password.
+        error: the error of the call; None if the call failed without an error, for example at its timeout.
+        client_error: an error that the client reported about its connections during the call: the newest login error,
+            or else the first error. A wrong password is reported only here.
     """
     for found in (error, client_error):
         if found is not None and found.name() in _REFUSALS:

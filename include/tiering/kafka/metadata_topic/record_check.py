@@ -1,13 +1,13 @@
-"""Check a record of the metadata topic before it is sent: a broker must read from it exactly what is expected.
+"""Check a record of the metadata topic before it is sent: a broker must read from it exactly the expected values.
 
 One wrong record permanently stops every broker that reads it. So this check shares no code with the codec: it parses
-the fixed layout that this platform writes, and has its own implementation of the partitioner, for bytes of any length.
+the fixed layout that this platform writes, and has its own implementation of the partitioner and of murmur2.
 Records that a broker would accept but this platform never writes (tags, other versions, other characters in names) are
 refused, too.
 
     01 | key | 00 | length of topic + 1 | topic | topic id 16, partition int32, 00, segment id 16, 00 | rest
     key 0: start int64, end int64, broker int32, max int64, event int64 | epochs + 1 | each: int32, int64, 00 |
-           size int32 | custom metadata | state int8 | 00, or 01 00 01 01 without a transaction index
+           size int32 | custom metadata | state int8 | end: 00, or 01 00 01 01 if there is no transaction index
     key 1: broker int32, event int64 | custom metadata | state int8 | 00
 """
 
@@ -47,7 +47,7 @@ class ExpectedRecord:
 
 
 def require_valid_record(value: bytes, expected: ExpectedRecord) -> None:
-    """Require that a broker reads the expected record from `value`, and looks for it in the expected partition.
+    """Require that a broker reads the expected values from `value`, and looks for them in the expected partition.
 
     Raises:
         PublicationRefusedError: a rule is violated, which the message names. The record must not be sent.
@@ -109,7 +109,7 @@ class _Layout:
         self.fields["txn_index_empty"] = rest != b"\x00"
 
     def _count(self, *, null_allowed: bool = False) -> int:
-        """Read a count, stored plus one: in one byte if below 128, otherwise in two or three bytes."""
+        """Read a count. It is stored as count + 1: in one byte if that is below 128, else in two or three bytes."""
         stored = shift = 0
         for _ in range(3):
             byte = self.value[self.at]
@@ -140,7 +140,7 @@ class _Layout:
 
 
 def _broken_rules(fields: dict[str, Any]) -> Iterator[str]:
-    """Return the rules of brokers that the record violates, independent of its expected contents."""
+    """Return a sentence for each violated rule that does not depend on the expected values."""
     if not _TOPIC.fullmatch(fields["topic"]):
         yield f"the {len(fields['topic'])} bytes of its topic are no legal topic name"
     if fields["partition"] < 0:
@@ -176,7 +176,7 @@ def _broken_rules_of_epochs(epochs: list[tuple[int, int]], start: int, end: int)
     if any(after[0] <= before[0] or after[1] < before[1] for before, after in pairwise(epochs)):
         yield f"its leader epochs do not ascend: {epochs}"
     if epochs[0][0] < 0 or epochs[-1][1] > end:
-        yield f"its leader epochs {epochs} lead outside {start}..{end}"
+        yield f"its leader epochs {epochs} begin outside {start}..{end}, or are negative"
 
 
 def _differences(fields: dict[str, Any], expected: ExpectedRecord) -> list[str]:
@@ -206,14 +206,17 @@ def _differences(fields: dict[str, Any], expected: ExpectedRecord) -> list[str]:
 
 
 def partition_choice(topic_id: bytes, partition: int, partition_count: int) -> int:
-    """Return Kafka's choice: a hash (factor 31) over both folded halves of the id and the partition, then murmur2."""
+    """Return the metadata partition that Kafka chooses: a hash with factor 31, then murmur2.
+
+    The hash covers the lower half of the topic id, its upper half (each folded to 32 bits), and the partition's number.
+    """
     upper_high, upper_low, lower_high, lower_low = struct.unpack(">IIII", topic_id)
     hashed = ((1 * 31 + (lower_high ^ lower_low)) * 31 + (upper_high ^ upper_low)) * 31 + partition
     return (_murmur2(struct.pack(">I", hashed % 2**32)) % 2**31) % partition_count
 
 
 def _murmur2(key: bytes) -> int:
-    """Return murmur2 with Kafka's seed, of any number of bytes."""
+    """Return the 32-bit murmur2 of `key`, which may have any number of bytes, with Kafka's seed."""
     magic, word = 0x5BD1E995, 2**32
     state = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4

@@ -1,5 +1,5 @@
-"""The requests of Kafka's protocol that the admin API of librdkafka does not offer, over connections of their own.
+"""The requests that `cluster.kafka_admin` sends to brokers, over connections that do not use librdkafka.
 
 `messages` and the `*_requests` are pure: they convert values to bytes and back, and error codes to errors.
-`connections` sends and receives them; `login` has addresses, TLS and SASL.
+`connections` sends requests and receives responses; `login` has addresses, TLS and SASL.
 """

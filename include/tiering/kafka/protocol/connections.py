@@ -6,9 +6,9 @@
 | certificate that is not trusted, of another host, or required from this client; SASL | BrokersLoginError |
 | bytes that are not a response; an API that the broker is too old for | BrokersRefusedError |
 
-Each of these failures closes the connection. No error and no log line contains bytes that were sent or received.
-`ClusterConnections` opens connections to the brokers of one cluster when they are needed, and keeps each of them until
-its broker closes it.
+Each of these failures closes the connection, except an API that the broker is too old for. No error and no log line
+contains a password or the raw bytes of a request or response. `ClusterConnections` opens connections to the brokers of
+one cluster when they are needed, and keeps them open for later requests.
 """
 
 import secrets
@@ -39,7 +39,7 @@ _Answer = TypeVar("_Answer")
 
 
 class BrokerConnection:
-    """A connection for one thread, opened by `to`. `versions` is the broker's ApiVersions response."""
+    """A connection for one thread at a time, opened by `to`. `versions` is the broker's ApiVersions response."""
 
     def __init__(self, address: Address, login: BrokerLogin, clock: Clock) -> None:
         self._address = address
@@ -51,7 +51,7 @@ class BrokerConnection:
 
     @classmethod
     def to(cls, address: Address, login: BrokerLogin, clock: Clock) -> "BrokerConnection":
-        """Connect and log in, within the timeout of one request.
+        """Connect and log in; all of it must end within the timeout of one request.
 
         Raises:
             BrokersError: see the table above.
@@ -76,7 +76,7 @@ class BrokerConnection:
         return self._socket is not None
 
     def send(self, request: Request[_Answer]) -> _Answer:
-        """Send a request and return its answer; the caller handles error codes in it.
+        """Send a request and return its answer. The caller must handle the error codes in the answer.
 
         Raises:
             BrokersError: see the table above.
@@ -169,7 +169,7 @@ class BrokerConnection:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Close the connection on any exception; turn errors of the network into a BrokersError with the broker."""
+        """Close the connection on any exception. Turn network and format errors into a BrokersError with the broker."""
         try:
             yield
         except (OSError, FormatError) as error:
@@ -203,7 +203,7 @@ class BrokerConnection:
 class ClusterConnections:
     """Connections to the brokers of a cluster, for one thread at a time.
 
-    Every method may raise BrokersError, after which it may be called again.
+    Every method except `close` may raise BrokersError, and may be called again after that.
     """
 
     def __init__(self, login: BrokerLogin, clock: Clock) -> None:
@@ -221,7 +221,7 @@ class ClusterConnections:
         self._first = None
 
     def send_to_any(self, request: Request[_Answer]) -> _Answer:
-        """Send a request to the bootstrap server that answered last, or else to the first that answers."""
+        """Send a request to the bootstrap server that is connected, or else to the first that can be connected."""
         if self._first is None or not self._first.is_usable():
             self._first = self._bootstrap()
         return self._first.send(request)
@@ -230,7 +230,7 @@ class ClusterConnections:
         return self._to(broker_id).send(request)
 
     def metadata(self, request: Metadata) -> MetadataAnswer:
-        """Request metadata, and store the addresses of the brokers."""
+        """Request metadata, store the addresses of the brokers, and close connections to brokers that it lacks."""
         answer = self.send_to_any(request)
         addresses = {broker.broker_id: Address(broker.host, broker.port) for broker in answer.brokers}
         for broker_id in self._connections.keys() - addresses.keys():
@@ -239,7 +239,7 @@ class ClusterConnections:
         return answer
 
     def versions(self, broker_id: int) -> ApiVersionsAnswer:
-        """Return the broker's ApiVersions response from the time of the connection."""
+        """Return the broker's ApiVersions response, received when the connection was opened."""
         return self._to(broker_id).versions
 
     def supports(self, broker_id: int, request: Request[object]) -> bool:

@@ -8,7 +8,7 @@ SaslAuthenticate 2: bytes | tags
     -> error int16 | message nullable string | bytes | session lifetime ms int64 | tags
 
 `Scram` is the client's side of SCRAM (RFC 5802, RFC 7677): the client proves that it has the password without sending
-it, and the server must prove that it has it, too.
+the password, and the server must prove that it has the credential that was derived from the password.
 """
 
 import base64
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """How to connect and log in. Its text contains no password."""
+    """How to connect and log in. `repr` and `str` leave out the passwords."""
 
     servers: tuple[Address, ...]
     protocol: str = "PLAINTEXT"
@@ -60,7 +60,7 @@ class BrokerLogin:
 
     @classmethod
     def from_config(cls, config: Mapping[str, str | int]) -> "BrokerLogin":
-        """Read the names of librdkafka that concern addresses, TLS and SASL; other names are ignored.
+        """Read librdkafka's configs for addresses, TLS, SASL and the socket timeout; other configs are ignored.
 
         Raises:
             SettingError: `bootstrap.servers` is missing, or is not a list of host:port.
@@ -186,8 +186,10 @@ _NO_CHANNEL_BINDING: Final = "n,,"
 
 
 class Scram:
-    """One SCRAM login: `first`, then `final` with the server's first message, then `check` with its final message.
+    """One SCRAM login, in three steps.
 
+    `first` returns the client's first message. `final` takes the server's first message and returns the client's final
+    message. `check` takes the server's final message.
     `final` and `check` raise BrokersLoginError for messages that no server with the password would send.
 
     Args:
@@ -215,7 +217,7 @@ class Scram:
             raise BrokersLoginError("SCRAM: the broker's first message has no nonce or salt of its own")
         if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations[:9]) <= MAX_ITERATIONS:
             raise BrokersLoginError(
-                f"SCRAM: the broker asks for {iterations[:20]!r} iterations; accepted are {MIN_ITERATIONS} to "
+                f"SCRAM: the broker requires {iterations[:20]!r} iterations; accepted are {MIN_ITERATIONS} to "
                 f"{MAX_ITERATIONS}"
             )
         without_proof = f"c={base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()},r={nonce}"

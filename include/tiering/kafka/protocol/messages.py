@@ -26,7 +26,11 @@ _HEAD: Final = struct.Struct(">hhih")
 
 
 class Request(Protocol[Answer_co]):
-    """One request. `flexible_request` and `flexible_answer`: whether the header ends in tagged fields."""
+    """One request.
+
+    `flexible_request` and `flexible_answer` say whether the header of the request and of the response ends in tagged
+    fields.
+    """
 
     name: ClassVar[str]
     api_key: ClassVar[int]
@@ -51,10 +55,10 @@ def frame_request(request: Request[object], correlation_id: int) -> bytes:
 
 
 def parse_response(request: Request[Answer_co], correlation_id: int, message: bytes) -> Answer_co:
-    """Parse the response in a frame without its size.
+    """Parse the response in `message`, which is a frame without its size field.
 
     Raises:
-        FormatError: it belongs to another request, or is malformed.
+        FormatError: the response belongs to another request, or is malformed.
     """
     reader = Reader(message)
     found = reader.int32()
@@ -115,7 +119,7 @@ _MEANINGS: Final[dict[int, tuple[str, type[BrokersError]]]] = {
     29: ("not authorised for this topic", BrokersForbiddenError),
     31: ("not authorised for the cluster", BrokersForbiddenError),
     33: ("SASL mechanism not enabled there", BrokersLoginError),
-    34: ("SASL state", BrokersLoginError),
+    34: ("request not valid in this state of the SASL login", BrokersLoginError),
     35: ("the broker is too old, or too new, for this request", BrokersRefusedError),
     40: ("invalid config", BrokersRefusedError),
     41: ("not the controller any more", BrokersUnavailableError),

@@ -50,7 +50,7 @@ class TopicPartition(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """The result for one partition; `offset` is -1 if there is none."""
+    """The result for one partition: `error` is Kafka's error code, `offset` is -1 if there is no such offset."""
 
     error: int
     offset: int
@@ -178,7 +178,7 @@ class ListTransactionsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
-    """Request the transactions of some producers that the broker coordinates."""
+    """Request those transactions of the given producers that the broker coordinates."""
 
     name: ClassVar[str] = "ListTransactions"
     api_key: ClassVar[int] = 66
@@ -214,7 +214,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTransactions:
-    """Request details of transactions from the broker that listed them."""
+    """Request details of transactions. Send it to the broker whose ListTransactions response has them."""
 
     name: ClassVar[str] = "DescribeTransactions"
     api_key: ClassVar[int] = 65
